@@ -1,0 +1,1 @@
+"""What the objects are: kinds, schemas, quantities, selectors; one registry feeds everything."""

@@ -1,0 +1,221 @@
+"""Which names Kubernetes accepts, and why it refuses the others.
+
+Every `validate_*` function returns a list of complaints, each worded as a kube-apiserver words
+it after the quoted value; an empty list means the name is good. Lengths are counted in bytes of
+UTF-8, as Go counts them.
+"""
+
+from __future__ import annotations
+
+import re
+import secrets
+from collections.abc import Callable
+
+NameRule = Callable[[str], list[str]]
+"""Says what is wrong with an object's name."""
+
+LABEL_MAX = 63
+SUBDOMAIN_MAX = 253
+
+# Without vowels and look-alike digits, so no generated name spells a word.
+GENERATED_ALPHABET = "bcdfghjklmnpqrstvwxz2456789"
+GENERATED_LENGTH = 5
+
+_LABEL = "[a-z0-9]([-a-z0-9]*[a-z0-9])?"
+_SUBDOMAIN = rf"{_LABEL}(\.{_LABEL})*"
+_LABEL_1035 = "[a-z]([-a-z0-9]*[a-z0-9])?"
+_KEY_NAME = "([A-Za-z0-9][-A-Za-z0-9_.]*)?[A-Za-z0-9]"
+_LABEL_VALUE = f"({_KEY_NAME})?"
+_CONFIG_KEY = "[-._a-zA-Z0-9]+"
+
+_KEY_NAME_RULE = (
+    "must consist of alphanumeric characters, '-', '_' or '.', "
+    "and must start and end with an alphanumeric character"
+)
+_CONDITION_REASON = "[A-Za-z]([A-Za-z0-9_,:]*[A-Za-z0-9_])?"
+
+
+def validate_dns1123_label(name: str) -> list[str]:
+    """What keeps the name from being one lower-case DNS label (namespaces, volumes)."""
+    found = _longer_than(LABEL_MAX, name, "characters")
+    if not re.fullmatch(_LABEL, name):
+        if re.fullmatch(_SUBDOMAIN, name):
+            found.append("must not contain dots")
+        else:
+            found.append(
+                _mismatch(
+                    "a lowercase RFC 1123 label must consist of lower case alphanumeric "
+                    "characters or '-', and must start and end with an alphanumeric character",
+                    _LABEL,
+                    "my-name",
+                    "123-abc",
+                )
+            )
+    return found
+
+
+def validate_dns1123_subdomain(name: str) -> list[str]:
+    """What keeps the name from being dotted lower-case DNS labels (most objects)."""
+    return _subdomain(name, "characters")
+
+
+def validate_dns1035_label(name: str) -> list[str]:
+    """What keeps the name from being a DNS label that starts with a letter (services)."""
+    found = _longer_than(LABEL_MAX, name, "characters")
+    if not re.fullmatch(_LABEL_1035, name):
+        found.append(
+            _mismatch(
+                "a DNS-1035 label must consist of lower case alphanumeric characters or '-', "
+                "start with an alphabetic character, and end with an alphanumeric character",
+                _LABEL_1035,
+                "my-name",
+                "abc-123",
+            )
+        )
+    return found
+
+
+def validate_path_segment(name: str) -> list[str]:
+    """What keeps the name from being one segment of a URL path (RBAC objects)."""
+    if name in (".", ".."):
+        return [f"may not be '{name}'"]
+    return validate_path_segment_prefix(name)
+
+
+def validate_path_segment_prefix(prefix: str) -> list[str]:
+    """What keeps names that begin with the prefix from being one segment of a URL path."""
+    return [f"may not contain '{char}'" for char in "/%" if char in prefix]
+
+
+def validate_qualified_name(key: str) -> list[str]:
+    """What keeps the key from being `name` or `domain/name` (labels, annotations, finalizers)."""
+    mismatch = _mismatch(_KEY_NAME_RULE, _KEY_NAME, "MyName", "my.name", "123-abc")
+    prefix, slash, name = key.rpartition("/")
+    if "/" in prefix:
+        return [
+            f"a valid label key {mismatch} with an optional DNS subdomain prefix and '/' "
+            "(e.g. 'example.com/MyName')"
+        ]
+    found = []
+    if slash and not prefix:
+        found.append("prefix part must be non-empty")
+    elif slash:
+        found += [f"prefix part {why}" for why in _subdomain(prefix, "bytes")]
+    if not name:
+        found.append("name part must be non-empty")
+    found += [f"name part {why}" for why in _longer_than(LABEL_MAX, name, "bytes")]
+    if not re.fullmatch(_KEY_NAME, name):
+        found.append(f"name part {mismatch}")
+    return found
+
+
+validate_label_key = validate_qualified_name
+validate_finalizer = validate_qualified_name
+
+
+def validate_annotation_key(key: str) -> list[str]:
+    """What keeps the key from being an annotation's; letters of any case are fine in its domain."""
+    return validate_qualified_name(key.lower())
+
+
+def validate_label_value(value: str) -> list[str]:
+    """What keeps the text from being a label's value; the empty one is fine."""
+    found = _longer_than(LABEL_MAX, value, "bytes")
+    if not re.fullmatch(_LABEL_VALUE, value):
+        found.append(
+            _mismatch(
+                f"a valid label must be an empty string or {_KEY_NAME_RULE.removeprefix('must ')}",
+                _LABEL_VALUE,
+                "MyValue",
+                "my_value",
+                "12345",
+            )
+        )
+    return found
+
+
+def validate_env_var_name(name: str) -> list[str]:
+    """What keeps the text from being the name of an environment variable."""
+    found = [] if name else ["environment variable name must be non-empty"]
+    if any(not " " <= char <= "~" or char == "=" for char in name):
+        found.append(
+            "a valid environment variable name must consist only of "
+            "printable ASCII characters other than '='"
+        )
+    return found
+
+
+def validate_config_key(key: str) -> list[str]:
+    """What keeps the key from being one of a ConfigMap's or Secret's data."""
+    found = _longer_than(SUBDOMAIN_MAX, key, "characters")
+    if not re.fullmatch(_CONFIG_KEY, key):
+        found.append(
+            _mismatch(
+                "a valid config key must consist of alphanumeric characters, '-', '_' or '.'",
+                _CONFIG_KEY,
+                "key.name",
+                "KEY_NAME",
+                "key-name",
+            )
+        )
+    if key in (".", ".."):
+        found.append(f"must not be '{key}'")
+    elif key.startswith(".."):
+        found.append("must not start with '..'")
+    return found
+
+
+def validate_condition_reason(reason: str) -> list[str]:
+    """What keeps the word from being a condition's `reason`."""
+    if re.fullmatch(_CONDITION_REASON, reason):
+        return []
+    return [
+        _mismatch(
+            "a condition reason must start with alphabetic character, optionally followed by a "
+            "string of alphanumeric characters or '_,:', and must end with an alphanumeric "
+            "character or '_'",
+            _CONDITION_REASON,
+            "my_name",
+            "MY_NAME",
+            "MyName",
+            "ReasonA,ReasonB",
+            "ReasonA:ReasonB",
+        )
+    ]
+
+
+def generate(prefix: str) -> str:
+    """A name of at most 63 characters: the start of `generateName` and five random ones."""
+    kept = prefix[: LABEL_MAX - GENERATED_LENGTH]
+    return kept + "".join(secrets.choice(GENERATED_ALPHABET) for _ in range(GENERATED_LENGTH))
+
+
+def as_name(prefix: str) -> str:
+    """The `generateName` in a form a rule for whole names can judge: it may end in a dash."""
+    # Two characters give way to one here, as they do in Kubernetes, so that both
+    # refuse and accept the same prefixes.
+    return prefix[:-2] + "a" if len(prefix) > 1 and prefix.endswith("-") else prefix
+
+
+def _subdomain(name: str, unit: str) -> list[str]:
+    found = _longer_than(SUBDOMAIN_MAX, name, unit)
+    if not re.fullmatch(_SUBDOMAIN, name):
+        found.append(
+            _mismatch(
+                "a lowercase RFC 1123 subdomain must consist of lower case alphanumeric "
+                "characters, '-' or '.', and must start and end with an alphanumeric character",
+                _SUBDOMAIN,
+                "example.com",
+            )
+        )
+    return found
+
+
+def _longer_than(limit: int, text: str, unit: str) -> list[str]:
+    size = len(text) if text.isascii() else len(text.encode(errors="surrogatepass"))
+    return [f"must be no more than {limit} {unit}"] if size > limit else []
+
+
+def _mismatch(rule: str, pattern: str, *examples: str) -> str:
+    shown = " or ".join(f"'{example}', " for example in examples)
+    return f"{rule} (e.g. {shown}regex used for validation is '{pattern}')"

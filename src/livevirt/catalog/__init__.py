@@ -1,0 +1,1 @@
+"""The common instance types and preferences, generated from a compact table."""

@@ -1,0 +1,8 @@
+"""The command `virtctl`: what VM owners type."""
+
+import click
+
+
+@click.group()
+def main() -> None:
+    """Control virtual machines."""

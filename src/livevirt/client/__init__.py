@@ -1,0 +1,1 @@
+"""One client interface: in process (local) and over HTTP (remote)."""

@@ -1,0 +1,1 @@
+"""Work queue, informer, reconcile loop, event recorder, leader lease; has never heard of VMs."""

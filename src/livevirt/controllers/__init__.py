@@ -1,0 +1,1 @@
+"""One module or folder per concern; each brings the world towards its objects' specs."""

@@ -1,0 +1,1 @@
+"""QEMU: command line, QMP session, observe, plan, act, guest agent. Knows no Kubernetes."""

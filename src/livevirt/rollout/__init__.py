@@ -1,0 +1,1 @@
+"""The heart, pure: expansion, defaulting, resource maths, the verdict on every changed field."""

@@ -1,0 +1,1 @@
+"""The Kubernetes API over HTTP: one module per verb and per subresource."""

@@ -1,0 +1,1 @@
+"""Embedded storage on SQLite: one revision counter, durable writes, watch from a kept revision."""
