@@ -13,6 +13,7 @@ from typing import Any
 
 __all__ = [
     "FieldError",
+    "Struct",
     "duplicate",
     "forbidden",
     "invalid",
@@ -37,6 +38,10 @@ class FieldError:
 
     def __str__(self) -> str:
         return f"{self.field}: {self.message}"
+
+
+class Struct(dict[str, Any]):
+    """An object whose fields messages show in this order; those of a plain dict are sorted."""
 
 
 def invalid(path: str, value: Any, detail: str) -> FieldError:
@@ -174,7 +179,8 @@ def _json(value: Any) -> str:
         case str():
             return '"' + _JSON_ESCAPED.sub(_json_escape, value) + '"'
         case dict():
-            members = (f"{_json(str(key))}:{_json(value[key])}" for key in sorted(value))
+            keys = value if isinstance(value, Struct) else sorted(value)
+            members = (f"{_json(str(key))}:{_json(value[key])}" for key in keys)
             return "{" + ",".join(members) + "}"
         case list() | tuple():
             return "[" + ",".join(map(_json, value)) + "]"

@@ -60,7 +60,7 @@ class Kind:
 
     @property
     def resource(self) -> str:
-        """`plural`, or `plural.group` outside the core group: how messages and the store name it."""
+        """`plural`, or `plural.group` outside the core group: its name in messages and the store."""
         return f"{self.plural}.{self.group}" if self.group else self.plural
 
     @property

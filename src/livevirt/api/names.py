@@ -79,12 +79,7 @@ def validate_path_segment(name: str) -> list[str]:
     """What keeps the name from being one segment of a URL path (RBAC objects)."""
     if name in (".", ".."):
         return [f"may not be '{name}'"]
-    return validate_path_segment_prefix(name)
-
-
-def validate_path_segment_prefix(prefix: str) -> list[str]:
-    """What keeps names that begin with the prefix from being one segment of a URL path."""
-    return [f"may not contain '{char}'" for char in "/%" if char in prefix]
+    return [f"may not contain '{char}'" for char in "/%" if char in name]
 
 
 def validate_qualified_name(key: str) -> list[str]:
@@ -191,10 +186,12 @@ def generate(prefix: str) -> str:
 
 
 def as_name(prefix: str) -> str:
-    """The `generateName` in a form a rule for whole names can judge: it may end in a dash."""
-    # Two characters give way to one here, as they do in Kubernetes, so that both
-    # refuse and accept the same prefixes.
-    return prefix[:-2] + "a" if len(prefix) > 1 and prefix.endswith("-") else prefix
+    """A whole name that is as good or bad as the `generateName`, which may end in a dash."""
+    if prefix in (".", ".."):
+        return prefix + "a"  # what follows can still make it a path segment
+    if len(prefix) > 1 and prefix.endswith("-") and prefix.isascii():
+        return prefix[:-2] + "a"  # two characters give way to one, as in Kubernetes
+    return prefix
 
 
 def _subdomain(name: str, unit: str) -> list[str]:

@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from livevirt.api import field_error
-from livevirt.api.field_error import FieldError, quote, render
+from livevirt.api.field_error import FieldError, Struct, quote, render
 
 WORDINGS = {
     "invalid": (
@@ -110,6 +110,7 @@ RENDERED: list[tuple[Any, str]] = [
     ([], "[]"),
     ({}, "{}"),
     ({"b": [1, "x"], "a": None}, '{"a":null,"b":[1,"x"]}'),
+    (Struct(b=1, a={"d": 1, "c": 2}), '{"b":1,"a":{"c":2,"d":1}}'),
     (["\b\f\n\r\t\v\0"], r'["\b\f\n\r\t\u000b\u0000"]'),
     (["<>&\u2028\x7f"], r'["\u003c\u003e\u0026\u2028' + '\x7f"]'),
     ([1000000.0, 1e20, 1e21, 1e-6, 1e-7], "[1000000,100000000000000000000,1e+21,0.000001,1e-7]"),

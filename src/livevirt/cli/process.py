@@ -1,0 +1,127 @@
+"""The server as a process: run it here, start it in the background, stop it, look at it."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import click
+import yaml
+
+from livevirt.errors import LivevirtError
+from livevirt.paths import DataDir
+
+_START_SECONDS = 60.0
+_STOP_SECONDS = 30.0
+
+
+class ProcessError(LivevirtError):
+    """The server did not start or stop as asked."""
+
+
+def run(data: DataDir, listen: tuple[str, int], log_level: str) -> None:
+    """Run the server here until it is told to stop."""
+    import uvloop
+
+    from livevirt import logs
+    from livevirt.main import Settings, serve
+
+    logs.configure(log_level)
+    settings = Settings(data, *listen)
+
+    def ready(url: str) -> None:
+        click.echo(f"ready: {url}, kubeconfig {data.kubeconfig}")
+
+    uvloop.run(serve(settings, ready))
+
+
+def detach(data: DataDir, listen: tuple[str, int], log_level: str) -> None:
+    """Start the server in the background and return once its API answers."""
+    running = running_pid(data)
+    if running is not None:
+        raise ProcessError(
+            f"livevirt already runs on {data.root} (process {running}). Stop it with:"
+            f" livevirt down --data-dir {data.root}"
+        )
+    data.check()
+    data.root.mkdir(mode=0o711, parents=True, exist_ok=True)
+    host, port = listen
+    command = [
+        sys.executable, "-m", "livevirt", "up", "--data-dir", str(data.root),
+        "--listen", f"[{host}]:{port}" if ":" in host else f"{host}:{port}",
+        "--log-level", log_level,
+    ]  # fmt: skip
+    with data.log.open("ab") as log:
+        start = log.tell()
+        child = subprocess.Popen(
+            command, stdin=subprocess.DEVNULL, stdout=log, stderr=log, start_new_session=True
+        )
+    deadline = time.monotonic() + _START_SECONDS
+    while running_pid(data) != child.pid:
+        if child.poll() is not None:
+            raise ProcessError(f"livevirt did not start: {_last_words(data.log, start)}")
+        if time.monotonic() > deadline:
+            child.kill()
+            raise ProcessError(
+                f"livevirt was not ready within {_START_SECONDS:.0f} s; see {data.log}"
+            )
+        time.sleep(0.02)  # another process writes the file we wait for
+    click.echo(f"ready: {_url(data)}, kubeconfig {data.kubeconfig}, log {data.log}")
+
+
+def _last_words(log: Path, start: int) -> str:
+    with log.open("rb") as file:
+        file.seek(start)
+        lines = [line for line in file.read().decode("utf-8", "replace").splitlines() if line]
+    return lines[-1].removeprefix("error: ") if lines else f"see {log}"
+
+
+def stop(data: DataDir) -> None:
+    """Stop the server and wait until it is gone."""
+    pid = running_pid(data)
+    if pid is None:
+        click.echo(f"livevirt does not run on {data.root}")
+        return
+    os.kill(pid, signal.SIGTERM)
+    deadline = time.monotonic() + _STOP_SECONDS
+    while _alive(pid):
+        if time.monotonic() > deadline:
+            raise ProcessError(f"process {pid} did not stop within {_STOP_SECONDS:.0f} s")
+        time.sleep(0.02)  # not our child, so there is nothing to wait on
+    click.echo(f"stopped livevirt on {data.root}")
+
+
+def show(data: DataDir) -> None:
+    """Print whether the server runs."""
+    pid = running_pid(data)
+    if pid is None:
+        click.echo(f"not running on {data.root}")
+        raise click.exceptions.Exit(1)
+    click.echo(f"running: {_url(data)}, process {pid}, kubeconfig {data.kubeconfig}")
+
+
+def running_pid(data: DataDir) -> int | None:
+    """Return the process id of the server on a data directory, if it is alive."""
+    try:
+        pid = int(data.pid.read_text())
+    except (OSError, ValueError):
+        return None
+    return pid if _alive(pid) else None
+
+
+def _alive(pid: int) -> bool:
+    try:
+        state = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0]
+        command = Path(f"/proc/{pid}/cmdline").read_bytes()
+    except OSError:
+        return False
+    return state != "Z" and b"livevirt" in command
+
+
+def _url(data: DataDir) -> str:
+    config = yaml.safe_load(data.kubeconfig.read_text())
+    return str(config["clusters"][0]["cluster"]["server"])

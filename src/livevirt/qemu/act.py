@@ -1,0 +1,153 @@
+"""Doing one step of a plan. Safe to repeat: what is already so is left so.
+
+Listens before asking, since the outcome of some requests is an event. Waits as long as the guest
+does; callers set the deadline with `asyncio.timeout` and plan again after it.
+"""
+
+from typing import Any
+
+from livevirt.qemu import cmdline, disk, lifecycle
+from livevirt.qemu.agent import GuestAgent
+from livevirt.qemu.disk import Disk
+from livevirt.qemu.errors import AgentUnavailable, CommandFailed, UnplugRefused
+from livevirt.qemu.observe import PERIPHERALS, Drive, devices_of, drives_of
+from livevirt.qemu.plan import (
+    Blocked,
+    ChangeMedium,
+    CloseImage,
+    Pause,
+    PlugCpu,
+    PlugDisk,
+    RequestMemory,
+    Resume,
+    SetVcpus,
+    Step,
+    UnplugCpu,
+    UnplugDisk,
+)
+from livevirt.qemu.session import Session
+
+
+async def act(step: Step, qmp: Session, agent: GuestAgent | None = None) -> None:
+    """Do one step; return when QEMU, or the guest where it has a say, has done it."""
+    match step:
+        case Pause():
+            await lifecycle.pause(qmp)
+        case Resume():
+            await lifecycle.resume(qmp)
+        case PlugCpu(type, thread):
+            await _add_device(qmp, cmdline.cpu_device(type, thread.id, *thread))
+        case UnplugCpu(id):
+            await unplug(qmp, id)
+        case SetVcpus(ids, online):
+            await _set_vcpus(agent, ids, online=online)
+        case RequestMemory(size):
+            await _request_memory(qmp, size)
+        case PlugDisk(drive, place):
+            await _plug_disk(qmp, drive, dict(place))
+        case UnplugDisk(id, node):
+            await unplug(qmp, id)
+            await _forget_node(qmp, node)
+        case ChangeMedium(drive):
+            await _change_medium(qmp, drive)
+        case CloseImage(node):
+            await _forget_node(qmp, node)
+        case Blocked():
+            pass
+
+
+async def unplug(qmp: Session, device: str) -> None:
+    """Detach a device; return once the guest has let go of it."""
+    # device_del only asks and the outcome is an event, so listen before asking.
+    with qmp.listen("DEVICE_DELETED", "DEVICE_UNPLUG_GUEST_ERROR") as events:
+        try:
+            await qmp.execute("device_del", {"id": device})
+        except CommandFailed as error:
+            if error.kind == "DeviceNotFound":
+                return  # already gone, which is what was asked for
+            raise
+        async for event in events:  # raises Disconnected if QEMU goes away
+            if event.data.get("device") == device:
+                if event.name == "DEVICE_UNPLUG_GUEST_ERROR":
+                    raise UnplugRefused(f"the guest kept {device}")
+                return
+
+
+async def _add_device(qmp: Session, device: dict[str, Any]) -> None:
+    there = devices_of(await qmp.execute("qom-list", {"path": PERIPHERALS}))
+    if device["id"] not in there:
+        await qmp.execute("device_add", device)
+
+
+async def _set_vcpus(agent: GuestAgent | None, ids: tuple[int, ...], *, online: bool) -> None:
+    if agent is None:
+        raise AgentUnavailable("the machine has no guest agent channel")
+    done = await agent.set_vcpus(ids, online=online)
+    if done < len(ids):
+        raise UnplugRefused(f"the guest changed {done} of {len(ids)} CPUs")
+
+
+async def _request_memory(qmp: Session, size: int) -> None:
+    # How far the guest follows is seen in `observe`, and told by MEMORY_DEVICE_SIZE_CHANGE.
+    path = f"{PERIPHERALS}/{cmdline.MEMORY_DEVICE}"
+    await qmp.execute("qom-set", {"path": path, "property": "requested-size", "value": size})
+
+
+async def _plug_disk(qmp: Session, drive: Disk, place: dict[str, Any]) -> None:
+    there = devices_of(await qmp.execute("qom-list", {"path": PERIPHERALS}))
+    if drive.id in there:
+        return
+    if drive.image is not None:
+        await _add_node(qmp, drive)
+    try:
+        await qmp.execute("device_add", disk.device(drive, place))
+    except CommandFailed:
+        await _forget_node(qmp, drive.node)  # or its image would stay open and locked
+        raise
+
+
+async def _change_medium(qmp: Session, drive: Disk) -> None:
+    """Open the tray, swap what is inside, close it; a locked tray raises `UnplugRefused`."""
+    before = await _drive(qmp, drive.id)
+    if before.node == drive.node:
+        if before.tray_open:
+            await qmp.execute("blockdev-close-tray", {"id": drive.id})
+        return
+    if drive.image is not None:
+        await _add_node(qmp, drive)  # first: an image that cannot be opened changes nothing
+    try:
+        await qmp.execute("blockdev-open-tray", {"id": drive.id})
+        if not (await _drive(qmp, drive.id)).tray_open:
+            # The guest was asked now; whether and when it opens the tray is its own affair.
+            raise UnplugRefused(f"the guest holds the medium in {drive.id}: unmount it there")
+        await qmp.execute("blockdev-remove-medium", {"id": drive.id})
+    except (CommandFailed, UnplugRefused):
+        await _forget_node(qmp, drive.node)
+        raise
+    await _forget_node(qmp, before.node)
+    if drive.image is not None:
+        medium = {"id": drive.id, "node-name": drive.node}
+        await qmp.execute("blockdev-insert-medium", medium)
+    await qmp.execute("blockdev-close-tray", {"id": drive.id})
+
+
+async def _drive(qmp: Session, id: str) -> Drive:
+    for drive in drives_of(await qmp.execute("query-block"), {}):
+        if drive.id == id:
+            return drive
+    raise CommandFailed("DeviceNotFound", f"there is no drive {id}")
+
+
+async def _add_node(qmp: Session, drive: Disk) -> None:
+    if not await _has_node(qmp, drive.node):
+        await qmp.execute("blockdev-add", disk.blockdev(drive))
+
+
+async def _forget_node(qmp: Session, node: str | None) -> None:
+    if node is not None and await _has_node(qmp, node):
+        await qmp.execute("blockdev-del", {"node-name": node})
+
+
+async def _has_node(qmp: Session, node: str | None) -> bool:
+    nodes = await qmp.execute("query-named-block-nodes", {"flat": True})
+    return any(entry["node-name"] == node for entry in nodes)

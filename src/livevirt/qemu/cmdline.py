@@ -1,0 +1,260 @@
+"""The QEMU command line of a machine.
+
+Devices, block nodes and objects are JSON, so nothing in them can be read as another option. The
+few options that QEMU takes as `key=value` only are joined by `_options`, which doubles commas.
+
+QEMU pauses instead of exiting when the guest shuts down or panics: whoever watches it reads why,
+then quits it. It starts no process, gains no privilege and reads no configuration file.
+"""
+
+import json
+from collections.abc import Iterator
+from itertools import count
+
+from livevirt.qemu import disk as disks
+from livevirt.qemu.disk import Disk, Json
+from livevirt.qemu.machine import Machine, Nic
+
+AGENT_PORT = "org.qemu.guest_agent.0"  # the name guests look for
+AGENT_CHARDEV = "agent0"
+MEMORY_DEVICE = "vm0"
+TCG_CACHE_MIB = 64  # of translated code; unlimited it would grow to 1 GiB
+
+_NICS = {
+    "virtio": "virtio-net-pci",
+    "e1000": "e1000",
+    "e1000e": "e1000e",
+    "rtl8139": "rtl8139",
+}
+
+
+def argv(machine: Machine) -> list[str]:
+    """Return the whole command line, the program first."""
+    line = [machine.emulator, *_basics(machine), *_cpus(machine)]
+    for chardev in _chardevs(machine):
+        line += ["-chardev", chardev]
+    line += ["-mon", "chardev=qmp0,mode=control"]
+    if machine.graphics:
+        line += ["-vnc", _escape(f"unix:{machine.vnc_socket}")]
+    if machine.memory.headroom:
+        line += ["-object", _json(_memory_backend(machine))]
+    if machine.rng:
+        rng = {"qom-type": "rng-random", "id": "rng0", "filename": "/dev/urandom"}
+        line += ["-object", _json(rng)]
+    for nic in machine.nics:
+        line += ["-netdev", _json(_netdev(nic, isolate=machine.isolate))]
+    for disk in machine.disks:
+        if disk.image is not None:
+            line += ["-blockdev", _json(disks.blockdev(disk))]
+    for device in _devices(machine):
+        line += ["-device", _json(device)]
+    if machine.paused:
+        line.append("-S")
+    if machine.incoming:
+        line += ["-incoming", "defer"]
+    return line
+
+
+def _basics(machine: Machine) -> list[str]:
+    accel = {"kvm": "kvm", "tcg": f"tcg,thread=multi,tb-size={TCG_CACHE_MIB}"}
+    line = ["-nodefaults", "-no-user-config", "-display", "none"]
+    line += ["-name", _options(guest=machine.name, **{"debug-threads": "on"})]
+    line += ["-uuid", machine.uuid]
+    line += ["-machine", f"{machine.machine_type},usb=off,vmport=off,dump-guest-core=off"]
+    line += ["-accel", accel[machine.accelerator]]
+    line += ["-m", _memory_size(machine)]
+    line += ["-rtc", _rtc(machine)]
+    line += ["-sandbox", "on,obsolete=deny,elevateprivileges=deny,spawn=deny,resourcecontrol=deny"]
+    line += ["-action", "reboot=reset,shutdown=pause,panic=pause"]
+    line += ["-msg", "timestamp=on"]
+    order = [disk.boot_index for disk in machine.disks] + [nic.boot_index for nic in machine.nics]
+    if any(index is not None for index in order):
+        line += ["-boot", "strict=on"]  # boot from what was named, or not at all
+    tables = {key: getattr(machine.smbios, key) for key in machine.smbios.__dataclass_fields__}
+    if any(tables.values()):
+        filled = {key: value for key, value in tables.items() if value}
+        line += ["-smbios", _options(type="1", **filled)]
+    return line
+
+
+def _rtc(machine: Machine) -> str:
+    # Linux and Windows guests both lose ticks under KVM when the host is busy.
+    drift = ",driftfix=slew" if machine.accelerator == "kvm" else ""
+    return f"base={machine.rtc}{drift}"
+
+
+def _memory_size(machine: Machine) -> str:
+    memory = machine.memory
+    size = f"size={memory.boot_size}B"
+    if not memory.headroom:
+        return size
+    return f"{size},maxmem={memory.boot_size + memory.headroom}B"
+
+
+def _memory_backend(machine: Machine) -> Json:
+    return {
+        "qom-type": "memory-backend-ram",
+        "id": "vmem0",
+        "size": machine.memory.headroom,
+        "reserve": False,  # address space only: it costs nothing until the guest is given it
+    }
+
+
+def _cpus(machine: Machine) -> list[str]:
+    # -smp makes socket 0 only. The other sockets present at boot are devices with an id, so
+    # that they can be taken away again.
+    cpu = machine.cpu
+    flags = [f"{feature.name}={'on' if feature.on else 'off'}" for feature in cpu.features]
+    topology = (
+        f"cpus={cpu.per_socket},sockets={cpu.max_sockets},cores={cpu.cores},"
+        f"threads={cpu.threads},maxcpus={cpu.max_sockets * cpu.per_socket}"
+    )
+    return ["-cpu", ",".join([cpu.model, *flags]), "-smp", topology]
+
+
+def _chardevs(machine: Machine) -> Iterator[str]:
+    server = {"server": "on", "wait": "off"}
+    yield _options("socket", id="qmp0", path=machine.qmp_socket, **server)
+    yield _options(
+        "socket",
+        id="serial0",
+        path=machine.serial_socket,
+        **server,
+        logfile=machine.serial_log,
+        logappend="on",
+    )
+    if machine.guest_agent:
+        yield _options("socket", id=AGENT_CHARDEV, path=machine.agent_socket, **server)
+
+
+def _netdev(nic: Nic, *, isolate: bool) -> Json:
+    return {"type": "user", "id": f"net-{nic.id}", "restrict": isolate}
+
+
+def _devices(machine: Machine) -> Iterator[Json]:
+    for thread in machine.cpu.threads_of(range(1, machine.cpu.sockets)):
+        yield cpu_device(machine.cpu.type, thread.id, *thread)
+    on_ports = list(_devices_on_ports(machine))
+    for index in range(len(on_ports) + machine.spare_ports):
+        yield _port(index)
+    for index, device in enumerate(on_ports):
+        yield {**device, **disks.port_place(port_id(index))}
+    yield {"driver": "pvpanic-pci", "id": "panic0", "bus": "pcie.0", "addr": "0x1e"}
+    yield {"driver": "isa-serial", "id": "console0", "chardev": "serial0"}
+    if machine.graphics:
+        yield {"driver": "VGA", "id": "video0", "bus": "pcie.0", "addr": "0x1"}
+    if machine.guest_agent:
+        yield {
+            "driver": "virtserialport",
+            "id": "channel0",
+            "bus": "vser0.0",
+            "chardev": AGENT_CHARDEV,
+            "name": AGENT_PORT,
+        }
+    yield from _disks_on_controllers(machine)
+
+
+def _devices_on_ports(machine: Machine) -> Iterator[Json]:
+    """Yield what sits on a PCIe port of its own, in the order of the ports."""
+    yield {"driver": "virtio-scsi-pci", "id": disks.SCSI_CONTROLLER}
+    if machine.guest_agent:
+        yield {"driver": "virtio-serial-pci", "id": "vser0"}
+    if machine.memory.headroom:
+        yield {
+            "driver": "virtio-mem-pci",
+            "id": MEMORY_DEVICE,
+            "memdev": "vmem0",
+            "requested-size": 0,
+        }
+    if machine.rng:
+        yield {"driver": "virtio-rng-pci", "id": "vrng0", "rng": "rng0"}
+    if any(disk.bus == "usb" for disk in machine.disks):
+        yield {"driver": "qemu-xhci", "id": "usb0"}
+    for nic in machine.nics:
+        yield _nic(nic)
+    for disk in machine.disks:
+        if disk.bus == "virtio":
+            yield disks.device(disk, {})
+
+
+def _nic(nic: Nic) -> Json:
+    device: Json = {
+        "driver": _NICS[nic.model],
+        "id": nic.id,
+        "netdev": f"net-{nic.id}",
+        "mac": nic.mac,
+    }
+    if nic.boot_index is None:
+        device["romfile"] = ""  # no network boot, and no firmware time spent on it
+    else:
+        device["bootindex"] = nic.boot_index
+    return device
+
+
+def _disks_on_controllers(machine: Machine) -> Iterator[Json]:
+    scsi = _slots([disk for disk in machine.disks if disk.bus == "scsi"])
+    sata = _slots([disk for disk in machine.disks if disk.bus == "sata"])
+    for controller in disks.sata_controllers(list(sata.values())):
+        yield {"driver": "ahci", "id": controller, "bus": "pcie.0"}
+    for disk in machine.disks:
+        match disk.bus:
+            case "scsi":
+                yield disks.device(disk, disks.scsi_place(scsi[disk.id]))
+            case "sata":
+                yield disks.device(disk, disks.sata_place(sata[disk.id]))
+            case "usb":
+                yield disks.device(disk, {"bus": "usb0.0"})
+            case "virtio":
+                pass  # on a port of its own
+
+
+def _slots(drives: list[Disk]) -> dict[str, int]:
+    """Give every drive its slot: its own if it names one, else the lowest that is free."""
+    taken = {drive.slot for drive in drives}
+    free = (slot for slot in count() if slot not in taken)
+    return {drive.id: next(free) if drive.slot is None else drive.slot for drive in drives}
+
+
+def cpu_device(driver: str, id: str, socket: int, core: int, thread: int) -> Json:
+    """Return one vCPU, for `device_add`."""
+    return {
+        "driver": driver,
+        "id": id,
+        "socket-id": socket,
+        "core-id": core,
+        "thread-id": thread,
+    }
+
+
+def port_id(index: int) -> str:
+    """Return the id of the n-th PCIe port."""
+    return f"port{index}"
+
+
+def _port(index: int) -> Json:
+    slot, function = divmod(index, 8)
+    port: Json = {
+        "driver": "pcie-root-port",
+        "id": port_id(index),
+        "bus": "pcie.0",
+        "addr": f"{slot + 2:#x}.{function:#x}",  # 0 is the host bridge, 1 the VGA card
+        "port": index,
+        "chassis": index + 1,
+        # The firmware gives each bridge 4 KiB of the 64 there are, and stops when they run out.
+        "io-reserve": 0,
+    }
+    if function == 0:
+        port["multifunction"] = True
+    return port
+
+
+def _json(value: Json) -> str:
+    return json.dumps(value, separators=(",", ":"))
+
+
+def _options(*leading: str, **options: str) -> str:
+    return ",".join([*leading, *(f"{key}={_escape(value)}" for key, value in options.items())])
+
+
+def _escape(value: str) -> str:
+    return value.replace(",", ",,")

@@ -1,0 +1,169 @@
+"""A disk or CD-ROM drive of a machine, and the two JSON objects QEMU wants for it.
+
+The same objects go on the command line (`-blockdev`, `-device`) and over QMP (`blockdev-add`,
+`device_add`), so a disk plugged into a running machine is the disk the next start gives it.
+"""
+
+import hashlib
+from dataclasses import dataclass
+from typing import Any, Literal
+
+from livevirt.qemu import wording
+
+Json = dict[str, Any]
+
+Kind = Literal["disk", "cdrom", "lun"]
+Bus = Literal["virtio", "scsi", "sata", "usb"]
+Format = Literal["raw", "qcow2"]
+Cache = Literal["none", "writeback", "writethrough"]
+Aio = Literal["native", "threads", "io_uring"]
+OnError = Literal["report", "ignore", "stop", "enospace"]
+
+SCSI_CONTROLLER = "scsi0"
+HOTPLUG_BUSES: tuple[Bus, ...] = ("virtio", "scsi")
+_SATA_PORTS = 6  # per AHCI controller; q35 has one built in
+NODE_PREFIX = "n-"
+_NODE_NAME_LIMIT = 31
+
+_DRIVERS: dict[tuple[Kind, Bus], str] = {
+    ("disk", "virtio"): "virtio-blk-pci",
+    ("disk", "scsi"): "scsi-hd",
+    ("disk", "sata"): "ide-hd",
+    ("disk", "usb"): "usb-storage",
+    ("cdrom", "scsi"): "scsi-cd",
+    ("cdrom", "sata"): "ide-cd",
+    ("lun", "scsi"): "scsi-block",
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Image:
+    """Where the bytes are. The format is always told: QEMU must not guess it from user data."""
+
+    path: str
+    format: Format = "raw"
+    block: bool = False  # a host block device rather than a file
+    backing: "Image | None" = None
+
+    def __post_init__(self) -> None:
+        wording.path("image path", self.path)
+        if self.backing and self.format != "qcow2":
+            raise ValueError(f"a {self.format} image has no backing file")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Disk:
+    """One drive. A CD-ROM without an image is an empty drive."""
+
+    id: str  # the device's id in QEMU
+    image: Image | None
+    kind: Kind = "disk"
+    bus: Bus = "virtio"
+    readonly: bool = False
+    boot_index: int | None = None
+    serial: str | None = None
+    cache: Cache = "writethrough"
+    io: Aio = "threads"
+    discard: bool = True
+    shareable: bool = False
+    on_error: OnError | None = None
+    slot: int | None = None  # LUN on scsi, port on sata; the next free one if not given
+
+    def __post_init__(self) -> None:
+        wording.identifier("disk id", self.id)
+        if self.serial is not None:
+            wording.text("disk serial", self.serial)
+        if (self.kind, self.bus) not in _DRIVERS:
+            raise ValueError(f"disk {self.id}: a {self.kind} cannot be on the {self.bus} bus")
+        if self.image is None and self.kind != "cdrom":
+            raise ValueError(f"disk {self.id}: only a CD-ROM drive may be empty")
+        if self.kind == "lun" and self.image and not self.image.block:
+            raise ValueError(f"disk {self.id}: a lun must be a host block device")
+        if self.io == "native" and self.cache != "none":
+            raise ValueError(f"disk {self.id}: io native needs cache none")
+
+    @property
+    def driver(self) -> str:
+        return _DRIVERS[self.kind, self.bus]
+
+    @property
+    def node(self) -> str | None:
+        """The block node's name. It tells the image too, so a changed medium shows in QEMU."""
+        if self.image is None:
+            return None
+        digest = hashlib.sha256(f"{self.id}\0{self.image.path}".encode()).hexdigest()[:12]
+        room = _NODE_NAME_LIMIT - len(digest) - len(NODE_PREFIX) - len("-")
+        return f"{NODE_PREFIX}{self.id[:room]}-{digest}"
+
+
+def blockdev(disk: Disk) -> Json:
+    """Return the block node of a disk that has an image, for `blockdev-add`."""
+    if disk.image is None:
+        raise ValueError(f"disk {disk.id} has no image")
+    readonly = disk.readonly or disk.kind == "cdrom"
+    return {"node-name": disk.node, **_layer(disk.image, disk, readonly=readonly)}
+
+
+def _layer(image: Image, disk: Disk, *, readonly: bool) -> Json:
+    cache = {"direct": disk.cache == "none", "no-flush": False}
+    file: Json = {
+        "driver": "host_device" if image.block else "file",
+        "filename": image.path,
+        "locking": "on",
+        "aio": disk.io,
+        "read-only": readonly,
+        "cache": cache,
+    }
+    layer: Json = {"driver": image.format, "read-only": readonly, "cache": cache, "file": file}
+    if disk.discard and not readonly:
+        file["discard"] = layer["discard"] = "unmap"
+    if image.format == "qcow2":
+        # null cuts the chain: the header of a user's image may name any file of the host.
+        layer["backing"] = _layer(image.backing, disk, readonly=True) if image.backing else None
+    return layer
+
+
+def device(disk: Disk, place: Json) -> Json:
+    """Return the drive itself, for `device_add`; `place` says where it is plugged in."""
+    found: Json = {"driver": disk.driver, "id": disk.id, **place}
+    if disk.node is not None:
+        found["drive"] = disk.node
+    if disk.boot_index is not None:
+        found["bootindex"] = disk.boot_index
+    if disk.kind == "lun":
+        return found  # the real device answers for all else
+    if disk.serial is not None:
+        found["serial"] = disk.serial
+    if disk.bus == "scsi":
+        # Without either, the guest finds no page 0x83 and makes no /dev/disk/by-id link.
+        found["device_id"] = disk.serial or f"drive-{disk.id}"
+    if disk.kind == "disk":
+        found["write-cache"] = "off" if disk.cache == "writethrough" else "on"
+        if disk.shareable:
+            found["share-rw"] = True
+    if disk.on_error == "enospace":
+        found["werror"] = "enospc"  # reading cannot run out of space
+    elif disk.on_error is not None:
+        found["werror"] = found["rerror"] = disk.on_error
+    return found
+
+
+def scsi_place(lun: int) -> Json:
+    """Return where on the SCSI controller a disk goes; LUN 0 need not exist."""
+    return {"bus": f"{SCSI_CONTROLLER}.0", "channel": 0, "scsi-id": 0, "lun": lun}
+
+
+def port_place(port: str) -> Json:
+    """Return the one slot of a PCIe port; without the address QEMU would hide a second device."""
+    return {"bus": port, "addr": "0x0"}
+
+
+def sata_place(slot: int) -> Json:
+    """Return the SATA port of the n-th drive."""
+    controller, port = divmod(slot, _SATA_PORTS)
+    return {"bus": f"ide.{port}" if controller == 0 else f"ahci{controller}.{port}"}
+
+
+def sata_controllers(slots: list[int]) -> list[str]:
+    """List the ids of the controllers that drives on these slots need besides the built-in one."""
+    return [f"ahci{n}" for n in range(1, max(slots, default=0) // _SATA_PORTS + 1)]

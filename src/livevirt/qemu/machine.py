@@ -1,0 +1,218 @@
+"""A machine to start, as plain data: what is kept on disk before QEMU is spawned.
+
+Two equal machines give equal command lines, which is what a migration target needs; only
+`run_dir`, `serial_log` and `incoming` differ there.
+"""
+
+import re
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import PurePosixPath
+from typing import Literal, NamedTuple
+
+import msgspec
+
+from livevirt.qemu import wording
+from livevirt.qemu.disk import Disk
+
+AcceleratorName = Literal["kvm", "tcg"]
+NicModel = Literal["virtio", "e1000", "e1000e", "rtl8139"]
+
+MIB = 1024 * 1024
+MEMORY_BLOCK = 2 * MIB  # what virtio-mem plugs at a time
+
+_UUID = re.compile(r"[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}")
+_MAC = re.compile(r"[0-9a-f]{2}(:[0-9a-f]{2}){5}")
+_RTC = re.compile(r"utc|localtime|\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d")
+_SOCKET_PATH_LIMIT = 107  # bytes of sockaddr_un.sun_path, less the closing NUL
+
+
+class Thread(NamedTuple):
+    """One vCPU by its place; sorts in the order the guest counts them at boot."""
+
+    socket: int
+    core: int
+    thread: int
+
+    @property
+    def id(self) -> str:
+        return f"cpu-{self.socket}-{self.core}-{self.thread}"
+
+
+@dataclass(frozen=True, slots=True)
+class Feature:
+    """A CPU flag that is switched on or off."""
+
+    name: str
+    on: bool = True
+
+    def __post_init__(self) -> None:
+        wording.name("CPU feature", self.name)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Cpu:
+    """The CPUs at boot and the sockets there may ever be."""
+
+    model: str  # QEMU's own: "max", "host", "Skylake-Server", …
+    sockets: int = 1
+    cores: int = 1
+    threads: int = 1
+    max_sockets: int = 1
+    features: tuple[Feature, ...] = ()
+
+    def __post_init__(self) -> None:
+        wording.name("CPU model", self.model)
+        if min(self.sockets, self.cores, self.threads) < 1 or self.max_sockets < self.sockets:
+            raise ValueError(
+                f"cannot make {self.sockets} of {self.max_sockets} sockets "
+                f"with {self.cores} cores of {self.threads} threads"
+            )
+
+    @property
+    def per_socket(self) -> int:
+        return self.cores * self.threads
+
+    @property
+    def type(self) -> str:
+        """The driver name that plugs one more of them."""
+        return f"{self.model}-x86_64-cpu"
+
+    def threads_of(self, sockets: range) -> Iterator[Thread]:
+        """Yield every thread of some sockets, lowest first."""
+        for socket in sockets:
+            for core in range(self.cores):
+                for thread in range(self.threads):
+                    yield Thread(socket, core, thread)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Memory:
+    """Bytes at boot and at most; more than boot arrives through virtio-mem."""
+
+    boot: int
+    max: int
+
+    def __post_init__(self) -> None:
+        if not 0 < self.boot <= self.max:
+            raise ValueError(f"cannot boot with {self.boot} of {self.max} bytes of memory")
+
+    @property
+    def boot_size(self) -> int:
+        """What the firmware sees: whole MiB, never less than asked for."""
+        return _round_up(self.boot, MIB)
+
+    @property
+    def headroom(self) -> int:
+        """What can be plugged on top, in whole blocks; 0 means no virtio-mem device."""
+        return _round_up(max(0, self.max - self.boot_size), MEMORY_BLOCK)
+
+    def requested(self, total: int) -> int:
+        """Return how much virtio-mem must add so that the guest has `total` bytes."""
+        return min(_round_up(max(0, total - self.boot_size), MEMORY_BLOCK), self.headroom)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Nic:
+    """A network card on QEMU's own user-mode network."""
+
+    id: str
+    mac: str
+    model: NicModel = "virtio"
+    mode: Literal["user"] = "user"
+    boot_index: int | None = None
+
+    def __post_init__(self) -> None:
+        wording.identifier("NIC id", self.id)
+        if not _MAC.fullmatch(self.mac):
+            raise ValueError(f"NIC {self.id}: {self.mac!r} is not a MAC address in lower case")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Smbios:
+    """What the guest's firmware tables say about the system; empty fields are left to QEMU."""
+
+    manufacturer: str = ""
+    product: str = ""
+    version: str = ""
+    serial: str = ""
+    sku: str = ""
+    family: str = ""
+
+    def __post_init__(self) -> None:
+        for field in self.__dataclass_fields__:
+            wording.text(f"SMBIOS {field}", getattr(self, field))
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Machine:
+    """Everything QEMU's command line depends on."""
+
+    name: str
+    uuid: str
+    accelerator: AcceleratorName
+    cpu: Cpu
+    memory: Memory
+    run_dir: str  # the sockets are made here
+    serial_log: str  # all the guest ever wrote to its serial port, appended to
+
+    emulator: str = "qemu-system-x86_64"
+    machine_type: str = "q35"
+    firmware: Literal["bios"] = "bios"
+    disks: tuple[Disk, ...] = ()
+    nics: tuple[Nic, ...] = ()
+    spare_ports: int = 4  # empty PCIe ports, for disks plugged later
+    graphics: bool = False  # a VGA card, seen through `vnc_socket`
+    guest_agent: bool = True
+    rng: bool = True
+    rtc: str = "utc"  # or "localtime" (of the process's TZ), or a moment to start from
+    smbios: Smbios = Smbios()
+    isolate: bool = False  # the guest's network ends at QEMU
+    paused: bool = False  # wait for `cont`
+    incoming: bool = False  # wait for `migrate-incoming`
+
+    def __post_init__(self) -> None:
+        wording.text("machine name", self.name)
+        wording.name("machine type", self.machine_type)
+        wording.path("run directory", self.run_dir)
+        wording.path("serial log", self.serial_log)
+        if not _UUID.fullmatch(self.uuid):
+            raise ValueError(f"{self.uuid!r} is not a UUID in lower case")
+        if not _RTC.fullmatch(self.rtc):
+            raise ValueError(f"{self.rtc!r} is not a clock base")
+        if len(self.serial_socket.encode()) > _SOCKET_PATH_LIMIT:
+            raise ValueError(f"{self.run_dir!r} is too long a path to hold sockets")
+        ids = [disk.id for disk in self.disks] + [nic.id for nic in self.nics]
+        if len(set(ids)) < len(ids):
+            raise ValueError(f"ids must differ: {sorted(ids)}")
+
+    @property
+    def qmp_socket(self) -> str:
+        """QEMU's monitor. One client at a time: it belongs to the node agent."""
+        return str(PurePosixPath(self.run_dir, "qmp.sock"))
+
+    @property
+    def serial_socket(self) -> str:
+        """The serial console, raw bytes both ways, one client at a time, nothing replayed."""
+        return str(PurePosixPath(self.run_dir, "serial.sock"))
+
+    @property
+    def agent_socket(self) -> str:
+        """The guest agent's channel."""
+        return str(PurePosixPath(self.run_dir, "agent.sock"))
+
+    @property
+    def vnc_socket(self) -> str:
+        """The screen, if the machine has one."""
+        return str(PurePosixPath(self.run_dir, "vnc.sock"))
+
+    def to_json(self) -> bytes:
+        return msgspec.json.encode(self)
+
+    @staticmethod
+    def from_json(data: bytes | str) -> "Machine":
+        return msgspec.json.decode(data, type=Machine)
+
+
+def _round_up(value: int, unit: int) -> int:
+    return -(-value // unit) * unit

@@ -1,0 +1,206 @@
+"""What QEMU says about the machine right now.
+
+Read from QEMU alone, never from memory, so it is right after a restart of whoever drives it. The
+parts that interpret QEMU's answers are pure.
+"""
+
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from livevirt.qemu.cmdline import AGENT_CHARDEV, MEMORY_DEVICE
+from livevirt.qemu.disk import NODE_PREFIX
+from livevirt.qemu.errors import CommandFailed
+from livevirt.qemu.machine import Thread
+from livevirt.qemu.session import Session
+
+PERIPHERALS = "/machine/peripheral"  # where every device with an id is
+
+_CHILD = re.compile(r"child<(.+)>")
+_SCSI_DRIVERS = ("scsi-hd", "scsi-cd", "scsi-block")
+
+
+@dataclass(frozen=True, slots=True)
+class CpuSlot:
+    """A place for one vCPU; `id` is None for the boot CPUs, which cannot be unplugged."""
+
+    thread: Thread
+    type: str
+    present: bool
+    id: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class MemoryState:
+    """Bytes of memory. `plugged` is what the guest has taken, `requested` what it was offered."""
+
+    boot: int
+    plugged: int = 0
+    requested: int = 0
+    headroom: int = 0
+
+    @property
+    def total(self) -> int:
+        return self.boot + self.plugged
+
+
+@dataclass(frozen=True, slots=True)
+class Drive:
+    """A disk or CD-ROM drive; `node` is None in an empty drive."""
+
+    id: str
+    node: str | None = None
+    removable: bool = False
+    tray_open: bool = False
+    locked: bool = False
+    size: int = 0
+    lun: int | None = None
+    io_status: str = "ok"
+
+
+@dataclass(frozen=True, slots=True)
+class Observed:
+    """One machine at one moment."""
+
+    run_state: str  # as `query-status` names it
+    cpus: tuple[CpuSlot, ...]
+    memory: MemoryState
+    drives: tuple[Drive, ...] = ()
+    devices: Mapping[str, str] = field(default_factory=dict)  # id -> driver, plugged ones too
+    free_ports: tuple[str, ...] = ()
+    idle_nodes: tuple[str, ...] = ()  # images of disks, held open by no drive
+    agent_open: bool = False  # something in the guest holds the agent's port open
+
+    @property
+    def sockets(self) -> int:
+        """How many sockets have all their threads, counted from socket 0 without a gap."""
+        missing = {slot.thread.socket for slot in self.cpus if not slot.present}
+        there = {slot.thread.socket for slot in self.cpus} - missing
+        return next(n for n in range(len(there) + 1) if n not in there)
+
+    def drive(self, id: str) -> Drive | None:
+        return next((drive for drive in self.drives if drive.id == id), None)
+
+
+async def observe(qmp: Session) -> Observed:
+    """Ask QEMU for everything a plan depends on."""
+    devices = devices_of(await qmp.execute("qom-list", {"path": PERIPHERALS}))
+    luns = {
+        id: await _property(qmp, id, "lun")
+        for id, driver in devices.items()
+        if driver in _SCSI_DRIVERS
+    }
+    drives = drives_of(await qmp.execute("query-block"), luns)
+    nodes = await qmp.execute("query-named-block-nodes", {"flat": True})
+    return Observed(
+        run_state=(await qmp.execute("query-status"))["status"],
+        cpus=cpu_slots(await qmp.execute("query-hotpluggable-cpus")),
+        memory=memory_state(
+            await qmp.execute("query-memory-size-summary"),
+            await qmp.execute("query-memory-devices"),
+        ),
+        drives=drives,
+        devices=devices,
+        free_ports=tuple([port for port in _ports(devices) if await _is_free(qmp, port)]),
+        idle_nodes=idle_nodes(nodes, drives),
+        agent_open=agent_port_open(await qmp.execute("query-chardev")),
+    )
+
+
+def devices_of(listed: Sequence[Mapping[str, Any]]) -> dict[str, str]:
+    """Return the driver of every device that has an id."""
+    return {
+        entry["name"]: child.group(1)
+        for entry in listed
+        if (child := _CHILD.fullmatch(entry["type"]))
+    }
+
+
+def cpu_slots(answer: Sequence[Mapping[str, Any]]) -> tuple[CpuSlot, ...]:
+    """Read `query-hotpluggable-cpus`; lowest socket first."""
+    slots = []
+    for entry in answer:
+        place = entry["props"]
+        path = entry.get("qom-path")
+        slots.append(
+            CpuSlot(
+                thread=Thread(place["socket-id"], place["core-id"], place["thread-id"]),
+                type=entry["type"],
+                present=path is not None,
+                id=_peripheral(path) if path else None,
+            )
+        )
+    return tuple(sorted(slots, key=lambda slot: slot.thread))
+
+
+def memory_state(summary: Mapping[str, int], devices: Sequence[Mapping[str, Any]]) -> MemoryState:
+    """Read `query-memory-size-summary` and `query-memory-devices`."""
+    boot = summary["base-memory"]
+    for device in devices:
+        if device["type"] == "virtio-mem" and device["data"].get("id") == MEMORY_DEVICE:
+            data = device["data"]
+            return MemoryState(boot, data["size"], data["requested-size"], data["max-size"])
+    return MemoryState(boot)
+
+
+def drives_of(answer: Sequence[Mapping[str, Any]], luns: Mapping[str, int]) -> tuple[Drive, ...]:
+    """Read `query-block`; drives without an id are not ours and left out."""
+    drives = []
+    for entry in answer:
+        id = _peripheral(entry.get("qdev", ""))
+        if id is None:
+            continue
+        inserted = entry.get("inserted")
+        drives.append(
+            Drive(
+                id=id,
+                node=inserted["node-name"] if inserted else None,
+                removable=entry["removable"],
+                tray_open=entry.get("tray_open", False),
+                locked=entry["locked"],
+                size=inserted["image"]["virtual-size"] if inserted else 0,
+                lun=luns.get(id),
+                io_status=entry.get("io-status", "ok"),
+            )
+        )
+    return tuple(drives)
+
+
+def idle_nodes(answer: Sequence[Mapping[str, Any]], drives: tuple[Drive, ...]) -> tuple[str, ...]:
+    """Read `query-named-block-nodes`; the nodes below ours have names made up by QEMU."""
+    used = {drive.node for drive in drives}
+    names = (entry["node-name"] for entry in answer)
+    return tuple(sorted(n for n in names if n.startswith(NODE_PREFIX) and n not in used))
+
+
+def agent_port_open(answer: Sequence[Mapping[str, Any]]) -> bool:
+    """Read `query-chardev`; the event that tells a change is `VSERPORT_CHANGE`."""
+    return any(entry["label"] == AGENT_CHARDEV and entry["frontend-open"] for entry in answer)
+
+
+def _peripheral(path: str) -> str | None:
+    """Return the id in a QOM path; virtio-blk names its inner device, others just the id."""
+    if path.startswith(f"{PERIPHERALS}/"):
+        return path.removeprefix(f"{PERIPHERALS}/").split("/")[0]
+    return path if path and "/" not in path else None
+
+
+def _ports(devices: Mapping[str, str]) -> list[str]:
+    ports = [id for id, driver in devices.items() if driver == "pcie-root-port"]
+    return sorted(ports, key=lambda id: int(id.removeprefix("port")))
+
+
+async def _is_free(qmp: Session, port: str) -> bool:
+    # The bus object of a port has the port's name; what is plugged in shows as child[n].
+    # `query-pci` would know nothing before the firmware has numbered the buses.
+    bus = await qmp.execute("qom-list", {"path": f"{PERIPHERALS}/{port}/{port}"})
+    return not any(entry["name"].startswith("child[") for entry in bus)
+
+
+async def _property(qmp: Session, id: str, name: str) -> int:
+    try:
+        found: int = await qmp.execute("qom-get", {"path": f"{PERIPHERALS}/{id}", "property": name})
+    except CommandFailed:
+        return -1  # unplugged since it was listed
+    return found

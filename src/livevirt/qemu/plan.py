@@ -1,0 +1,274 @@
+"""What to do to a running machine so that it becomes what is wanted. Pure.
+
+Steps are small data. Each is safe to repeat, and the list is made afresh from what QEMU says, so
+a plan that was cut short anywhere is simply planned again. What cannot be done shows as `Blocked`.
+"""
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from itertools import count
+from typing import Literal
+
+from livevirt.qemu.agent import Vcpu
+from livevirt.qemu.disk import HOTPLUG_BUSES, Disk, Json, port_place, scsi_place
+from livevirt.qemu.machine import Machine, Thread
+from livevirt.qemu.observe import Drive, Observed
+
+
+@dataclass(frozen=True, slots=True)
+class Wanted:
+    """What the running machine should be; `disks` are all of them, empty drives too."""
+
+    sockets: int
+    memory: int
+    disks: tuple[Disk, ...] = ()
+    paused: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Seen:
+    """Everything a plan depends on: how it was started, how it is, and what the guest says."""
+
+    machine: Machine
+    observed: Observed
+    vcpus: tuple[Vcpu, ...] | None = None  # None: no guest agent answers
+
+    @property
+    def sockets(self) -> int:
+        """How many sockets the guest uses, as far as anybody can tell."""
+        plugged = self.observed.sockets
+        if self.vcpus is None:
+            return plugged
+        online = sum(vcpu.online for vcpu in self.vcpus)
+        return min(plugged, online // self.machine.cpu.per_socket)
+
+
+@dataclass(frozen=True, slots=True)
+class Pause:
+    """Stop the guest's CPUs."""
+
+
+@dataclass(frozen=True, slots=True)
+class Resume:
+    """Let them run."""
+
+
+@dataclass(frozen=True, slots=True)
+class PlugCpu:
+    """Add one vCPU."""
+
+    type: str
+    thread: Thread
+
+
+@dataclass(frozen=True, slots=True)
+class UnplugCpu:
+    """Take one vCPU away, with the guest's consent."""
+
+    id: str
+
+
+@dataclass(frozen=True, slots=True)
+class SetVcpus:
+    """Let the guest take CPUs online or offline, by its own numbers."""
+
+    ids: tuple[int, ...]
+    online: bool
+
+
+@dataclass(frozen=True, slots=True)
+class RequestMemory:
+    """Offer the guest this much memory on top of what it booted with."""
+
+    size: int
+
+
+@dataclass(frozen=True, slots=True)
+class PlugDisk:
+    """Add a disk at a place that is free."""
+
+    disk: Disk
+    place: tuple[tuple[str, str | int], ...]  # of the device, as pairs to stay hashable
+
+
+@dataclass(frozen=True, slots=True)
+class UnplugDisk:
+    """Take a disk away, and let go of its image."""
+
+    id: str
+    node: str | None
+
+
+@dataclass(frozen=True, slots=True)
+class ChangeMedium:
+    """Make a CD-ROM drive hold the image of `drive`, or nothing."""
+
+    drive: Disk
+
+
+@dataclass(frozen=True, slots=True)
+class CloseImage:
+    """Let go of an image that no drive uses."""
+
+    node: str
+
+
+@dataclass(frozen=True, slots=True)
+class Blocked:
+    """Something wanted that cannot be done now, and why. Nothing to execute."""
+
+    what: Literal["cpu", "memory", "disk"]
+    name: str
+    reason: str
+
+
+Step = (
+    Pause
+    | Resume
+    | PlugCpu
+    | UnplugCpu
+    | SetVcpus
+    | RequestMemory
+    | PlugDisk
+    | UnplugDisk
+    | ChangeMedium
+    | CloseImage
+    | Blocked
+)
+
+_HELD = ("paused", "prelaunch", "suspended")
+_CHANGEABLE = ("running", *_HELD)
+
+
+def plan(wanted: Wanted, seen: Seen) -> list[Step]:
+    """List the steps from what is to what is wanted, in the order to do them.
+
+    A machine that ended, broke, waits for its disk or migrates is left alone.
+    """
+    if seen.observed.run_state not in _CHANGEABLE:
+        return []
+    return [
+        *_run_state(wanted, seen.observed),
+        *_cpus(wanted, seen),
+        *_memory(wanted, seen),
+        *_disks(wanted, seen),
+    ]
+
+
+def _run_state(wanted: Wanted, observed: Observed) -> Iterator[Step]:
+    if wanted.paused and observed.run_state == "running":
+        yield Pause()
+    if not wanted.paused and observed.run_state in ("paused", "prelaunch"):
+        yield Resume()
+
+
+def _cpus(wanted: Wanted, seen: Seen) -> Iterator[Step]:
+    cpu = seen.machine.cpu
+    if not 1 <= wanted.sockets <= cpu.max_sockets:
+        reason = f"the machine was started for 1 to {cpu.max_sockets} sockets"
+        yield Blocked("cpu", f"{wanted.sockets} sockets", reason)
+        return
+    for slot in seen.observed.cpus:
+        if not slot.present and slot.thread.socket < wanted.sockets:
+            yield PlugCpu(slot.type, slot.thread)
+    yield from _surplus_cpus(wanted, seen)
+    yield from _vcpus_to_online(wanted, seen)
+
+
+def _surplus_cpus(wanted: Wanted, seen: Seen) -> Iterator[Step]:
+    surplus = [
+        slot for slot in seen.observed.cpus if slot.present and slot.thread.socket >= wanted.sockets
+    ]
+    if not surplus or wanted.paused:
+        return  # a stopped guest cannot let go of anything
+    if seen.machine.accelerator == "kvm":
+        # Highest first, so that a refusal leaves no gap.
+        for slot in reversed(surplus):
+            if slot.id is not None:
+                yield UnplugCpu(slot.id)
+    elif seen.vcpus is None:
+        yield Blocked(
+            "cpu",
+            f"{wanted.sockets} sockets",
+            "emulated CPUs are taken offline by the guest agent, and none answers",
+        )
+    else:
+        # QEMU aborts some time after device_del of an emulated CPU; the device stays. The guest
+        # numbers its CPUs in the order of the sockets, and sockets are plugged in that order.
+        keep = wanted.sockets * seen.machine.cpu.per_socket
+        online = tuple(v.logical_id for v in seen.vcpus if v.online and v.logical_id >= keep)
+        if online:
+            yield SetVcpus(online, online=False)
+
+
+def _vcpus_to_online(wanted: Wanted, seen: Seen) -> Iterator[Step]:
+    keep = wanted.sockets * seen.machine.cpu.per_socket
+    offline = tuple(v.logical_id for v in seen.vcpus or () if not v.online and v.logical_id < keep)
+    if offline and not wanted.paused:
+        yield SetVcpus(offline, online=True)
+
+
+def _memory(wanted: Wanted, seen: Seen) -> Iterator[Step]:
+    observed, memory = seen.observed.memory, seen.machine.memory
+    most = memory.boot_size + memory.headroom
+    if wanted.memory > most or wanted.memory < memory.boot:
+        reason = f"the machine was started for {memory.boot} to {memory.max} bytes"
+        yield Blocked("memory", f"{wanted.memory} bytes", reason)
+        return
+    requested = memory.requested(wanted.memory)
+    if observed.requested != requested:
+        yield RequestMemory(requested)
+
+
+def _disks(wanted: Wanted, seen: Seen) -> Iterator[Step]:
+    observed = seen.observed
+    names = {disk.id for disk in wanted.disks}
+    for drive in observed.drives:
+        if drive.id not in names:
+            yield from _remove(drive, wanted, seen)
+    ports = iter(observed.free_ports)
+    luns = _free_luns(wanted, observed)
+    for disk in wanted.disks:
+        there = observed.drive(disk.id)
+        if there is None:
+            yield _add(disk, ports, luns)
+        elif disk.kind == "cdrom" and there.node != disk.node:
+            yield ChangeMedium(disk)
+        elif there.node != disk.node:
+            reason = "another image is in use; take the disk away first"
+            yield Blocked("disk", disk.id, reason)
+    wanted_nodes = {disk.node for disk in wanted.disks}
+    for node in observed.idle_nodes:
+        if node not in wanted_nodes:
+            yield CloseImage(node)  # the guest let go of its disk after we stopped waiting
+
+
+def _remove(drive: Drive, wanted: Wanted, seen: Seen) -> Iterator[Step]:
+    at_start = {disk.id: disk.bus for disk in seen.machine.disks}
+    if at_start.get(drive.id, "scsi") not in HOTPLUG_BUSES:
+        yield Blocked("disk", drive.id, f"{at_start[drive.id]} drives cannot be taken away")
+    elif not wanted.paused or drive.lun is not None:  # scsi needs no consent of the guest
+        yield UnplugDisk(drive.id, drive.node)
+
+
+def _add(disk: Disk, ports: Iterator[str], luns: Iterator[int]) -> Step:
+    match disk.bus:
+        case "scsi":
+            return _plug(disk, scsi_place(next(luns) if disk.slot is None else disk.slot))
+        case "virtio":
+            port = next(ports, None)
+            if port is None:
+                return Blocked("disk", disk.id, "no PCIe port is free")
+            return _plug(disk, port_place(port))
+        case _:
+            return Blocked("disk", disk.id, f"{disk.bus} drives cannot be added")
+
+
+def _plug(disk: Disk, place: Json) -> PlugDisk:
+    return PlugDisk(disk, tuple(place.items()))
+
+
+def _free_luns(wanted: Wanted, observed: Observed) -> Iterator[int]:
+    taken = {drive.lun for drive in observed.drives}
+    taken |= {disk.slot for disk in wanted.disks if disk.bus == "scsi"}
+    return (lun for lun in count() if lun not in taken)

@@ -1,0 +1,144 @@
+"""A QMP session: commands, and events that end with an error when QEMU goes away.
+
+A thin shell over `qemu.qmp`. It never reconnects by itself: after `Disconnected` the outcome of
+what was asked is unknown, so the caller must connect again and observe.
+"""
+
+import asyncio
+import logging
+from collections.abc import AsyncIterator, Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import Any
+
+from qemu.qmp import ExecInterruptedError, ExecuteError, QMPClient, Runstate, StateError
+from qemu.qmp import QMPError as ForeignError
+
+from livevirt.qemu.errors import CommandFailed, Disconnected
+
+log = logging.getLogger(__name__)
+
+# The library reports every refused connection and every EOF as an error; ours says it by raising.
+logging.getLogger("qemu.qmp").setLevel(logging.CRITICAL)
+
+
+@dataclass(frozen=True, slots=True)
+class Event:
+    """Something QEMU said by itself."""
+
+    name: str
+    data: dict[str, Any]
+
+
+class Events:
+    """The events a listener asked for, in order; iterating raises `Disconnected` at the end."""
+
+    def __init__(self, names: frozenset[str], path: str) -> None:
+        self._names = names
+        self._path = path
+        self._queue: asyncio.Queue[Event | None] = asyncio.Queue()
+
+    def __aiter__(self) -> AsyncIterator[Event]:
+        return self
+
+    async def __anext__(self) -> Event:
+        event = await self._queue.get()
+        if event is None:
+            self._queue.put_nowait(None)  # for whoever asks again
+            raise Disconnected(f"QEMU at {self._path} went away")
+        return event
+
+    def _put(self, event: Event | None) -> None:
+        if event is None or not self._names or event.name in self._names:
+            self._queue.put_nowait(event)
+
+
+class Session:
+    """One connection to QEMU's monitor. Make it with `connect`, end it with `close`."""
+
+    def __init__(self, client: QMPClient, path: str) -> None:
+        self._client = client
+        self._path = path
+        self._listeners: list[Events] = []
+        # The library keeps for ever each event its own listener accepts. Used as a filter that
+        # accepts none, it hands us all of them and keeps nothing.
+        client.events.event_filter = self._deliver
+        self._hang_up = asyncio.Event()
+        self._watch = asyncio.create_task(self._until_gone(), name=f"qmp watch {path}")
+
+    @classmethod
+    async def connect(cls, path: str) -> "Session":
+        """Connect and negotiate; waits as long as another client holds the monitor."""
+        client = QMPClient()
+        try:
+            await client.connect(path)
+        except ForeignError as error:
+            raise Disconnected(f"cannot talk to QEMU at {path}: {error}") from error
+        return cls(client, path)
+
+    @property
+    def connected(self) -> bool:
+        return not self._watch.done()
+
+    async def closed(self) -> None:
+        """Return once the session is over, whoever ended it."""
+        await asyncio.shield(self._watch)
+
+    async def close(self) -> None:
+        """Hang up; QEMU runs on."""
+        self._hang_up.set()
+        await asyncio.shield(self._watch)
+
+    async def __aenter__(self) -> "Session":
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        await self.close()
+
+    async def execute(self, command: str, arguments: Mapping[str, object] | None = None) -> Any:
+        """Run one command and return QEMU's answer."""
+        try:
+            return await self._client.execute(command, arguments)
+        except ExecuteError as error:
+            raise CommandFailed(error.error_class, str(error)) from error
+        except (ExecInterruptedError, StateError) as error:
+            raise Disconnected(f"QEMU at {self._path} went away during {command}") from error
+
+    @contextmanager
+    def listen(self, *names: str) -> Iterator[Events]:
+        """Collect events from now on; all of them if no name is given."""
+        events = Events(frozenset(names), self._path)
+        self._listeners.append(events)
+        if not self.connected:
+            events._put(None)
+        try:
+            yield events
+        finally:
+            self._listeners.remove(events)
+
+    def _deliver(self, message: Mapping[str, Any]) -> bool:
+        event = Event(message["event"], message.get("data", {}))
+        for listener in self._listeners:
+            listener._put(event)
+        return False
+
+    async def _until_gone(self) -> None:
+        ends = [
+            asyncio.ensure_future(self._client_stopped()),
+            asyncio.ensure_future(self._hang_up.wait()),
+        ]
+        try:
+            await asyncio.wait(ends, return_when=asyncio.FIRST_COMPLETED)
+        finally:
+            for end in ends:
+                end.cancel()
+        try:
+            await self._client.disconnect()  # also collects what made the reader stop
+        except Exception as error:
+            log.debug("QMP session ended", extra={"path": self._path, "error": str(error)})
+        for listener in self._listeners:
+            listener._put(None)
+
+    async def _client_stopped(self) -> None:
+        while self._client.runstate is Runstate.RUNNING:
+            await self._client.runstate_changed()

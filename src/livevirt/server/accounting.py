@@ -1,0 +1,41 @@
+"""ResourceQuota and LimitRange at the door: the pure rules applied to what the store holds."""
+
+from __future__ import annotations
+
+from livevirt.admission import limits, quota
+from livevirt.admission.review import Review
+from livevirt.api import registry
+from livevirt.server import objects
+from livevirt.server.services import Services
+from livevirt.store import Put
+
+
+def limit(review: Review) -> None:
+    """Apply the namespace's limit ranges to a new or resized pod, or a new claim."""
+    if review.kind not in (registry.POD, registry.CLAIM):
+        return
+    ranges = review.read.list(registry.LIMIT_RANGE, review.new["metadata"]["namespace"])
+    if ranges:
+        limits.apply(review, ranges)
+
+
+def charge(services: Services, review: Review) -> list[Put]:
+    """Return the writes that count a new or resized object against its namespace's quotas.
+
+    They go into the same transaction as the object itself, so that neither a crash nor a
+    concurrent request can spend the same room twice. Over quota raises Forbidden.
+    """
+    namespace = review.new["metadata"].get("namespace", "")
+    if not review.kind.namespaced or review.kind is registry.QUOTA:
+        return []
+    page = services.store.list(registry.QUOTA.resource, namespace)
+    if not page.items:
+        return []
+    quotas = [objects.decode(item.value) for item in page.items]
+    revisions = {item.key.name: item for item in page.items}
+    changed = quota.charge(quotas, review.kind, review.new, review.old)
+    writes = []
+    for obj in changed:
+        item = revisions[obj["metadata"]["name"]]
+        writes.append(Put(item.key, item.revision, objects.writer(registry.QUOTA, obj)))
+    return [] if review.dry_run else writes

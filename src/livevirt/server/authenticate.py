@@ -1,0 +1,57 @@
+"""Who is asking: by client certificate or bearer token."""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable
+from datetime import datetime
+from typing import Any
+
+from livevirt.admission.review import Reader
+from livevirt.api import registry
+from livevirt.api.request import User
+from livevirt.errors import Unauthorized
+from livevirt.server.tokens import Tokens, user_of
+
+ANONYMOUS = User("system:anonymous", ("system:unauthenticated",))
+_KEPT_TOKENS = 1024  # signatures checked once
+
+
+class Authenticator:
+    """Tells users from the certificate of their connection or the token of their request."""
+
+    def __init__(self, tokens: Tokens, read: Reader, now: Callable[[], datetime]) -> None:
+        self._claims = functools.lru_cache(maxsize=_KEPT_TOKENS)(tokens.read)
+        self._read = read
+        self._now = now
+
+    def user(self, authorization: str, certificate: dict[str, Any] | None) -> User:
+        """Return the user; a wrong token is refused, no credentials at all are anonymous."""
+        if authorization:
+            scheme, _, token = authorization.partition(" ")
+            if scheme.lower() != "bearer":
+                raise Unauthorized("Unauthorized")
+            return self._bearer(token.strip())
+        if certificate:
+            return _of_subject(certificate.get("subject", ()))
+        return ANONYMOUS
+
+    def _bearer(self, token: str) -> User:
+        claims = self._claims(token)
+        if claims is None or claims["exp"] <= self._now().timestamp():
+            raise Unauthorized("Unauthorized")
+        bound = claims["kubernetes.io"]
+        account = self._read.get(
+            registry.SERVICE_ACCOUNT, bound["serviceaccount"]["name"], bound["namespace"]
+        )
+        if account is None or account["metadata"]["uid"] != bound["serviceaccount"]["uid"]:
+            raise Unauthorized("Unauthorized")
+        return user_of(claims)
+
+
+@functools.lru_cache(maxsize=256)
+def _of_subject(subject: tuple[tuple[tuple[str, str], ...], ...]) -> User:
+    parts = [pair for rdn in subject for pair in rdn]
+    name = next((value for key, value in parts if key == "commonName"), "")
+    groups = tuple(value for key, value in parts if key == "organizationName")
+    return User(name, (*groups, "system:authenticated"))

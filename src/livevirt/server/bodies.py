@@ -1,0 +1,129 @@
+"""Request bodies: bytes to objects, with every key given twice found."""
+
+from __future__ import annotations
+
+import json
+from typing import Any, NoReturn
+
+import yaml
+
+from livevirt.errors import BadRequest, UnsupportedMediaType
+from livevirt.server import negotiate, protobuf
+
+PATCHES = (
+    "application/json-patch+json",
+    "application/merge-patch+json",
+    "application/strategic-merge-patch+json",
+)
+_MAX_DEPTH = 100
+
+
+def read(content_type: str, body: bytes) -> tuple[Any, tuple[str, ...]]:
+    """Return the decoded body of a write and the paths of duplicate keys."""
+    match negotiate.media_type(content_type):
+        case negotiate.JSON:
+            return read_json(body)
+        case negotiate.YAML:
+            return read_yaml(body), ()
+        case negotiate.PROTOBUF:
+            api_version, kind, obj = protobuf.decode(body)
+            return {"apiVersion": api_version, "kind": kind, **obj}, ()
+        case other:
+            raise UnsupportedMediaType(
+                f"the body of the request was in an unknown format ({other}) - accepted media"
+                f" types include: {negotiate.JSON}, {negotiate.YAML}, {negotiate.PROTOBUF}"
+            )
+
+
+def read_patch(media: str, body: bytes) -> tuple[Any, tuple[str, ...]]:
+    """Return a patch of one of `PATCHES`, decoded; merge patches must be objects."""
+    value, twice = read_json(body)
+    if media != PATCHES[0] and not isinstance(value, dict):
+        raise BadRequest(f"a patch of type {media} must be a JSON object")
+    return value, twice
+
+
+def read_json(body: bytes) -> tuple[Any, tuple[str, ...]]:
+    """Return JSON decoded, and the paths of keys that were given twice (the last one wins)."""
+    twice = False
+
+    def collect(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+        nonlocal twice
+        found = dict(pairs)
+        twice = twice or len(found) != len(pairs)
+        return found
+
+    try:
+        value = json.loads(body, object_pairs_hook=collect, parse_constant=_refuse_constant)
+    except (ValueError, RecursionError) as error:
+        raise BadRequest(f"the body is not valid JSON: {_shown(error)}") from None
+    if isinstance(value, dict) and _too_deep(value, _MAX_DEPTH):
+        raise BadRequest(f"the body is nested more than {_MAX_DEPTH} levels deep")
+    return value, tuple(_duplicates(body)) if twice else ()
+
+
+def read_yaml(body: bytes) -> Any:
+    """Return YAML decoded, restricted to what JSON can say."""
+    try:
+        value = yaml.load(body, Loader=_Loader)
+        return read_json(json.dumps(value, allow_nan=False).encode())[0]
+    except (yaml.YAMLError, ValueError, TypeError, RecursionError) as error:
+        raise BadRequest(f"the body is not valid YAML: {_shown(error)}") from None
+
+
+class _Loader(getattr(yaml, "CSafeLoader", yaml.SafeLoader)):  # type: ignore[misc]
+    """Safe YAML without dates (Kubernetes reads them as text) and without aliases."""
+
+    def compose_node(self, parent: Any, index: Any) -> Any:
+        if self.check_event(yaml.events.AliasEvent):
+            raise yaml.YAMLError("aliases are not supported")
+        return super().compose_node(parent, index)
+
+
+_Loader.yaml_implicit_resolvers = {
+    first: [(tag, pattern) for tag, pattern in rules if tag != "tag:yaml.org,2002:timestamp"]
+    for first, rules in yaml.SafeLoader.yaml_implicit_resolvers.items()
+}
+
+
+def _refuse_constant(name: str) -> NoReturn:
+    raise ValueError(f"{name} is not a JSON number")
+
+
+def _too_deep(value: Any, left: int) -> bool:
+    if left == 0:
+        return True
+    if isinstance(value, dict):
+        return any(_too_deep(v, left - 1) for v in value.values() if isinstance(v, dict | list))
+    if isinstance(value, list):
+        return any(_too_deep(v, left - 1) for v in value if isinstance(v, dict | list))
+    return False
+
+
+class _Pairs(list[tuple[str, Any]]):
+    """An object's members in order, duplicates included."""
+
+
+def _duplicates(body: bytes) -> list[str]:
+    """Return the paths of keys given twice; slow, so only called when there are some."""
+    found: list[str] = []
+
+    def walk(value: Any, path: str) -> None:
+        if isinstance(value, _Pairs):
+            seen = set()
+            for key, inner in value:
+                here = f"{path}.{key}" if path else key
+                if key in seen and here not in found:
+                    found.append(here)
+                seen.add(key)
+                walk(inner, here)
+        elif isinstance(value, list):
+            for i, inner in enumerate(value):
+                walk(inner, f"{path}[{i}]")
+
+    walk(json.loads(body, object_pairs_hook=_Pairs), "")
+    return found
+
+
+def _shown(error: Exception) -> str:
+    return str(error).replace("\n", " ")[:200] or type(error).__name__

@@ -1,0 +1,213 @@
+"""PUT and PATCH: an object becomes another version of itself."""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Callable
+from typing import Any
+
+from livevirt.api import field_error, structural
+from livevirt.api.request import Answer, Object, Request
+from livevirt.errors import BadRequest, Invalid, UnsupportedMediaType
+from livevirt.server import accounting, generation, objects, options, patch_types, refusals
+from livevirt.server.create import create_object, place
+from livevirt.server.incoming import receive, receive_patched
+from livevirt.server.services import Services, check
+from livevirt.store import Delete, Missing, Put, Stale, Stored
+
+_TRIES = 50  # unconditional writes try again when somebody else was faster
+
+#: Takes the stored object, returns the wanted one, warnings, and whether its version must match.
+Wanted = Callable[[Object], tuple[Object, list[str], bool]]
+
+
+async def update(services: Services, request: Request) -> Answer:
+    """Replace an object (PUT)."""
+    options.check_write(request.options, "UpdateOptions")
+    kind = request.kind
+    new, warnings = receive(request, request.body)
+    meta = new["metadata"]
+    place(request, meta)
+    if meta.setdefault("name", request.name) != request.name:
+        raise BadRequest(
+            f"the name of the object ({meta['name']}) does not match the name on the URL"
+            f" ({request.name})"
+        )
+    rules = services.rules_of(kind)
+    if rules.put_creates and not request.subresource:
+        taken = services.store.get(objects.key_of(kind, request.namespace, request.name))
+        if taken is None:
+            meta.pop("resourceVersion", None)
+            return await create_object(services, request, new, warnings)
+    conditional = bool(meta.get("resourceVersion"))
+    must_be_conditional = kind.custom or rules.put_creates
+
+    def wanted(old: Object) -> tuple[Object, list[str], bool]:
+        if must_be_conditional and not conditional:
+            errors = [
+                field_error.invalid(
+                    "metadata.resourceVersion", 0, "must be specified for an update"
+                )
+            ]
+            refusal = refusals.invalid(kind, request.name, errors)
+            refusal.details["kind"] = kind.plural
+            raise refusal
+        return copy.deepcopy(new), list(warnings), conditional
+
+    return await _write(services, request, wanted)
+
+
+async def patch(services: Services, request: Request) -> Answer:
+    """Change what a patch names (PATCH)."""
+    options.check_write(request.options, "PatchOptions")
+    kind, version = request.kind, request.version
+    apply = patch_types.find(request.patch, kind)
+    if apply is None:
+        accepted = ", ".join(patch_types.accepted(kind))
+        raise UnsupportedMediaType(
+            f"the body of the request was in an unknown format - accepted media types include:"
+            f" {accepted}"
+        )
+
+    def wanted(old: Object) -> tuple[Object, list[str], bool]:
+        try:
+            patched = apply(old, request.body, kind.schema(version))
+        except Invalid as error:
+            errors = [field_error.invalid("patch", str(request.body)[:200], error.message)]
+            raise Invalid(
+                error.message,
+                details=refusals.details(kind, request.name, causes=refusals.causes(errors)),
+            ) from None
+        _check_identity(request, patched, old)
+        new, warnings = receive_patched(request, patched)
+        named = new["metadata"].get("resourceVersion")
+        return new, warnings, _patch_names_version(request.body) and bool(named)
+
+    return await _write(services, request, wanted)
+
+
+def _patch_names_version(body: Any) -> bool:
+    """Tell whether a merge patch itself sets resourceVersion, which makes it conditional."""
+    if isinstance(body, dict):
+        meta = body.get("metadata")
+        return isinstance(meta, dict) and "resourceVersion" in meta
+    if isinstance(body, list):
+        return any(
+            isinstance(op, dict) and op.get("path") == "/metadata/resourceVersion" for op in body
+        )
+    return False
+
+
+def _check_identity(request: Request, new: Object, old: Object) -> None:
+    """Refuse a patch that turns the object into another one."""
+    meta = new.get("metadata")
+    if not isinstance(meta, dict):
+        raise BadRequest("a patch may not remove or replace the object's metadata")
+    for part in ("kind", "apiVersion"):
+        if new.get(part, old[part]) != old[part]:
+            raise BadRequest(
+                f"the {part} in the patch ({new[part]}) does not match the object ({old[part]})"
+            )
+    if meta.get("name") != old["metadata"]["name"]:
+        raise BadRequest(
+            f"the name of the object ({meta.get('name')}) does not match the name on the URL"
+            f" ({request.name})"
+        )
+    if meta.get("namespace") != old["metadata"].get("namespace"):
+        raise BadRequest(
+            "the namespace of the provided object does not match the namespace sent on the request"
+        )
+
+
+async def _write(services: Services, request: Request, wanted: Wanted) -> Answer:
+    """Bring the stored object to what is wanted, retrying when that does no harm."""
+    kind, version = request.kind, request.version
+    for _ in range(_TRIES):
+        stored = services.stored(request)
+        old = objects.read(kind, version, stored.value)
+        new, warnings, conditional = wanted(old)
+        if conditional and new["metadata"].get("resourceVersion") != str(stored.revision):
+            raise refusals.modified(kind, request.name)
+        changed, admitted, charges = _admit(services, request, new, old)
+        warnings += admitted
+        if not changed:
+            return Answer(200, objects.body(kind, version, stored), tuple(warnings))
+        if request.dry_run:
+            return Answer(200, new, tuple(warnings))
+        try:
+            written = await _put(services, request, new, stored, charges)
+        except (Stale, Missing) as error:
+            if isinstance(error, Stale) and conditional and error.key == stored.key:
+                raise refusals.modified(kind, request.name) from None
+            continue
+        return Answer(200, objects.body(kind, version, written), tuple(warnings))
+    raise refusals.modified(kind, request.name)
+
+
+async def _put(
+    services: Services, request: Request, new: Object, stored: Stored, charges: list[Put]
+) -> Stored:
+    """Write a new version; an object that was only held by finalizers goes with the last one."""
+    kind, meta = request.kind, new["metadata"]
+    write = objects.writer(kind, new)
+    gone = (
+        "deletionTimestamp" in meta
+        and not meta.get("finalizers")
+        and not meta.get("deletionGracePeriodSeconds")
+        and not services.rules_of(kind).held(new)
+    )
+    operation = Delete(stored.key, stored.revision, write) if gone else Put(
+        stored.key, stored.revision, write
+    )  # fmt: skip
+    written, *_ = await services.store.write(operation, *charges)
+    return written
+
+
+def _admit(
+    services: Services, request: Request, new: Object, old: Object
+) -> tuple[bool, list[str], list[Put]]:
+    """Apply every rule to a change; tell whether anything changed at all."""
+    kind = request.kind
+    rules = services.rules_of(kind)
+    review = services.review(request, "update", new, old)
+    _keep_server_metadata(request, new, old)
+    if request.subresource:
+        rules.through(request.subresource, review)
+    elif kind.has_status:
+        _keep(new, old, "status")
+    if kind.custom:
+        errors = structural.validate(kind.schema(request.version), new)
+        if errors:
+            raise refusals.invalid(kind, request.name, errors)
+    rules.default(new)
+    if request.subresource == "resize":
+        accounting.limit(review)
+    rules.prepare(review)
+    generation.bump(kind, new, old)
+    check(review, rules)
+    charges = accounting.charge(services, review) if new != old else []
+    return new != old, review.warnings, charges
+
+
+def _keep(new: Object, old: Object, name: str) -> None:
+    if name in old:
+        new[name] = copy.deepcopy(old[name])
+    else:
+        new.pop(name, None)
+
+
+def _keep_server_metadata(request: Request, new: Object, old: Object) -> None:
+    meta, was = new["metadata"], old["metadata"]
+    if meta.get("uid") and meta["uid"] != was["uid"]:
+        raise refusals.precondition(request.kind, request.name, "UID", meta["uid"], was["uid"])
+    meta.pop("selfLink", None)
+    for name in ("uid", "creationTimestamp", "generation", "resourceVersion"):
+        if name in was:
+            meta[name] = was[name]
+        else:
+            meta.pop(name, None)
+    if "managedFields" in meta and "managedFields" not in was:
+        del meta["managedFields"]
+    for name in ("deletionTimestamp", "deletionGracePeriodSeconds"):
+        if name in was:
+            meta.setdefault(name, was[name])

@@ -1,0 +1,53 @@
+"""CustomResourceDefinitions: made from the registry, for reading only."""
+
+from __future__ import annotations
+
+import asyncio
+import functools
+from collections.abc import AsyncIterator
+
+from livevirt.api import crds, registry
+from livevirt.api.request import Answer, Object, Request
+from livevirt.server import options, refusals
+from livevirt.server.selection import Selection
+from livevirt.server.watch import Frame
+
+_VERSION = "1"  # they never change while a server runs
+
+
+@functools.cache
+def _all() -> dict[str, Object]:
+    found = {}
+    for kind in registry.KINDS:
+        if kind.custom:
+            crd = crds.crd(kind)
+            crd["metadata"].setdefault("resourceVersion", _VERSION)
+            found[crd["metadata"]["name"]] = crd
+    return found
+
+
+def answer(request: Request) -> Answer:
+    """Answer a get or a list."""
+    if request.verb == "get":
+        if request.name not in _all():
+            raise refusals.not_found(registry.CRD, request.name)
+        return Answer(200, _all()[request.name])
+    selection = Selection(registry.CRD, request.options)
+    return Answer(
+        200,
+        {
+            "kind": "CustomResourceDefinitionList",
+            "apiVersion": "apiextensions.k8s.io/v1",
+            "metadata": {"resourceVersion": _VERSION},
+            "items": [crd for crd in _all().values() if selection.matches(crd)],
+        },
+    )
+
+
+async def frames(request: Request) -> AsyncIterator[list[Frame]]:
+    """Send what there is, then stay silent: nothing ever changes."""
+    selection = Selection(registry.CRD, request.options)
+    new = options.number(request.options, "resourceVersion") in (None, 0)
+    yield [Frame("ADDED", crd) for crd in _all().values() if new and selection.matches(crd)]
+    seconds = options.number(request.options, "timeoutSeconds")
+    await asyncio.sleep(3600.0 if seconds is None else seconds)

@@ -1,0 +1,108 @@
+"""POST: a new object."""
+
+from __future__ import annotations
+
+import uuid
+
+from livevirt.admission.review import Review, Rules
+from livevirt.api import names, structural, times
+from livevirt.api.request import Answer, Object, Request
+from livevirt.errors import BadRequest
+from livevirt.server import accounting, generation, objects, options, refusals
+from livevirt.server.incoming import receive
+from livevirt.server.services import Services, check
+from livevirt.store import Exists, Put, Stale
+
+_NAME_TRIES = 8  # a generated name that is taken is drawn again
+
+
+async def create(services: Services, request: Request) -> Answer:
+    """Store a new object and answer with it."""
+    options.check_write(request.options, "CreateOptions")
+    obj, warnings = receive(request, request.body)
+    return await create_object(services, request, obj, warnings)
+
+
+async def create_object(
+    services: Services, request: Request, obj: Object, warnings: list[str]
+) -> Answer:
+    """Store an object of the right shape; also what a PUT to a free name of some kinds does."""
+    kind = request.kind
+    rules = services.rules_of(kind)
+    meta = obj["metadata"]
+    place(request, meta)
+    generated = _own_metadata(services, meta)
+    services.check_namespace(kind, request.namespace, meta.get("name", ""))
+    review = services.review(request, "create", obj, None)
+    _admit(review, rules)
+    warnings += review.warnings
+    for _ in range(_NAME_TRIES):
+        charges = accounting.charge(services, review)
+        if request.dry_run:
+            _refuse_taken(services, request, meta["name"])
+            return Answer(201, obj, tuple(warnings))
+        key = objects.key_of(kind, request.namespace, meta["name"])
+        try:
+            stored, *_ = await services.store.write(
+                Put(key, None, objects.writer(kind, obj)), *charges
+            )
+        except Exists:
+            if not generated:
+                raise refusals.already_exists(kind, meta["name"]) from None
+            meta["name"] = names.generate(meta["generateName"])
+        except Stale:
+            continue  # a quota was charged by somebody else meanwhile: count again
+        else:
+            return Answer(201, objects.body(kind, request.version, stored), tuple(warnings))
+    raise refusals.already_exists(kind, meta["name"])
+
+
+def place(request: Request, meta: Object) -> None:
+    """Put the object into the request's namespace, or refuse another one."""
+    if not request.kind.namespaced:
+        meta.pop("namespace", None)
+        return
+    if meta.setdefault("namespace", request.namespace) != request.namespace:
+        raise BadRequest(
+            "the namespace of the provided object does not match the namespace sent on the request"
+        )
+
+
+def _own_metadata(services: Services, meta: Object) -> bool:
+    """Set what belongs to the server; tell whether the name was generated."""
+    if meta.get("resourceVersion"):
+        raise BadRequest("resourceVersion should not be set on objects to be created")
+    for name in ("selfLink", "deletionTimestamp", "deletionGracePeriodSeconds", "generation",
+                 "resourceVersion", "managedFields"):  # fmt: skip
+        meta.pop(name, None)
+    meta["uid"] = str(uuid.uuid4())
+    meta["creationTimestamp"] = times.format_time(services.now())
+    if meta.get("name") or not meta.get("generateName"):
+        return False
+    meta["name"] = names.generate(meta["generateName"])
+    return True
+
+
+def _admit(review: Review, rules: Rules) -> None:
+    """Default, prepare and check a new object."""
+    kind, obj = review.kind, review.new
+    if kind.has_status:
+        if kind.custom:
+            obj.pop("status", None)
+        elif "status" in obj:
+            obj["status"] = {}
+    if generation.counted(kind):
+        obj["metadata"]["generation"] = 1
+    if kind.custom:
+        errors = structural.validate(kind.schema(review.version), obj)
+        if errors:
+            raise refusals.invalid(kind, obj["metadata"].get("name", ""), errors)
+    rules.default(obj)
+    accounting.limit(review)
+    rules.prepare(review)
+    check(review, rules)
+
+
+def _refuse_taken(services: Services, request: Request, name: str) -> None:
+    if services.store.get(objects.key_of(request.kind, request.namespace, name)) is not None:
+        raise refusals.already_exists(request.kind, name)

@@ -1,0 +1,110 @@
+"""What every verb works with: the store, the kinds' rules and the clock."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from datetime import datetime
+
+from livevirt.admission.review import Review, Rules
+from livevirt.api import metadata, registry
+from livevirt.api.kind import Kind
+from livevirt.api.request import Object, Request
+from livevirt.server import objects, refusals
+from livevirt.store import Store, Stored
+
+_PLAIN = Rules()
+_STANDARD_FINALIZERS = ("foregroundDeletion", "orphan", "kubernetes")
+
+
+class StoreReader:
+    """Admission's view of the store. What it returns must not be changed."""
+
+    def __init__(self, store: Store) -> None:
+        self._store = store
+
+    def get(self, kind: Kind, name: str, namespace: str = "") -> Object | None:
+        """Return an object in its storage version."""
+        found = self._store.get(objects.key_of(kind, namespace, name))
+        return None if found is None else objects.decode(found.value)
+
+    def list(self, kind: Kind, namespace: str = "") -> list[Object]:
+        """Return the objects of a namespace, or of all."""
+        page = self._store.list(kind.resource, namespace or None)
+        return [objects.decode(item.value) for item in page.items]
+
+
+@dataclass(frozen=True, slots=True)
+class Services:
+    """Handed to every verb by the composition root."""
+
+    store: Store
+    rules: dict[str, Rules]
+    now: Callable[[], datetime]
+    reader: StoreReader
+
+    def rules_of(self, kind: Kind) -> Rules:
+        """Return what a kind demands of a write."""
+        return self.rules.get(kind.resource, _PLAIN)
+
+    def stored(self, request: Request) -> Stored:
+        """Return the object a request names, or refuse."""
+        kind = request.kind
+        found = self.store.get(objects.key_of(kind, request.namespace, request.name))
+        if found is None:
+            raise refusals.not_found(kind, request.name)
+        return found
+
+    def review(self, request: Request, verb: str, new: Object, old: Object | None) -> Review:
+        """Return the write as admission sees it."""
+        return Review(
+            verb, request.kind, request.version, new, old, request.user, self.reader, self.now(),
+            request.subresource, request.dry_run,
+        )  # fmt: skip
+
+    def check_namespace(self, kind: Kind, namespace: str, name: str) -> None:
+        """Refuse to create in a namespace that is not there or is going away."""
+        if not kind.namespaced:
+            return
+        space = self.reader.get(registry.NAMESPACE, namespace)
+        if space is None:
+            raise refusals.not_found(registry.NAMESPACE, namespace)
+        if "deletionTimestamp" in space["metadata"]:
+            why = (
+                f"unable to create new content in namespace {namespace} because it is being"
+                " terminated"
+            )
+            cause = {
+                "reason": "NamespaceTerminating",
+                "message": f"namespace {namespace} is being terminated",
+                "field": "metadata.namespace",
+            }
+            raise refusals.forbidden(kind, name, why, [cause])
+
+
+def check(review: Review, rules: Rules) -> None:
+    """Refuse a write that breaks the rules of metadata or of its kind."""
+    kind = review.kind
+    meta = review.new["metadata"]
+    errors = metadata.validate(meta, namespaced=kind.namespaced, name_rule=rules.name_rule)
+    if kind.custom:
+        review.warnings += _bare_finalizers(review)
+    else:
+        errors += metadata.validate_core_finalizers(meta)
+    if review.old is not None:
+        errors += metadata.validate_update(meta, review.old["metadata"])
+    errors += rules.validate(review)
+    if errors:
+        raise refusals.invalid(kind, meta.get("name", ""), errors)
+
+
+def _bare_finalizers(review: Review) -> list[str]:
+    """Warn of new finalizers that another writer might use by accident."""
+    old = review.old or {"metadata": {}}
+    known = old["metadata"].get("finalizers", [])
+    return [
+        f'metadata.finalizers: "{name}": prefer a domain-qualified finalizer name to avoid'
+        " accidental conflicts with other finalizer writers"
+        for name in review.new["metadata"].get("finalizers", [])
+        if "/" not in name and name not in known and name not in _STANDARD_FINALIZERS
+    ]

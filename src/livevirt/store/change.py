@@ -1,0 +1,36 @@
+"""The two changes a caller can ask for."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from livevirt.store.key import Key
+
+Encode = Callable[[int], bytes]
+"""Given the revision a change gets, return the bytes to store.
+
+Called once for each attempt, while the batch is put together: it must be quick and must not wait.
+What it raises, the caller of `write` gets.
+"""
+
+
+@dataclass(frozen=True, slots=True)
+class Put:
+    """Create the object (`expected` is None), or replace the one of revision `expected`."""
+
+    key: Key
+    expected: int | None
+    encode: Encode
+
+
+@dataclass(frozen=True, slots=True)
+class Delete:
+    """Remove the object of revision `expected`; `encode` gives its last form for watchers."""
+
+    key: Key
+    expected: int
+    encode: Encode
+
+
+Change = Put | Delete

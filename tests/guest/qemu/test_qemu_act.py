@@ -1,0 +1,197 @@
+"""Plans followed on a real QEMU; the machine is stopped before its first instruction."""
+
+import asyncio
+from pathlib import Path
+
+import pytest
+
+from livevirt.qemu.act import act
+from livevirt.qemu.disk import Disk, Image
+from livevirt.qemu.errors import CommandFailed, Disconnected, UnplugRefused
+from livevirt.qemu.machine import Cpu, Machine, Memory
+from livevirt.qemu.observe import Observed, observe
+from livevirt.qemu.plan import (
+    Blocked,
+    ChangeMedium,
+    CloseImage,
+    PlugCpu,
+    PlugDisk,
+    RequestMemory,
+    Resume,
+    Seen,
+    Step,
+    UnplugDisk,
+    Wanted,
+    plan,
+)
+from livevirt.qemu.session import Session
+
+pytestmark = pytest.mark.guest
+MIB = 1024 * 1024
+
+
+def an_image(folder: Path, name: str, size: int = MIB) -> Image:
+    path = folder / name
+    path.write_bytes(b"\0" * size)
+    return Image(str(path))
+
+
+async def follow(wanted: Wanted, machine: Machine, qmp: Session) -> tuple[list[Step], Observed]:
+    """Do what the plan says, twice over, and return it and what came of it."""
+    steps = plan(wanted, Seen(machine, await observe(qmp)))
+    for step in steps:
+        await act(step, qmp)
+    for step in steps:
+        await act(step, qmp)  # a step done again changes nothing
+    return steps, await observe(qmp)
+
+
+async def test_cpus_and_memory_grow_to_what_is_wanted_and_then_there_is_nothing_to_do(
+    a_machine, start
+) -> None:
+    machine = a_machine(
+        cpu=Cpu(model="max", sockets=2, cores=2, max_sockets=4),
+        memory=Memory(boot=64 * MIB, max=256 * MIB),
+    )
+    async with start(machine) as guest:
+        before = await observe(guest.qmp)
+        assert before.sockets == 2
+        assert [slot.id for slot in before.cpus if slot.present] == [
+            None,
+            None,
+            "cpu-1-0-0",
+            "cpu-1-1-0",
+        ]
+        assert (before.memory.boot, before.memory.headroom) == (64 * MIB, 192 * MIB)
+
+        wanted = Wanted(sockets=4, memory=128 * MIB, paused=True)
+        steps, after = await follow(wanted, machine, guest.qmp)
+        assert [type(step) for step in steps] == [PlugCpu] * 4 + [RequestMemory]
+        assert after.sockets == 4
+        # Nobody in the guest has taken it yet, and so it is not called plugged.
+        assert (after.memory.requested, after.memory.plugged) == (64 * MIB, 0)
+        assert plan(wanted, Seen(machine, after)) == []
+
+
+@pytest.mark.parametrize("bus", ["scsi", "virtio"])
+async def test_a_disk_is_plugged_and_unplugged_and_its_image_let_go(
+    a_machine, start, run_dir: Path, bus
+) -> None:
+    machine = a_machine(spare_ports=1)
+    disk = Disk(id="ua-data", image=an_image(run_dir, "data.img"), bus=bus, serial="S1")
+    async with start(machine) as guest:
+        wanted = Wanted(sockets=1, memory=64 * MIB, disks=(disk,), paused=True)
+        steps, plugged = await follow(wanted, machine, guest.qmp)
+        assert [type(step) for step in steps] == [PlugDisk]
+        [drive] = plugged.drives
+        assert (drive.id, drive.node, drive.size) == ("ua-data", disk.node, MIB)
+        assert plugged.free_ports == (() if bus == "virtio" else ("port3",))
+        assert plan(wanted, Seen(machine, plugged)) == []
+        if bus == "virtio":
+            return  # a guest must consent, and there is none
+
+        gone = Wanted(sockets=1, memory=64 * MIB, paused=True)
+        steps, unplugged = await follow(gone, machine, guest.qmp)
+        assert steps == [UnplugDisk("ua-data", disk.node)]
+        assert unplugged.drives == ()
+        assert unplugged.idle_nodes == ()
+
+
+async def test_disks_take_the_free_places_and_the_one_too_many_is_told(
+    a_machine, start, run_dir: Path
+) -> None:
+    boot = Disk(id="ua-boot", image=an_image(run_dir, "boot"), bus="scsi", slot=1)
+    machine = a_machine(spare_ports=2, disks=(boot,))
+    more = tuple(
+        Disk(id=f"ua-{bus}{n}", image=an_image(run_dir, f"{bus}{n}"), bus=bus)
+        for bus in ("scsi", "virtio")
+        for n in range(3)
+    )
+    async with start(machine) as guest:
+        wanted = Wanted(sockets=1, memory=64 * MIB, disks=(boot, *more), paused=True)
+        steps, after = await follow(wanted, machine, guest.qmp)
+        assert {d.id: d.lun for d in after.drives if d.lun is not None} == {
+            "ua-boot": 1,
+            "ua-scsi0": 0,
+            "ua-scsi1": 2,
+            "ua-scsi2": 3,
+        }
+        assert after.free_ports == ()
+        assert steps[-1] == Blocked("disk", "ua-virtio2", "no PCIe port is free")
+
+
+async def test_an_image_that_cannot_be_locked_leaves_nothing_behind(
+    a_machine, start, run_dir: Path
+) -> None:
+    disk = Disk(id="ua-data", image=an_image(run_dir, "data.img"), bus="scsi")
+    machine = a_machine()
+    async with start(a_machine(disks=(disk,))), start(machine) as second:
+        with pytest.raises(CommandFailed, match="lock"):
+            await follow(
+                Wanted(sockets=1, memory=64 * MIB, disks=(disk,), paused=True), machine, second.qmp
+            )
+        assert (await observe(second.qmp)).idle_nodes == ()
+
+
+@pytest.mark.parametrize("bus", ["sata", "scsi"])
+async def test_a_medium_is_injected_swapped_and_ejected(
+    a_machine, start, run_dir: Path, bus
+) -> None:
+    def drive(image: Image | None) -> Disk:
+        return Disk(id="ua-cd", image=image, kind="cdrom", bus=bus)
+
+    images = [an_image(run_dir, "one", 2048), an_image(run_dir, "two", 4096), None]
+    machine = a_machine(disks=(drive(None),))
+    async with start(machine) as guest:
+        for image in images:
+            wanted = Wanted(sockets=1, memory=64 * MIB, disks=(drive(image),), paused=True)
+            steps, after = await follow(wanted, machine, guest.qmp)
+            assert steps == [ChangeMedium(drive(image))]
+            [found] = after.drives
+            assert found.node == drive(image).node
+            assert found.size == (Path(image.path).stat().st_size if image else 0)
+            assert not found.tray_open
+            assert after.idle_nodes == ()
+            assert plan(wanted, Seen(machine, after)) == []
+
+
+async def test_a_missing_image_leaves_the_old_medium_in(a_machine, start, run_dir: Path) -> None:
+    old = Disk(id="ua-cd", image=an_image(run_dir, "old"), kind="cdrom", bus="sata")
+    new = Disk(id="ua-cd", image=Image(str(run_dir / "missing")), kind="cdrom", bus="sata")
+    async with start(a_machine(disks=(old,))) as guest:
+        with pytest.raises(CommandFailed, match="No such file"):
+            await act(ChangeMedium(new), guest.qmp)
+        assert (await observe(guest.qmp)).drive("ua-cd").node == old.node
+
+
+async def test_a_forgotten_image_is_closed(a_machine, start, run_dir: Path) -> None:
+    disk = Disk(id="ua-data", image=an_image(run_dir, "data.img"), bus="scsi")
+    machine = a_machine(disks=(disk,))
+    async with start(machine) as guest:
+        with guest.qmp.listen("DEVICE_DELETED") as events:
+            await guest.qmp.execute("device_del", {"id": "ua-data"})
+            await anext(events)
+        wanted = Wanted(sockets=1, memory=64 * MIB, paused=True)
+        steps, after = await follow(wanted, machine, guest.qmp)
+        assert steps == [CloseImage(disk.node)]
+        assert after.idle_nodes == ()
+
+
+async def test_a_stopped_machine_runs_when_it_should(a_machine, start) -> None:
+    machine = a_machine()
+    async with start(machine) as guest:
+        steps, after = await follow(Wanted(sockets=1, memory=64 * MIB), machine, guest.qmp)
+        assert steps == [Resume()]
+        assert after.run_state == "running"
+
+
+async def test_unplugging_fails_at_once_when_qemu_dies(a_machine, start, run_dir: Path) -> None:
+    disk = Disk(id="ua-data", image=an_image(run_dir, "data.img"), bus="virtio")
+    machine = a_machine(disks=(disk,))
+    async with start(machine) as guest:
+        unplugging = asyncio.create_task(act(UnplugDisk("ua-data", disk.node), guest.qmp))
+        await observe(guest.qmp)  # the request is on its way before this is answered
+        guest.process.kill()
+        with pytest.raises((Disconnected, UnplugRefused)) as caught:
+            await unplugging
+        assert caught.type is Disconnected

@@ -1,0 +1,84 @@
+"""QEMU itself takes every command line we write."""
+
+import asyncio
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from livevirt.qemu.disk import Disk, Image
+from livevirt.qemu.machine import Cpu, Feature, Machine, Memory, Nic, Smbios
+
+pytestmark = pytest.mark.guest
+MIB = 1024 * 1024
+
+
+def an_image(folder: Path, name: str) -> Image:
+    path = folder / name
+    path.write_bytes(b"\0" * MIB)
+    return Image(str(path))
+
+
+async def test_a_machine_with_one_of_everything_starts(a_machine, start, run_dir) -> None:
+    machine = a_machine(
+        name="o'brien, \"the\" guest=1",
+        machine_type="pc-q35-7.2",
+        cpu=Cpu(
+            model="Nehalem",
+            sockets=2,
+            cores=2,
+            threads=2,
+            max_sockets=4,
+            features=(Feature("sse4.2", on=False), Feature("aes")),
+        ),
+        memory=Memory(boot=100_000_000, max=1_000_000_000),
+        disks=(
+            Disk(id="ua-root", image=an_image(run_dir, "a,b.img"), boot_index=1, serial="x,y=1"),
+            Disk(id="ua-scsi", image=an_image(run_dir, "scsi"), bus="scsi", on_error="enospace"),
+            Disk(id="ua-sata", image=an_image(run_dir, "sata"), bus="sata", on_error="stop"),
+            Disk(id="ua-usb", image=an_image(run_dir, "usb"), bus="usb"),
+            Disk(id="ua-share", image=an_image(run_dir, "share"), bus="scsi", shareable=True),
+            Disk(id="ua-cd", image=an_image(run_dir, "iso"), kind="cdrom", bus="sata"),
+            Disk(id="ua-empty", image=None, kind="cdrom", bus="sata"),
+            Disk(id="ua-scsicd", image=None, kind="cdrom", bus="scsi"),
+            Disk(id="ua-late", image=None, kind="cdrom", bus="sata", slot=7),
+        ),
+        nics=(
+            Nic(id="nic-default", mac="02:00:00:00:00:01"),
+            Nic(id="nic-old", mac="02:00:00:00:00:02", model="e1000", boot_index=2),
+        ),
+        smbios=Smbios(manufacturer="A, B=C", serial="1"),
+        graphics=True,
+        isolate=True,
+        rtc="2026-01-02T03:04:05",
+        spare_ports=9,
+    )
+    async with start(machine) as guest:
+        assert (await guest.qmp.execute("query-name"))["name"] == machine.name
+        assert (await guest.qmp.execute("query-uuid"))["UUID"] == machine.uuid
+        assert (await guest.qmp.execute("query-status"))["status"] == "prelaunch"
+        assert len(await guest.qmp.execute("query-cpus-fast")) == 8
+        serial = {"path": "/machine/peripheral/ua-root", "property": "serial"}
+        assert await guest.qmp.execute("qom-get", serial) == "x,y=1"
+        assert Path(machine.vnc_socket).is_socket()
+
+
+async def test_the_firmware_finds_a_way_through_thirty_ports(a_machine, start) -> None:
+    machine = a_machine(paused=False, spare_ports=30)
+    async with start(machine) as guest:
+        # SeaBIOS gives up with a halted CPU when it runs out of I/O space for bridges; else it
+        # numbers the bus behind every one of them.
+        while True:
+            [bus] = await guest.qmp.execute("query-pci")
+            bridges = [d["pci_bridge"]["bus"] for d in bus["devices"] if "pci_bridge" in d]
+            assert len(bridges) >= 30
+            if all(bridge["subordinate"] for bridge in bridges):
+                break
+            await asyncio.sleep(0.02)
+
+
+async def test_a_target_waits_for_a_migration(
+    a_machine: Callable[..., Machine], start, run_dir: Path
+) -> None:
+    async with start(a_machine(incoming=True, paused=False)) as guest:
+        assert (await guest.qmp.execute("query-status"))["status"] == "inmigrate"
