@@ -16,7 +16,9 @@ from datetime import UTC, datetime
 from pathlib import Path
 
 import yaml
-from aiohttp import web
+from aiohttp import StreamReader, web
+from aiohttp.abc import AbstractStreamWriter
+from aiohttp.http_parser import RawRequestMessage
 
 from livevirt.admission import builtin
 from livevirt.api.request import User
@@ -91,7 +93,7 @@ async def _serve(settings: Settings, pki: Pki, store: Store, ready: Callable[[st
         write_kubeconfig(settings.data.kubeconfig, url, pki)
         _write_pid(settings.data.pid)
         stack.callback(_remove_pid, settings.data.pid)
-        controllers = asyncio.create_task(embedded.run(client, utc_now))
+        controllers = asyncio.create_task(embedded.run(client, store, utc_now))
         ready(url)
         log.info("ready", extra={"url": url, "data_dir": str(settings.data.root)})
         stopped = asyncio.create_task(stopping.wait())
@@ -128,8 +130,18 @@ async def _listen(
     return int(address[1])
 
 
-def _request(*args: object, **kwargs: object) -> web.BaseRequest:
-    return web.BaseRequest(*args, client_max_size=MAX_BODY, **kwargs)  # type: ignore[arg-type]
+def _request(
+    message: RawRequestMessage,
+    payload: StreamReader,
+    protocol: web.RequestHandler,
+    writer: AbstractStreamWriter,
+    task: asyncio.Task[None],
+) -> web.BaseRequest:
+    """Make aiohttp's request object, with our limit on the size of bodies."""
+    loop = asyncio.get_running_loop()
+    return web.BaseRequest(
+        message, payload, protocol, writer, task, loop, client_max_size=MAX_BODY
+    )
 
 
 def _tls(pki: Pki) -> ssl.SSLContext:

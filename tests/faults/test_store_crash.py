@@ -52,14 +52,14 @@ def run_and_kill(path: Path, after: int) -> list[bytes]:
 
 
 async def survive(path: Path, chance: random.Random, rounds: int) -> None:
-    acknowledged: dict[Key, tuple[int, int]] = {}
+    known: dict[Key, tuple[int, int]] = {}  # revision and count, acknowledged or seen after a crash
     newest = 1
     for _ in range(rounds):
         lines = run_and_kill(path, after=chance.randint(1, 600))
         revisions = []
         for line in lines:
             namespace, name, revision, count = line.decode().split()
-            acknowledged[Key("counters", namespace, name)] = (int(revision), int(count))
+            known[Key("counters", namespace, name)] = (int(revision), int(count))
             revisions.append(int(revision))
         assert len(set(revisions)) == len(revisions)
         assert min(revisions) > newest, "a revision was given out again after a crash"
@@ -67,13 +67,14 @@ async def survive(path: Path, chance: random.Random, rounds: int) -> None:
         store = Store.open(path, keep=KEEP)
         assert store.revision >= max(revisions)
         newest = store.revision
-        for key, (revision, count) in acknowledged.items():
+        for key, (revision, count) in known.items():
             found = store.get(key)
             assert found is not None, f"{key} was acknowledged and is gone"
             # Each writer has at most one write under way, which may have made it.
             extra = int(found.value.split()[0]) - count
-            assert extra == 0 if found.revision == revision else extra == 1
+            assert extra == (0 if found.revision == revision else 1)
         page = store.list("counters")
+        known = {i.key: (i.revision, int(i.value.split()[0])) for i in page.items}
         assert len(page.items) == store.count("counters")
         at_oldest = store.list("counters", revision=store.oldest).items
         state = {item.key: item.value for item in at_oldest}

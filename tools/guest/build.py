@@ -1,9 +1,9 @@
 #!/usr/bin/env python3
 """Build the test guest: a bootable qcow2 and an OCI image layout that carries it.
 
-A small real Linux from Debian packages: the distribution's kernel, busybox, the guest agent and a few
-tools in an initramfs, on a FAT disk that the BIOS boots through syslinux. Everything is made as plain
-files, so no root, loop device or mount is needed. What the guest does lives in `files/`.
+A small real Linux from Debian packages: the distribution's kernel, busybox, the guest agent and a
+few tools in an initramfs, on a FAT disk that the BIOS boots through syslinux. Everything is made as
+plain files, so no root, loop device or mount is needed. What the guest does lives in `files/`.
 
     python3 tools/guest/build.py [--output DIR]
 
@@ -29,6 +29,8 @@ import tarfile
 from collections.abc import Iterable, Iterator
 from pathlib import Path
 
+from kernel import lz4, repacked_kernel
+
 HERE = Path(__file__).resolve().parent
 OUTPUT = HERE.parent.parent / ".cache" / "guest"
 IMAGE_NAME = "livevirt/guest:latest"
@@ -37,6 +39,7 @@ IMAGE_NAME = "livevirt/guest:latest"
 HOST_TOOLS = {
     "apt-get": "apt",
     "dpkg-deb": "dpkg",
+    "lz4": "lz4",
     "mcopy": "mtools",
     "mkfs.vfat": "dosfstools",
     "qemu-img": "qemu-utils",
@@ -79,12 +82,32 @@ LIBRARIES = [
 DATA = ["pci.ids"]
 
 # Loaded on demand by the device's modalias or the file system's name; dependencies come along.
-MODULES = """
-    virtio_pci virtio_blk virtio_scsi virtio_net virtio_console virtio_mem virtio_rng virtio_balloon
-    ahci sd_mod sr_mod usb-storage uas xhci-pci e1000e
-    ext4 isofs vfat nls_cp437 nls_ascii nls_utf8 crc32c_generic
-    button evdev
-""".split()
+MODULES = [
+    "ahci",
+    "button",
+    "crc32c_generic",
+    "e1000e",
+    "evdev",
+    "ext4",
+    "isofs",
+    "nls_ascii",
+    "nls_cp437",
+    "nls_utf8",
+    "sd_mod",
+    "sr_mod",
+    "uas",
+    "usb-storage",
+    "vfat",
+    "virtio_balloon",
+    "virtio_blk",
+    "virtio_console",
+    "virtio_mem",
+    "virtio_net",
+    "virtio_pci",
+    "virtio_rng",
+    "virtio_scsi",
+    "xhci-pci",
+]
 
 # What of pci.ids `lspci` needs to name QEMU's devices.
 PCI_VENDORS = {"1033", "1234", "1af4", "1b36"}
@@ -92,7 +115,7 @@ PCI_DEVICES = {"8086": {"100e", "10d3", "2918", "2922", "2930", "2934", "29c0", 
 
 COMMAND_LINE = (
     "console=ttyS0 quiet loglevel=2 panic=0 memhp_default_state=online_movable "
-    "mitigations=off nokaslr no_timer_check random.trust_cpu=on"
+    "mitigations=off nokaslr no_timer_check random.trust_cpu=on cryptomgr.notests"
 )
 DISK_SIZE_KIB = 32 * 1024
 QEMU_UID = 107  # the user that owns the disk in KubeVirt's container disks
@@ -124,9 +147,11 @@ def build(output: Path, packages: dict[str, str]) -> None:
     unpacked = unpack(download(output / "debs", packages), work / "packages")
     root = make_root(unpacked, work)
     initrd = work / "initrd"
-    say("packing the initramfs")
-    initrd.write_bytes(gzip.compress(cpio(root), 9, mtime=0))
-    (kernel,) = unpacked.glob("linux-image-*/boot/vmlinuz-*")
+    say("packing kernel and initramfs")
+    initrd.write_bytes(lz4(cpio(root)))
+    (image,) = unpacked.glob("linux-image-*/boot/vmlinuz-*")
+    kernel = work / "vmlinuz"
+    kernel.write_bytes(repacked_kernel(image.read_bytes()))
     disk = output / "guest.qcow2"
     make_disk(kernel, initrd, work, disk)
     make_layout(disk, output / "oci")
@@ -152,7 +177,7 @@ def available_packages() -> dict[str, str]:
     if kernel is None:
         sys.exit(f"guest: apt knows no {KERNEL}; on Debian, run: apt-get update")
     names = [kernel[1], *PROGRAMS, *LIBRARIES, *DATA]
-    lines = run("apt-get", "download", "--print-uris", *(f"{name}" for name in names)).splitlines()
+    lines = run("apt-get", "download", "--print-uris", *names).splitlines()
     files = [line.split()[1] + " " + line.split()[3] for line in lines if line.startswith("'")]
     return {file.split("_")[0]: file for file in files}
 
@@ -160,7 +185,7 @@ def available_packages() -> dict[str, str]:
 def stamp_of(packages: dict[str, str]) -> str:
     """Digest of everything that goes into the image."""
     digest = hashlib.sha256(json.dumps(packages, sort_keys=True).encode())
-    for path in [Path(__file__), *sorted((HERE / "files").rglob("*"))]:
+    for path in sorted([*HERE.glob("*.py"), *(HERE / "files").rglob("*")]):
         if path.is_file():
             digest.update(f"\0{path.name}\0{path.stat().st_mode & 0o111}\0".encode())
             digest.update(path.read_bytes())
@@ -265,7 +290,8 @@ def install_libraries(programs: list[Path], unpacked: Path, root: Path) -> None:
                 sys.exit(f"guest: {program.name} needs {name}, which no package in LIBRARIES has")
             found.add(Path(path))
     for path in found:
-        install(path, f"lib/x86_64-linux-gnu/{path.name}", root)
+        if path.name != loader.name:
+            install(path, f"lib/x86_64-linux-gnu/{path.name}", root)
     install(loader, "lib64/ld-linux-x86-64.so.2", root)
 
 
@@ -289,6 +315,8 @@ def install_modules(unpacked: Path, root: Path) -> None:
     for index in ("modules.order", "modules.builtin"):
         shutil.copy(source / index, target)
     run(*depmod, "-b", str(root), source.name)
+    for index in ("modules.order", "modules.builtin"):
+        (target / index).unlink()
 
 
 def unsigned(module: bytes) -> bytes:

@@ -1,9 +1,9 @@
 """Repack a Linux boot image so that an emulated CPU starts it quickly.
 
-A distribution's bzImage unpacks itself with xz, which takes an emulated CPU several seconds at every
-boot. `repacked_kernel` keeps the boot loader's part of the file, packs the same kernel with LZ4 and
-puts a small extractor before it, which enters the kernel as the original one would: in long mode,
-memory identity-mapped, `rsi` pointing to the boot parameters.
+A distribution's bzImage unpacks itself with xz, which takes an emulated CPU several seconds at
+every boot. `repacked_kernel` keeps the boot loader's part of the file, packs the same kernel with
+LZ4 and puts a small extractor before it, which enters the kernel as the original one would: in long
+mode, memory identity-mapped, `rsi` pointing to the boot parameters.
 
 Facts are from Linux' Documentation/x86/boot.rst and the ELF-64 and LZ4 block formats.
 """
@@ -51,7 +51,7 @@ def repacked_kernel(image: bytes) -> bytes:
 
 
 def lz4(data: bytes) -> bytes:
-    """Pack in the kernel's LZ4 format: a magic number, then blocks with their length before them."""
+    """Pack in the kernel's LZ4 format: a magic number, then blocks, each after its length."""
     command = ["lz4", "-l", "-9", "-c"]
     return subprocess.run(command, input=data, stdout=subprocess.PIPE, check=True).stdout
 
@@ -68,7 +68,8 @@ def flat(elf: bytes) -> tuple[int, int, bytes]:
         "<HHHHH", elf, 0x36
     )
     headers = [
-        struct.unpack_from("<IIQQQQ", elf, sections + n * section_size) for n in range(section_count)
+        struct.unpack_from("<IIQQQQ", elf, sections + n * section_size)
+        for n in range(section_count)
     ]
     names = elf[headers[names_index][4] :]
     (bss,) = (header[3] for header in headers if names[header[0] :].startswith(b".bss\0"))

@@ -119,7 +119,9 @@ def immutable(path: str, new: Any, old: Any) -> list[FieldError]:
     return [] if new == old else [invalid(path, new, IMMUTABLE)]
 
 
-def single_source(path: str, given: Mapping[str, Any], sources: Collection[str]) -> list[FieldError]:
+def single_source(
+    path: str, given: Mapping[str, Any], sources: Collection[str]
+) -> list[FieldError]:
     """Exactly one of the volume types must be given."""
     chosen = [source for source in sources if given.get(source) is not None]
     if not chosen:
@@ -133,8 +135,17 @@ def single_source(path: str, given: Mapping[str, Any], sources: Collection[str])
 # ---------------------------------------------------------------- resource names
 
 _COUNTED = frozenset(
-    "pods services replicationcontrollers resourcequotas secrets configmaps "
-    "persistentvolumeclaims services.nodeports services.loadbalancers".split()
+    [
+        "pods",
+        "services",
+        "replicationcontrollers",
+        "resourcequotas",
+        "secrets",
+        "configmaps",
+        "persistentvolumeclaims",
+        "services.nodeports",
+        "services.loadbalancers",
+    ]
 )
 _COMPUTE = frozenset({"cpu", "memory", "ephemeral-storage"})
 _STANDARD = (
@@ -166,7 +177,7 @@ def is_native(resource: str) -> bool:
 def resource_name(path: str, name: str) -> list[FieldError]:
     """A name that is neither a standard resource nor `domain/name`."""
     found = [invalid(path, name, why) for why in names.validate_qualified_name(name)]
-    if not found and "/" not in name and not _is_standard(name):
+    if not found and "/" not in name and not is_standard(name):
         found.append(invalid(path, name, "must be a standard resource type or fully qualified"))
     return found
 
@@ -185,10 +196,11 @@ def container_resource_name(path: str, name: str) -> list[FieldError]:
 def quota_resource_name(path: str, name: str) -> list[FieldError]:
     """A resource no quota can limit."""
     found = resource_name(path, name)
-    if "/" not in name and (not _is_standard(name) or name == "storage"):
+    if "/" not in name and (not is_standard(name) or name == "storage"):
         found.append(invalid(path, name, "must be a standard resource for quota"))
     return found
 
 
-def _is_standard(name: str) -> bool:
+def is_standard(name: str) -> bool:
+    """Whether Kubernetes gives the plain name a meaning."""
     return name in _STANDARD or name.startswith((HUGE_PAGES, f"requests.{HUGE_PAGES}"))

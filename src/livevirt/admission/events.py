@@ -24,7 +24,9 @@ class EventRules(Rules):
         strict = review.kind.group == EVENT_VIEW.group and review.old is None
         found = []
         if event.get("eventTime"):
-            found += _new_style_errors(event, "reportingController" if strict else "reportingComponent")
+            found += _new_style_errors(
+                event, "reportingController" if strict else "reportingComponent"
+            )
         else:
             found += _namespace_errors(event)
             if strict:

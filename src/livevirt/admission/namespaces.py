@@ -2,19 +2,13 @@
 
 from __future__ import annotations
 
-import copy
-from datetime import datetime
-
-from livevirt.admission.doors import keep_other_half, stay
+from livevirt.admission.doors import keep
 from livevirt.admission.refusal import forbidden
 from livevirt.admission.review import Review, Rules
 from livevirt.api import names
 from livevirt.api.field_error import FieldError, invalid
-from livevirt.api.kind import Kind
 from livevirt.api.registry import NAMESPACE
 from livevirt.api.request import Object
-from livevirt.api.times import format_time
-from livevirt.errors import Forbidden
 
 NAME_LABEL = "kubernetes.io/metadata.name"
 FINALIZER = "kubernetes"
@@ -31,22 +25,16 @@ class NamespaceRules(Rules):
         _label(obj)
 
     def prepare(self, review: Review) -> None:
-        """Set finalizer, phase and label; refuse to delete a protected namespace."""
+        """Set finalizer, phase and label; only `finalize` may change the finalizers later."""
         new, old = review.new, review.old
-        if review.verb == "delete":
-            check_deletion(new["metadata"]["name"])
-            return
-        _label(new)  # a generated name is known only now
+        _label(new)
         if old is None:
             finalizers = new.setdefault("spec", {}).setdefault("finalizers", [])
             if FINALIZER not in finalizers:
                 finalizers.append(FINALIZER)
             new["status"] = {"phase": "Active"}
-        elif review.subresource == "finalize":
-            stay(new, old, "status")
-        else:
-            keep_other_half(review)
-            stay(new, old, "spec")
+        elif review.subresource != "finalize":
+            keep(new, old, "spec")
 
     def validate(self, review: Review) -> list[FieldError]:
         """List bad finalizers and a phase that does not fit the deletion timestamp."""
@@ -60,42 +48,27 @@ class NamespaceRules(Rules):
             found += _phase_errors(new)
         return found
 
+    def through(self, subresource: str, review: Review) -> None:
+        """Keep in `review.new` only what a write to this subresource may change, in place."""
+        if subresource == "finalize" and review.old is not None:
+            keep(review.new, review.old, "status")
+        else:
+            super().through(subresource, review)
 
-def check_deletion(name: str) -> None:
-    """Refuse to delete a namespace the system cannot do without."""
-    if name in PROTECTED:
-        raise forbidden(NAMESPACE, name, "this namespace may not be deleted")
+    def held(self, obj: Object) -> bool:
+        """Tell whether the namespace's controller has not let go of it yet."""
+        return bool((obj.get("spec") or {}).get("finalizers"))
 
+    def check_delete(self, review: Review) -> None:
+        """Refuse to delete a namespace the system cannot do without."""
+        name = review.new["metadata"]["name"]
+        if name in PROTECTED:
+            raise forbidden(NAMESPACE, name, "this namespace may not be deleted")
 
-def deletion(namespace: Object, now: datetime) -> Object:
-    """Return the namespace marked as going; emptying it is a controller's work."""
-    marked = copy.deepcopy(namespace)
-    marked["metadata"].setdefault("deletionTimestamp", format_time(now))
-    marked.setdefault("status", {})["phase"] = "Terminating"
-    return marked
-
-
-def is_finished(namespace: Object) -> bool:
-    """Whether nothing holds a deleted namespace any more, so that it can be removed."""
-    meta = namespace["metadata"]
-    held = meta.get("finalizers") or namespace.get("spec", {}).get("finalizers")
-    return "deletionTimestamp" in meta and not held
-
-
-def terminating(kind: Kind, name: str, namespace: str) -> Forbidden:
-    """Return the refusal of new content in a namespace that is being deleted."""
-    return forbidden(
-        kind,
-        name,
-        f"unable to create new content in namespace {namespace} because it is being terminated",
-        [
-            {
-                "reason": "NamespaceTerminating",
-                "message": f"namespace {namespace} is being terminated",
-                "field": "metadata.namespace",
-            }
-        ],
-    )
+    def on_marked(self, obj: Object) -> None:
+        """Show that the namespace is going; its controller needs no period of grace."""
+        obj.setdefault("status", {})["phase"] = "Terminating"
+        obj["metadata"].pop("deletionGracePeriodSeconds", None)
 
 
 def _label(namespace: Object) -> None:

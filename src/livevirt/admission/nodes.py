@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from livevirt.admission.checks import one_of, quantities
-from livevirt.admission.doors import keep_other_half
 from livevirt.admission.resource_lists import round_up
 from livevirt.admission.review import Review, Rules
 from livevirt.api import names
@@ -24,10 +23,6 @@ class NodeRules(Rules):
             status["allocatable"] = dict(status["capacity"])
         for field in ("capacity", "allocatable"):
             round_up(status.get(field))
-
-    def prepare(self, review: Review) -> None:
-        """Keep what the door does not write."""
-        keep_other_half(review)
 
     def validate(self, review: Review) -> list[FieldError]:
         """List bad taints and amounts, and changes of what identifies the machine."""

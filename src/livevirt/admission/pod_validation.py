@@ -8,6 +8,7 @@ from typing import Any
 from livevirt.admission import checks
 from livevirt.admission.checks import MAX_INT32, between, named, one_of, optional_one_of
 from livevirt.admission.container_validation import RESTART_POLICIES, validate_containers
+from livevirt.admission.doors import keep
 from livevirt.admission.scheduling_validation import validate_scheduling
 from livevirt.admission.volume_validation import validate_volumes
 from livevirt.api import names
@@ -94,7 +95,9 @@ def validate_status(new: Object, old: Object) -> list[FieldError]:
 
 def changed_fields(new: Object, old: Object) -> list[str]:
     """Name the fields of a spec that differ."""
-    return [f"spec.{key}" for key in sorted(new.keys() | old.keys()) if new.get(key) != old.get(key)]
+    return [
+        f"spec.{key}" for key in sorted(new.keys() | old.keys()) if new.get(key) != old.get(key)
+    ]
 
 
 def _without_changeable(after: Object, before: Object) -> Object:
@@ -102,30 +105,23 @@ def _without_changeable(after: Object, before: Object) -> Object:
     spec = copy.deepcopy(after)
     for field in ("containers", "initContainers"):
         for container, stored in zip(spec.get(field) or (), before.get(field) or (), strict=True):
-            _put(container, stored, "image")
+            keep(container, stored, "image")
     for field in ("activeDeadlineSeconds", "tolerations"):
-        _put(spec, before, field)
+        keep(spec, before, field)
     gated = bool(before.get("schedulingGates"))
     if gated:
         for field in ("nodeSelector", "affinity"):  # a gated pod may still be narrowed down
-            _put(spec, before, field)
+            keep(spec, before, field)
     if _names(after) <= _names(before):
-        _put(spec, before, "schedulingGates")
+        keep(spec, before, "schedulingGates")
     grace = "terminationGracePeriodSeconds"
     if before.get(grace, 0) < 0 and after.get(grace) == 1:
-        _put(spec, before, grace)
+        keep(spec, before, grace)
     return spec
 
 
 def _names(spec: Object) -> set[str]:
     return {gate["name"] for gate in spec.get("schedulingGates") or ()}
-
-
-def _put(target: Object, source: Object, key: str) -> None:
-    if key in source:
-        target[key] = source[key]
-    else:
-        target.pop(key, None)
 
 
 def _deadline_errors(after: Object, before: Object) -> list[FieldError]:

@@ -33,9 +33,7 @@ def node_selector_errors(path: str, selector: Object) -> list[FieldError]:
     if not terms:
         return [required(at_terms, "must have at least one node selector term")]
     return [
-        error
-        for at, term in enumerate(terms)
-        for error in _term_errors(f"{at_terms}[{at}]", term)
+        error for at, term in enumerate(terms) for error in _term_errors(f"{at_terms}[{at}]", term)
     ]
 
 
@@ -108,8 +106,7 @@ def _term_errors(path: str, term: Object) -> list[FieldError]:
         here = f"{path}.matchFields[{at}]"
         if expression.get("operator") in _SETS and len(expression.get("values") or ()) != 1:
             why = (
-                "must be only one value when `operator` is 'In' or 'NotIn' "
-                "for node field selector"
+                "must be only one value when `operator` is 'In' or 'NotIn' for node field selector"
             )
             found.append(required(f"{here}.values", why))
         elif expression.get("operator") not in _SETS:

@@ -69,7 +69,8 @@ def _type_errors(secret: Object) -> list[FieldError]:
             key = _JSON_KEYS[kind]
             return _json_errors(f"data[{key}]", data.get(key))
         case kind:
-            return [required(f"data[{key}]") for key in _KEYS.get(kind, ()) if key not in data]
+            needed = _KEYS.get(kind or OPAQUE, ())
+            return [required(f"data[{key}]") for key in needed if key not in data]
 
 
 def _json_errors(path: str, encoded: str | None) -> list[FieldError]:

@@ -11,7 +11,15 @@ from livevirt.api.request import Object
 from livevirt.api.schema import definitions
 
 HOST_PATH_TYPES = frozenset(
-    "DirectoryOrCreate Directory FileOrCreate File Socket CharDevice BlockDevice".split()
+    [
+        "DirectoryOrCreate",
+        "Directory",
+        "FileOrCreate",
+        "File",
+        "Socket",
+        "CharDevice",
+        "BlockDevice",
+    ]
 )
 # Fields a source cannot do without, where nothing else is to be said of it.
 _NEEDED = {
@@ -54,7 +62,9 @@ def _source_errors(path: str, kind: str, source: Object) -> list[FieldError]:
             found += _downward_errors(f"{path}.items", source.get("items") or [])
         case "hostPath":
             place = source.get("path", "")
-            found += checks.no_climbing(f"{path}.path", place) if place else [required(f"{path}.path")]
+            found += (
+                checks.no_climbing(f"{path}.path", place) if place else [required(f"{path}.path")]
+            )
             if source.get("type"):
                 found += one_of(f"{path}.type", source["type"], HOST_PATH_TYPES)
         case "emptyDir":

@@ -104,12 +104,9 @@ def crds() -> None:
     """
     import yaml
 
-    from livevirt.api import registry
-    from livevirt.api.crds import crd
+    from livevirt.api.crds import definitions
 
-    click.echo(
-        yaml.safe_dump_all([crd(k) for k in registry.KINDS if k.custom], sort_keys=False), nl=False
-    )
+    click.echo(yaml.safe_dump_all(definitions(), sort_keys=False), nl=False)
 
 
 def main() -> None:

@@ -8,9 +8,12 @@ import tempfile
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any, Literal, get_args
 
 from livevirt.client.errors import ConfigError
+
+Interactive = Literal["Never", "IfAvailable", "Always"]
+INTERACTIVE: dict[str, Interactive] = {mode: mode for mode in get_args(Interactive)}
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,7 +36,7 @@ class Plugin:
     env: Mapping[str, str] = field(default_factory=dict, repr=False)
     api_version: str = "client.authentication.k8s.io/v1"
     hint: str = ""  # how to install it
-    interactive: Literal["Never", "IfAvailable", "Always"] = "IfAvailable"
+    interactive: Interactive = "IfAvailable"
     cluster: Mapping[str, Any] | None = None  # told to the plugin if it wants to know
 
 

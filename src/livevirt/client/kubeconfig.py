@@ -16,7 +16,7 @@ from typing import Any
 
 import yaml
 
-from livevirt.client.access import Access, Plugin, Tls
+from livevirt.client.access import INTERACTIVE, Access, Plugin, Tls
 from livevirt.client.errors import ConfigError
 
 ACCOUNT = Path("/var/run/secrets/kubernetes.io/serviceaccount")
@@ -33,6 +33,9 @@ class Choice:
     user: str = ""
 
 
+AS_IT_SAYS = Choice()
+
+
 @dataclass(slots=True)
 class _Entry:
     values: dict[str, Any]
@@ -47,7 +50,7 @@ class _Merged:
 
 
 def find(
-    path: str = "", choice: Choice = Choice(), env: Mapping[str, str] = os.environ
+    path: str = "", choice: Choice = AS_IT_SAYS, env: Mapping[str, str] = os.environ
 ) -> Access:
     """Return access by `path`, else $KUBECONFIG, else ~/.kube/config, else as a pod has it.
 
@@ -73,7 +76,7 @@ def configured(env: Mapping[str, str]) -> list[Path]:
     return [Path(env.get("HOME") or "~").expanduser() / ".kube" / "config"]
 
 
-def read(paths: Iterable[Path], choice: Choice = Choice()) -> Access:
+def read(paths: Iterable[Path], choice: Choice = AS_IT_SAYS) -> Access:
     """Return the access that the files, taken together, give."""
     merged = _merge(paths)
     context = _context(merged, choice)
@@ -206,9 +209,9 @@ def _plugin(user: _Entry, cluster: _Entry) -> Plugin | None:
     if not command or version not in _EXEC_VERSIONS:
         needed = " or ".join(_EXEC_VERSIONS)
         raise ConfigError(f"{exec_.label} needs a command and an apiVersion of {needed}")
-    interactive = spec.get("interactiveMode") or "IfAvailable"
-    if interactive not in ("Never", "IfAvailable", "Always"):
-        raise ConfigError(f"{exec_.label}: interactiveMode {interactive!r} is unknown")
+    mode = _text(exec_, "interactiveMode") or "IfAvailable"
+    if mode not in INTERACTIVE:
+        raise ConfigError(f"{exec_.label}: interactiveMode {mode!r} is unknown")
     if os.sep in command:
         command = str(user.folder / command)
     return Plugin(
@@ -217,7 +220,7 @@ def _plugin(user: _Entry, cluster: _Entry) -> Plugin | None:
         env={str(pair["name"]): str(pair.get("value", "")) for pair in spec.get("env") or ()},
         api_version=version,
         hint=_text(exec_, "installHint"),
-        interactive=interactive,
+        interactive=INTERACTIVE[mode],
         cluster=_told(cluster) if spec.get("provideClusterInfo") else None,
     )
 

@@ -71,9 +71,7 @@ def move(observed: Observed, identity: str, time: float, patience: float = 15.0)
     holder = spec.get("holderIdentity") or ""
     if holder == identity:
         return "renew"
-    if not holder or time >= observed.since + (
-        spec.get("leaseDurationSeconds") or patience
-    ):
+    if not holder or time >= observed.since + (spec.get("leaseDurationSeconds") or patience):
         return "take"
     return "wait"
 

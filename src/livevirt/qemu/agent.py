@@ -137,6 +137,12 @@ class GuestAgent:
             with contextlib.suppress(OSError):
                 await streams[1].wait_closed()
 
+    async def __aenter__(self) -> "GuestAgent":
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        await self.close()
+
     async def call(self, command: str, arguments: Mapping[str, object] | None = None) -> Any:
         """Run one command in the guest and return the answer as it came."""
         async with self._turn:

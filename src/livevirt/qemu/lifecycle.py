@@ -16,7 +16,7 @@ Condition = Literal[
     "running", "paused", "shutdown", "panicked", "io-error", "starting", "migrating", "broken"
 ]
 
-_CONDITIONS: dict[str, Condition] = {
+CONDITIONS: dict[str, Condition] = {
     "running": "running",
     "suspended": "running",  # the guest sleeps, by its own wish
     "prelaunch": "starting",  # started with -S, or reset while stopped
@@ -53,7 +53,7 @@ class Standing:
 
 def standing(run_state: str, last_shutdown: Event | None = None) -> Standing:
     """Say how the machine stands, from `query-status` and the last `SHUTDOWN` event if seen."""
-    condition = _CONDITIONS[run_state]
+    condition = CONDITIONS.get(run_state, "paused")  # a newer QEMU's own word: it is there, stopped
     if condition == "shutdown" and last_shutdown is not None:
         data = last_shutdown.data
         return Standing(condition, data.get("reason", run_state), data["guest"])

@@ -33,7 +33,7 @@ def charge(services: Services, review: Review) -> list[Put]:
         return []
     quotas = [objects.decode(item.value) for item in page.items]
     revisions = {item.key.name: item for item in page.items}
-    changed = quota.charge(quotas, review.kind, review.new, review.old)
+    changed = quota.charge(quotas, review)
     writes = []
     for obj in changed:
         item = revisions[obj["metadata"]["name"]]

@@ -28,7 +28,12 @@ async def update(services: Services, request: Request) -> Answer:
     new, warnings = receive(request, request.body)
     meta = new["metadata"]
     place(request, meta)
-    if meta.setdefault("name", request.name) != request.name:
+    if not meta.get("name"):
+        raise BadRequest(
+            f"the name of the object ({request.name} based on URL) was undeterminable:"
+            " name must be provided"
+        )
+    if meta["name"] != request.name:
         raise BadRequest(
             f"the name of the object ({meta['name']}) does not match the name on the URL"
             f" ({request.name})"

@@ -5,8 +5,9 @@ from __future__ import annotations
 import asyncio
 import functools
 from collections.abc import AsyncIterator
+from datetime import UTC, datetime
 
-from livevirt.api import crds, registry
+from livevirt.api import crds, registry, times
 from livevirt.api.request import Answer, Object, Request
 from livevirt.server import options, refusals
 from livevirt.server.selection import Selection
@@ -17,13 +18,9 @@ _VERSION = "1"  # they never change while a server runs
 
 @functools.cache
 def _all() -> dict[str, Object]:
-    found = {}
-    for kind in registry.KINDS:
-        if kind.custom:
-            crd = crds.crd(kind)
-            crd["metadata"].setdefault("resourceVersion", _VERSION)
-            found[crd["metadata"]["name"]] = crd
-    return found
+    started = times.format_time(datetime.now(UTC))
+    made = (crds.established(k, started, _VERSION) for k in registry.KINDS if k.custom)
+    return {crd["metadata"]["name"]: crd for crd in made}
 
 
 def answer(request: Request) -> Answer:

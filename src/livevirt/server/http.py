@@ -212,6 +212,9 @@ class Front:
                     raise
                 line = {"type": "ERROR", "object": error.status()}
                 await response.write(objects.encode(line) + b"\n")
+            except ConnectionError:
+                log.debug("watcher left", extra={"resource": request.kind.resource})
+                raise asyncio.CancelledError from None  # nobody is there to be answered
             assert response is not None
             await response.write_eof()
         return response
@@ -257,7 +260,8 @@ class Front:
         if parts and parts[0] == "openapi":
             return await openapi_routes.answer(http)
         host = http.headers.get("Host", "")
-        found = discovery.answer(path, accept, host)
+        form = negotiate.choose(accept, (discovery.AGGREGATED,))
+        found = discovery.answer(path, form, host)
         if found is None:
             raise refusals.no_such_path()
         headers = {"Content-Type": found.content_type, "Cache-Control": "public"}

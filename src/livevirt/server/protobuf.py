@@ -1,20 +1,20 @@
 """Request bodies in Kubernetes' protobuf, read into the same objects that JSON gives.
 
-A body is the magic `k8s\\0` and a `runtime.Unknown` message: the type, then the object's own message
-as bytes. The schema tables give each field's number. Go writes every field that is not a pointer,
-also when it is empty, so an empty value is kept for pointers only. How deep messages go is bounded
-by the schema, how much is made by the length of the body; what cannot be read is a BadRequest.
+A body is the magic `k8s\\0` and a `runtime.Unknown` message: the type, then the object's own
+message as bytes. The schema tables give each field's number. Go writes every field that is not a
+pointer, also when it is empty, so an empty value is kept for pointers only. How deep messages go is
+bounded by the schema, how much is made by the body's length; what cannot be read is a BadRequest.
 """
 
 from __future__ import annotations
 
 import base64
 import functools
-import json
-import struct
 from collections.abc import Callable, Iterator
 from datetime import UTC, datetime, timedelta
 from typing import Any
+
+import msgspec
 
 from livevirt.api import times
 from livevirt.api.request import Object
@@ -151,9 +151,15 @@ def _read_field(field: Field, value: _Value, into: Object) -> None:
 
 
 def _set(into: Object, field: Field, value: Any) -> None:
-    # The zero of a quantity is written "0"; a time that is None was never set, pointer or not.
-    empty = not value or (value == "0" and field.type.form == "quantity")
-    if value is None or (empty and not field.pointer):
+    """Keep a value unless it is Go's zero; None is a time or raw JSON that was never set."""
+    match field.type.form:
+        case "quantity":
+            kept = field.pointer or value != "0"
+        case "time" | "microtime" | "any" | "object-any":
+            kept = value is not None
+        case _:
+            kept = field.pointer or bool(value)
+    if not kept:
         into.pop(field.name, None)
     else:
         into[field.name] = value
@@ -225,12 +231,6 @@ def _integer(type_: Type, value: _Value) -> int:
     return _number(value, 32 if type_.format == "int32" else 64)
 
 
-def _double(value: _Value) -> float:
-    if len(data := _bytes(value)) != 8:
-        raise _Malformed("a double has eight bytes")
-    return float(struct.unpack("<d", data)[0])
-
-
 def _moment(value: _Value) -> datetime | None:
     if not (parts := dict(_records(_bytes(value)))):
         return None  # how a time that was never set is written
@@ -265,8 +265,8 @@ def _int_or_string(value: _Value) -> int | str:
 def _raw_json(value: _Value) -> Any:
     raw = _bytes(dict(_records(_bytes(value))).get(1, b""))
     try:
-        return json.loads(raw) if raw else None
-    except (ValueError, RecursionError) as error:
+        return msgspec.json.decode(raw) if raw else None
+    except (msgspec.MsgspecError, RecursionError, UnicodeDecodeError) as error:
         raise _Malformed("an embedded object is not JSON") from error
 
 
@@ -275,7 +275,6 @@ _SCALARS: dict[str, Callable[[Type, _Value], Any]] = {
     "string": lambda _, value: _text(value),
     "integer": _integer,
     "boolean": lambda _, value: _number(value) != 0,
-    "number": lambda _, value: _double(value),
     "bytes": lambda _, value: base64.b64encode(_bytes(value)).decode(),
     "quantity": lambda _, value: _quantity(value),
     "time": lambda _, value: _time(value),

@@ -57,7 +57,10 @@ async def _self_review(services: Services, request: Request) -> Answer:
 
 async def _access_review(services: Services, request: Request) -> Answer:
     obj = _received(request)
-    return Answer(201, {**obj, "status": {"allowed": True, "reason": "authenticated users are administrators"}})
+    return Answer(
+        201,
+        {**obj, "status": {"allowed": True, "reason": "authenticated users are administrators"}},
+    )
 
 
 async def _rules_review(services: Services, request: Request) -> Answer:
@@ -93,7 +96,9 @@ def _token_request(tokens: Tokens) -> Verb:
         if not isinstance(wanted, int) or wanted < _MIN_TOKEN_SECONDS:
             errors.append(
                 field_error.invalid(
-                    "spec.expirationSeconds", wanted, "may not specify a duration less than 10 minutes"
+                    "spec.expirationSeconds",
+                    wanted,
+                    "may not specify a duration less than 10 minutes",
                 )
             )
         if errors:

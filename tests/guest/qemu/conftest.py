@@ -64,15 +64,22 @@ def a_machine(run_dir: Path) -> Callable[..., Machine]:
     return build
 
 
-@asynccontextmanager
-async def _start(machine: Machine) -> AsyncIterator[Started]:
-    errors = Path(machine.run_dir, "stderr")
-    with errors.open("wb") as stderr:
-        process = subprocess.Popen(
+def _spawn(machine: Machine) -> subprocess.Popen[bytes]:
+    with Path(machine.run_dir, "stderr").open("wb") as stderr:
+        return subprocess.Popen(
             argv(machine), stdin=subprocess.DEVNULL, stdout=stderr, stderr=stderr
         )
+
+
+def _complaint(machine: Machine) -> str:
+    return Path(machine.run_dir, "stderr").read_text()
+
+
+@asynccontextmanager
+async def _start(machine: Machine, seconds: float = 30) -> AsyncIterator[Started]:
+    process = _spawn(machine)
     try:
-        async with asyncio.timeout(30), await _connect(machine, process) as qmp:
+        async with asyncio.timeout(seconds), await _connect(machine, process) as qmp:
             yield Started(machine, process, qmp)
     finally:
         process.kill()
@@ -85,8 +92,17 @@ async def _connect(machine: Machine, process: subprocess.Popen[bytes]) -> Sessio
             return await Session.connect(machine.qmp_socket)
         except Disconnected:
             if process.poll() is not None:
-                pytest.fail(Path(machine.run_dir, "stderr").read_text())
+                pytest.fail(_complaint(machine))
             await asyncio.sleep(0.02)
+
+
+@pytest.fixture(scope="session")
+def guest_image() -> Path:
+    """Return the test guest's disk, or skip: `make setup` builds it."""
+    path = Path(__file__).parents[3] / ".cache/guest/guest.qcow2"
+    if not path.exists():
+        pytest.skip("the test guest has not been built")
+    return path
 
 
 @pytest.fixture

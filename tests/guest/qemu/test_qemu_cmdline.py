@@ -21,7 +21,7 @@ def an_image(folder: Path, name: str) -> Image:
 
 async def test_a_machine_with_one_of_everything_starts(a_machine, start, run_dir) -> None:
     machine = a_machine(
-        name="o'brien, \"the\" guest=1",
+        name='o\'brien, "the" guest=1',
         machine_type="pc-q35-7.2",
         cpu=Cpu(
             model="Nehalem",
@@ -60,7 +60,9 @@ async def test_a_machine_with_one_of_everything_starts(a_machine, start, run_dir
         assert len(await guest.qmp.execute("query-cpus-fast")) == 8
         serial = {"path": "/machine/peripheral/ua-root", "property": "serial"}
         assert await guest.qmp.execute("qom-get", serial) == "x,y=1"
-        assert Path(machine.vnc_socket).is_socket()
+        _, writer = await asyncio.open_unix_connection(machine.vnc_socket)
+        writer.close()
+        await writer.wait_closed()
 
 
 async def test_the_firmware_finds_a_way_through_thirty_ports(a_machine, start) -> None:

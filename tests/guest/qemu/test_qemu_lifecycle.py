@@ -15,6 +15,14 @@ pytestmark = pytest.mark.guest
 # mov dx, 604; mov ax, 2000; out dx, ax: what ACPI calls S5, at the port SeaBIOS gives it on q35.
 POWEROFF = bytes.fromhex("ba0406 b80020 ef f4")
 
+# Goes to protected mode, reads where the firmware put the memory of PCI device 0:1e.0, which is the
+# panic device, and writes 1 there.
+PANIC = bytes.fromhex(
+    "fa31c08ed80f0116507c0f20c00c010f22c0ea177c080066b810008ed8b810f0"
+    "008066baf80cef66bafc0ced24f0c60001f4ebfd0f1f40000000000000000000"
+    "ffff0000009bcf00ffff00000093cf001700387c0000"
+)
+
 
 def a_boot_disk(folder: Path, code: bytes) -> Disk:
     path = folder / "boot.img"
@@ -38,6 +46,16 @@ async def test_given_a_guest_powers_off_then_qemu_stays_says_so_and_can_be_quit(
 
         await lifecycle.quit(guest.qmp)
         assert await asyncio.to_thread(guest.process.wait, 10) == 0
+
+
+async def test_given_a_guest_panics_then_qemu_stays_and_says_so(a_machine, start, run_dir) -> None:
+    machine = a_machine(disks=(a_boot_disk(run_dir, PANIC),))
+    async with start(machine) as guest:
+        with guest.qmp.listen("GUEST_PANICKED", "STOP") as events:
+            await lifecycle.resume(guest.qmp)
+            assert (await anext(events)).data["action"] == "pause"
+            await anext(events)
+        assert await how_it_stands(guest.qmp) == Standing("panicked", "guest-panicked", True)
 
 
 async def test_a_paused_machine_resumes_and_resets(a_machine, start) -> None:
@@ -84,5 +102,11 @@ async def test_the_serial_console_takes_one_client_at_a_time_and_is_always_logge
 
 
 async def logged(machine: Machine, text: bytes) -> None:
-    while Path(machine.serial_log).read_bytes() != text:
+    while True:
+        if log_of(machine) == text:
+            return
         await asyncio.sleep(0.02)
+
+
+def log_of(machine: Machine) -> bytes:
+    return Path(machine.serial_log).read_bytes()

@@ -74,6 +74,12 @@ def test_pods_with_their_subresources() -> None:
     )  # fmt: skip
 
 
+def test_a_kind_and_its_subresources_are_of_one_scope() -> None:
+    found = resources("/api/v1")
+    names = ("nodes", "nodes/status", "pods", "pods/status")
+    assert [found[name]["namespaced"] for name in names] == [False, False, True, True]
+
+
 @pytest.mark.parametrize("version", ["v1", "v1alpha3"])
 def test_what_a_vm_can_be_asked_is_listed(version: str) -> None:
     found = resources(f"/apis/subresources.kubevirt.io/{version}")

@@ -35,6 +35,8 @@ def shown(kind: Kind, obj: Object, *, wide: bool = False) -> dict[str, Any]:
     }
 
 
+BINDING = Kind("rbac.authorization.k8s.io", "RoleBinding", "rolebindings", ("v1",), "rbac.x")
+
 ROWS: dict[str, tuple[Kind, Object, Object]] = {
     "a namespace": (
         registry.NAMESPACE,
@@ -224,6 +226,11 @@ ROWS: dict[str, tuple[Kind, Object, Object]] = {
         {"Name": "a", "Phase": "Succeeded", "Progress": "100.0%", "Restarts": 2, "Age": "100s"},
     ),
     "a custom kind without columns": (registry.INSTANCETYPE, {}, {"Name": "a", "Age": "100s"}),
+    "a role binding": (
+        BINDING,
+        {"roleRef": {"kind": "Role", "name": "reader"}},
+        {"Name": "a", "Role": "Role/reader", "Age": "100s"},
+    ),
     "a definition": (registry.CRD, {}, {"Name": "a", "Created At": "2026-03-01T11:58:20Z"}),
 }  # fmt: skip
 
@@ -268,6 +275,17 @@ PODS: dict[str, tuple[Object, Object, tuple[str, str, str]]] = {
             ],
         },
         ("2/2", "Running", "0"),
+    ),
+    "given two with something to say, then the first is heard": (
+        TWO,
+        {
+            "phase": "Pending",
+            "containerStatuses": [
+                a_container(waiting={"reason": "ErrImagePull"}),
+                a_container("d", waiting={"reason": "ContainerCreating"}),
+            ],
+        },
+        ("0/2", "ErrImagePull", "0"),
     ),
     "given one that ended by a signal, then the signal": (
         TWO,
@@ -360,6 +378,16 @@ def test_the_wide_columns_of_a_pod() -> None:
         "Readiness Gates",
     ]  # fmt: skip
     assert list(row.values())[5:] == ["10.0.0.2", "node-1", "<none>", "1/1"]
+
+
+def test_the_wide_columns_of_a_role_binding() -> None:
+    subjects = [
+        {"kind": "User", "name": "ann"},
+        {"kind": "ServiceAccount", "name": "robot", "namespace": "web"},
+        {"kind": "User", "name": "bob"},
+    ]
+    row = shown(BINDING, an_object(BINDING, subjects=subjects), wide=True)
+    assert (row["Users"], row["Groups"], row["ServiceAccounts"]) == ("ann, bob", "", "web/robot")
 
 
 def test_given_a_pod_that_ended_then_its_row_is_marked_completed() -> None:

@@ -8,7 +8,6 @@ from pathlib import Path
 
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from store_builders import collect, replay, saying, state_of
 
 from livevirt.store import (
     Delete,
@@ -21,6 +20,8 @@ from livevirt.store import (
     Stale,
     Store,
 )
+
+from .store_builders import collect, replay, saying, state_of
 
 KEYS = [Key("pods", namespace, name) for namespace in "ab" for name in "xyz"]
 Model = dict[Key, tuple[int, bytes]]

@@ -12,7 +12,6 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-from store_builders import a_key, create, state_of, update
 
 from livevirt.store import (
     Store,
@@ -24,6 +23,8 @@ from livevirt.store import (
     StoreUnusable,
 )
 from livevirt.store.schema import MIGRATIONS, create_tables, migrate, version
+
+from .store_builders import a_key, create, state_of, update
 
 
 async def fill(path: Path) -> None:

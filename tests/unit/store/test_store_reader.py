@@ -5,9 +5,10 @@ import sqlite3
 from pathlib import Path
 
 import pytest
-from store_builders import a_key, churn, create, delete, state_of, update
 
 from livevirt.store import Compacted, Key, NotYet, Retention, Store
+
+from .store_builders import a_key, churn, create, delete, state_of, update
 
 
 async def test_objects_are_listed_in_byte_order_of_namespace_and_name(store: Store) -> None:

@@ -4,10 +4,11 @@ import asyncio
 from pathlib import Path
 
 import pytest
-from store_builders import a_key, churn, collect, create, delete, replay, state_of, until, update
 
 from livevirt.store import Compacted, Event, Overrun, Retention, Store, watch
 from livevirt.store.event import Event as PublishedEvent
+
+from .store_builders import a_key, churn, collect, create, delete, replay, state_of, until, update
 
 
 def brief(events: list[Event]) -> list[tuple[str, str]]:

@@ -2,10 +2,10 @@ from __future__ import annotations
 
 import asyncio
 import json
+import threading
 from pathlib import Path
 
 import pytest
-from store_builders import a_key, create, delete, failing, saying, state_of, update
 
 from livevirt.store import (
     Exists,
@@ -17,6 +17,8 @@ from livevirt.store import (
     StoreClosed,
     StoreFull,
 )
+
+from .store_builders import a_key, create, delete, failing, saying, state_of, update
 
 
 async def test_the_empty_store_has_a_revision_above_zero(store: Store) -> None:
@@ -141,6 +143,29 @@ async def test_given_writers_racing_for_counters_then_no_increment_is_lost(store
 
     await asyncio.gather(*(increment(keys[turn % 3]) for turn in range(150)))
     assert set(state_of(store).values()) == {b"50"}
+
+
+async def test_no_write_is_acknowledged_or_published_before_its_commit(store: Store) -> None:
+    reached, released = threading.Event(), threading.Event()
+
+    def hold(statement: str) -> None:
+        if statement == "COMMIT":
+            reached.set()
+            released.wait(10)
+
+    store._writer._database.set_trace_callback(hold)
+    watch = store.watch("configmaps", since=store.revision)
+    write = asyncio.create_task(store.write(create("a")))
+    assert await asyncio.to_thread(reached.wait, 10)
+    joining = asyncio.create_task(store.write(create("b")))
+    for _ in range(10):
+        await asyncio.sleep(0)
+    assert not write.done()
+    assert store.get(a_key("a")) is None
+    assert watch.progress == store.revision == 1
+    released.set()
+    await asyncio.gather(write, joining)
+    assert state_of(store).keys() == {a_key("a"), a_key("b")}
 
 
 async def test_given_a_cancelled_writer_then_the_others_and_later_ones_are_served(

@@ -1,0 +1,190 @@
+"""Watches pods and nodes, binds the pods that have none, and tells why others must wait."""
+
+from __future__ import annotations
+
+import logging
+from datetime import datetime
+
+from livevirt.api import conditions, registry
+from livevirt.api.request import Object
+from livevirt.client.interface import Client
+from livevirt.control.cache import Change
+from livevirt.control.clock import Now
+from livevirt.control.controller import DONE, Controller, Result
+from livevirt.control.events import Recorder
+from livevirt.control.informer import Informer
+from livevirt.control.key import Key, key_of
+from livevirt.controllers.scheduler import node as nodes
+from livevirt.controllers.scheduler import pod as pods
+from livevirt.controllers.scheduler.fleet import Fleet
+from livevirt.controllers.scheduler.plan import Place, Wait, plan
+from livevirt.controllers.scheduler.pod import DEFAULT_SCHEDULER
+from livevirt.errors import Conflict, NotFound
+
+log = logging.getLogger(__name__)
+
+WORKERS = 32  # bindings under way at once; the store commits them together
+LONGEST_WAIT = 1.0  # seconds until a pod is tried again after something changed
+
+
+class Scheduler:
+    """Schedules pods of the default scheduler."""
+
+    def __init__(
+        self,
+        client: Client,
+        now: Now,
+        pod_informer: Informer,
+        node_informer: Informer,
+        namespace_informer: Informer,
+        recorder: Recorder,
+    ) -> None:
+        self._client, self._now, self._recorder = client, now, recorder
+        self._pods = pod_informer
+        self._fleet = Fleet()
+        self._waiting: dict[Key, None] = {}  # found no node when last tried
+        self._tries: dict[Key, int] = {}
+        self._informers = (node_informer, namespace_informer, pod_informer)
+        self._controller = Controller("scheduler", self.reconcile, workers=WORKERS)
+        node_informer.on_change(self._on_node)
+        namespace_informer.on_change(self._on_namespace)
+        pod_informer.on_change(self._on_pod)
+
+    async def run(self) -> None:
+        """Schedule until cancelled."""
+        for informer in self._informers:
+            await informer.synced.wait()
+        await self._controller.run()
+
+    async def reconcile(self, key: Key) -> Result:
+        """Give a pod a node, or say why there is none."""
+        obj = self._pods.get(key)
+        if obj is None or not pods.wants_node(obj):
+            return DONE
+        pod = pods.read(obj)
+        if self._fleet.assumes(key, pod.uid):
+            return DONE
+        # Up to here nothing was awaited, and the plan counts at once: no two pods share a place.
+        match plan(pod, self._fleet):
+            case Place(node):
+                self._fleet.assume(pod, node)
+                await self._bind(obj, node)
+            case Wait(message):
+                self._waiting[key] = None
+                await self._report(obj, message)
+        return DONE
+
+    async def _bind(self, obj: Object, node: str) -> None:
+        key = key_of(obj)
+        binding = {
+            "apiVersion": "v1",
+            "kind": "Binding",
+            "metadata": {"name": key.name, "uid": obj["metadata"]["uid"]},
+            "target": {"apiVersion": "v1", "kind": "Node", "name": node},
+        }
+        try:
+            await self._client.create(
+                registry.POD, binding, key.namespace, name=key.name, subresource="binding"
+            )
+        except (NotFound, Conflict) as error:
+            self._fleet.forget(key)  # gone, going, or somebody else's by now
+            log.debug("pod was not bound", extra={"pod": str(key), "error": str(error)})
+            return
+        except BaseException:
+            self._fleet.forget(key)
+            raise
+        self._tries.pop(key, None)
+        self._recorder.event(obj, "Normal", "Scheduled", f"Successfully assigned {key} to {node}")
+        log.info("pod scheduled", extra={"pod": str(key), "node": node})
+
+    async def _report(self, obj: Object, message: str) -> None:
+        condition = unschedulable(obj, message, self._now())
+        if condition is None:
+            return
+        meta = obj["metadata"]
+        patch = {"metadata": {"uid": meta["uid"]}, "status": {"conditions": [condition]}}
+        try:
+            await self._client.patch(
+                registry.POD, meta["name"], meta["namespace"], patch,
+                type_="strategic", subresource="status",
+            )  # fmt: skip
+        except NotFound:
+            return
+        self._recorder.event(obj, "Warning", "FailedScheduling", message)
+
+    def _on_pod(self, change: Change) -> None:
+        key, old, new = change
+        if new is None or pods.has_ended(new):
+            self._fleet.remove_pod(key)
+            self._waiting.pop(key, None)
+            self._tries.pop(key, None)
+            if old is not None and old["spec"].get("nodeName"):
+                self._retry()
+            return
+        if new["spec"].get("nodeName"):
+            self._fleet.put_pod(pods.read(new))
+            self._waiting.pop(key, None)
+            self._retry_if_room(old, new)
+        elif pods.wants_node(new) and (old is None or _asks_anew(old, new)):
+            self._controller.queue.add(key)
+
+    def _on_node(self, change: Change) -> None:
+        if change.new is None:
+            self._fleet.remove_node(change.key.name)
+            return
+        node = nodes.read(change.new)
+        if self._fleet.nodes.get(node.name) != node:  # a heartbeat is no news
+            self._fleet.put_node(node)
+            self._retry()
+
+    def _on_namespace(self, change: Change) -> None:
+        if change.new is None:
+            self._fleet.remove_namespace(change.key.name)
+        else:
+            labels = change.new["metadata"].get("labels") or {}
+            self._fleet.put_namespace(change.key.name, labels)
+
+    def _retry_if_room(self, old: Object | None, new: Object) -> None:
+        """Try again when a bound pod may have become smaller, or a companion for others."""
+        if old is None or _asks_anew(old, new) or old.get("status") != new.get("status"):
+            self._retry()
+
+    def _retry(self) -> None:
+        """Try the waiting pods again: soon at first, later less often, so that storms stay cheap."""
+        waiting, self._waiting = self._waiting, {}
+        for key in waiting:
+            tries = self._tries[key] = self._tries.get(key, 0) + 1
+            wait = 0.0 if tries == 1 else min(0.05 * 2.0 ** min(tries, 10), LONGEST_WAIT)
+            self._controller.queue.add_after(key, wait)
+
+
+def _asks_anew(old: Object, new: Object) -> bool:
+    """Tell whether a pod changed in a way that bears on where it can be."""
+    return (
+        old["spec"] != new["spec"]
+        or old["metadata"].get("labels") != new["metadata"].get("labels")
+        or pods.wants_node(old) != pods.wants_node(new)
+    )
+
+
+def unschedulable(obj: Object, message: str, now: datetime) -> Object | None:
+    """Return the condition that tells why a pod waits; None if it says so already."""
+    before = (obj.get("status") or {}).get("conditions")
+    wanted = {
+        "type": "PodScheduled",
+        "status": "False",
+        "reason": "Unschedulable",
+        "message": message,
+    }
+    found = conditions.find(before, "PodScheduled")
+    if found is not None and all(found.get(name) == value for name, value in wanted.items()):
+        return None
+    return conditions.find(conditions.with_condition(before, wanted, now), "PodScheduled")
+
+
+def build(
+    client: Client, now: Now, informers: tuple[Informer, Informer, Informer]
+) -> tuple[Scheduler, Recorder]:
+    """Return a scheduler over informers of pods, nodes and namespaces, and its recorder."""
+    recorder = Recorder(client, DEFAULT_SCHEDULER, now)
+    return Scheduler(client, now, *informers, recorder), recorder

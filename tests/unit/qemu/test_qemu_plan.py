@@ -1,0 +1,317 @@
+from dataclasses import replace
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from livevirt.qemu.agent import Vcpu
+from livevirt.qemu.disk import Disk, Image
+from livevirt.qemu.machine import MIB, Cpu, Machine, Memory, Thread
+from livevirt.qemu.observe import CpuSlot, Drive, MemoryState, Observed
+from livevirt.qemu.plan import (
+    Blocked,
+    ChangeMedium,
+    CloseImage,
+    Pause,
+    PlugCpu,
+    PlugDisk,
+    RequestMemory,
+    Resume,
+    Seen,
+    SetVcpus,
+    Step,
+    UnplugCpu,
+    UnplugDisk,
+    Wanted,
+    plan,
+)
+
+TYPE = "max-x86_64-cpu"
+CD = Disk(id="ua-cd", image=None, kind="cdrom", bus="sata")
+ISO = replace(CD, image=Image("/iso"))
+DATA = Disk(id="ua-data", image=Image("/data"), bus="scsi")
+FAST = Disk(id="ua-fast", image=Image("/fast"), bus="virtio")
+
+
+def a_machine(accelerator: str = "tcg", disks: tuple[Disk, ...] = ()) -> Machine:
+    return Machine(
+        name="web",
+        uuid="12345678-1234-1234-1234-123456789abc",
+        accelerator=accelerator,  # type: ignore[arg-type]
+        cpu=Cpu(model="max", sockets=1, cores=2, max_sockets=4),
+        memory=Memory(boot=64 * MIB, max=256 * MIB),
+        run_dir="/run/vm",
+        serial_log="/run/vm/log",
+        disks=disks,
+    )
+
+
+def slots(sockets: int) -> tuple[CpuSlot, ...]:
+    threads = [Thread(socket, core, 0) for socket in range(4) for core in range(2)]
+    return tuple(
+        CpuSlot(t, TYPE, t.socket < sockets, t.id if 0 < t.socket < sockets else None)
+        for t in threads
+    )
+
+
+def is_now(
+    sockets: int = 1, requested: int = 0, run_state: str = "running", **more: object
+) -> Observed:
+    memory = MemoryState(64 * MIB, requested, requested, 192 * MIB)
+    return Observed(run_state, slots(sockets), memory, **more)  # type: ignore[arg-type]
+
+
+def vcpus(online: int, offline: int = 0) -> tuple[Vcpu, ...]:
+    return tuple(Vcpu(n, n < online, n > 0) for n in range(online + offline))
+
+
+def wants(
+    sockets: int = 1, memory: int = 64 * MIB, disks: tuple[Disk, ...] = (), paused: bool = False
+) -> Wanted:
+    return Wanted(sockets, memory, disks, paused)
+
+
+KVM, TCG = a_machine("kvm"), a_machine("tcg")
+WITH_CD = a_machine(disks=(CD,))
+Rule = tuple[Wanted, Seen, list[Step]]
+RULES: dict[str, Rule] = {
+    "given all is as wanted, then do nothing": (wants(), Seen(TCG, is_now()), []),
+    "given it runs, when pause is wanted, then pause": (
+        wants(paused=True),
+        Seen(TCG, is_now()),
+        [Pause()],
+    ),
+    "given it is paused, when it should run, then resume": (
+        wants(),
+        Seen(TCG, is_now(run_state="paused")),
+        [Resume()],
+    ),
+    "given the guest shut down, then leave it alone": (
+        wants(4, paused=True),
+        Seen(TCG, is_now(run_state="shutdown")),
+        [],
+    ),
+    "given it waits for its disk, then leave it alone": (
+        wants(4),
+        Seen(TCG, is_now(run_state="io-error")),
+        [],
+    ),
+    "given one socket, when three are wanted, then plug all their threads in order": (
+        wants(3),
+        Seen(TCG, is_now()),
+        [
+            PlugCpu(TYPE, Thread(1, 0, 0)),
+            PlugCpu(TYPE, Thread(1, 1, 0)),
+            PlugCpu(TYPE, Thread(2, 0, 0)),
+            PlugCpu(TYPE, Thread(2, 1, 0)),
+        ],
+    ),
+    "given KVM, when fewer sockets are wanted, then unplug the highest first": (
+        wants(1),
+        Seen(KVM, is_now(2), vcpus(4)),
+        [UnplugCpu("cpu-1-1-0"), UnplugCpu("cpu-1-0-0")],
+    ),
+    "given TCG, when fewer sockets are wanted, then the guest takes them offline": (
+        wants(1),
+        Seen(TCG, is_now(2), vcpus(4)),
+        [SetVcpus((2, 3), online=False)],
+    ),
+    "given TCG, when the guest has them offline already, then do nothing": (
+        wants(1),
+        Seen(TCG, is_now(2), vcpus(2, 2)),
+        [],
+    ),
+    "given TCG and no agent, when fewer sockets are wanted, then say why not": (
+        wants(1),
+        Seen(TCG, is_now(2)),
+        [
+            Blocked(
+                "cpu",
+                "1 sockets",
+                "emulated CPUs are taken offline by the guest agent, and none answers",
+            )
+        ],
+    ),
+    "given CPUs offline in the guest, when they are wanted, then online them": (
+        wants(2),
+        Seen(TCG, is_now(2), vcpus(2, 2)),
+        [SetVcpus((2, 3), online=True)],
+    ),
+    "given pause is wanted, when CPUs are too many, then the guest cannot be asked": (
+        wants(1, paused=True),
+        Seen(KVM, is_now(2, run_state="paused"), vcpus(4)),
+        [],
+    ),
+    "given more sockets than the machine has room for, then say so": (
+        wants(5),
+        Seen(TCG, is_now()),
+        [Blocked("cpu", "5 sockets", "the machine was started for 1 to 4 sockets")],
+    ),
+    "given more memory is wanted, then offer the difference": (
+        wants(memory=128 * MIB),
+        Seen(TCG, is_now()),
+        [RequestMemory(64 * MIB)],
+    ),
+    "given memory was offered and not taken yet, then wait": (
+        wants(memory=128 * MIB),
+        Seen(TCG, replace(is_now(), memory=MemoryState(64 * MIB, 0, 64 * MIB, 192 * MIB))),
+        [],
+    ),
+    "given less than at boot is wanted, then say why not": (
+        wants(memory=32 * MIB),
+        Seen(TCG, is_now()),
+        [
+            Blocked(
+                "memory",
+                f"{32 * MIB} bytes",
+                f"the machine was started for {64 * MIB} to {256 * MIB} bytes",
+            )
+        ],
+    ),
+    "given an empty drive, when an image is wanted, then change the medium": (
+        wants(disks=(ISO,)),
+        Seen(WITH_CD, is_now(drives=(Drive("ua-cd", removable=True),))),
+        [ChangeMedium(ISO)],
+    ),
+    "given a medium, when none is wanted, then change the medium": (
+        wants(disks=(CD,)),
+        Seen(WITH_CD, is_now(drives=(Drive("ua-cd", node=ISO.node),))),
+        [ChangeMedium(CD)],
+    ),
+    "given a SATA drive, when it is not wanted, then say why not": (
+        wants(),
+        Seen(WITH_CD, is_now(drives=(Drive("ua-cd"),))),
+        [Blocked("disk", "ua-cd", "sata drives cannot be taken away")],
+    ),
+    "given a SATA drive is wanted and not there, then say why not": (
+        wants(disks=(CD,)),
+        Seen(TCG, is_now()),
+        [Blocked("disk", "ua-cd", "sata drives cannot be added")],
+    ),
+    "given a scsi disk is wanted, then plug it at the lowest free LUN": (
+        wants(disks=(DATA, replace(DATA, id="ua-0"))),
+        Seen(TCG, is_now(drives=(Drive("ua-0", node=replace(DATA, id="ua-0").node, lun=0),))),
+        [PlugDisk(DATA, (("bus", "scsi0.0"), ("channel", 0), ("scsi-id", 0), ("lun", 1)))],
+    ),
+    "given a virtio disk is wanted, then plug it at a free port": (
+        wants(disks=(FAST,)),
+        Seen(TCG, is_now(free_ports=("port7",))),
+        [PlugDisk(FAST, (("bus", "port7"), ("addr", "0x0")))],
+    ),
+    "given a disk that is not wanted, then unplug it": (
+        wants(),
+        Seen(TCG, is_now(drives=(Drive("ua-data", node=DATA.node, lun=0),))),
+        [UnplugDisk("ua-data", DATA.node)],
+    ),
+    "given a disk of that id with another image, then say what to do": (
+        wants(disks=(replace(DATA, image=Image("/new")),)),
+        Seen(TCG, is_now(drives=(Drive("ua-data", node=DATA.node, lun=0),))),
+        [Blocked("disk", "ua-data", "another image is in use; take the disk away first")],
+    ),
+    "given an image no drive uses, then close it": (
+        wants(),
+        Seen(TCG, is_now(idle_nodes=("n-ua-data-0",))),
+        [CloseImage("n-ua-data-0")],
+    ),
+}
+
+
+@pytest.mark.parametrize(("wanted", "seen", "steps"), RULES.values(), ids=RULES)
+def test_plan(wanted: Wanted, seen: Seen, steps: list[Step]) -> None:
+    assert plan(wanted, seen) == steps
+
+
+def test_the_guest_has_the_sockets_that_are_plugged_and_online() -> None:
+    assert Seen(TCG, is_now(3)).sockets == 3
+    assert Seen(TCG, is_now(3), vcpus(6)).sockets == 3
+    assert Seen(TCG, is_now(3), vcpus(4, 2)).sockets == 2
+
+
+def test_a_socket_with_a_thread_missing_does_not_count() -> None:
+    observed = is_now(3)
+    cut = tuple(
+        replace(slot, present=slot.present and slot.thread != (1, 1, 0)) for slot in observed.cpus
+    )
+    assert replace(observed, cpus=cut).sockets == 1
+
+
+def done(step: Step, seen: Seen) -> Seen:
+    """Tell what a willing guest looks like after a step."""
+    now = seen.observed
+    match step:
+        case Pause():
+            now = replace(now, run_state="paused")
+        case Resume():
+            now = replace(now, run_state="running")
+        case PlugCpu(_, thread):
+            cpus = tuple(
+                replace(s, present=True, id=s.thread.id) if s.thread == thread else s
+                for s in now.cpus
+            )
+            # A plugged CPU comes up offline, with the next number.
+            fresh = (Vcpu(len(seen.vcpus), False, True),) if seen.vcpus is not None else ()
+            vcpus = None if seen.vcpus is None else seen.vcpus + fresh
+            return replace(seen, observed=replace(now, cpus=cpus), vcpus=vcpus)
+        case UnplugCpu(id):
+            cpus = tuple(replace(s, present=False, id=None) if s.id == id else s for s in now.cpus)
+            return replace(
+                seen, observed=replace(now, cpus=cpus), vcpus=seen.vcpus and seen.vcpus[:-1]
+            )
+        case SetVcpus(ids, online):
+            changed = tuple(
+                Vcpu(v.logical_id, online if v.logical_id in ids else v.online)
+                for v in seen.vcpus or ()
+            )
+            return replace(seen, vcpus=changed)
+        case RequestMemory(size):
+            now = replace(now, memory=replace(now.memory, requested=size, plugged=size))
+        case PlugDisk(disk, place):
+            found = dict(place)
+            lun = found.get("lun")
+            drive = Drive(disk.id, disk.node, lun=lun)  # type: ignore[arg-type]
+            ports = tuple(port for port in now.free_ports if port != found["bus"])
+            now = replace(now, drives=(*now.drives, drive), free_ports=ports)
+        case UnplugDisk(id, _):
+            drives = tuple(drive for drive in now.drives if drive.id != id)
+            now = replace(now, drives=drives)
+        case ChangeMedium(disk):
+            drives = tuple(replace(d, node=disk.node) if d.id == disk.id else d for d in now.drives)
+            now = replace(now, drives=drives)
+        case CloseImage(node):
+            idle = tuple(name for name in now.idle_nodes if name != node)
+            now = replace(now, idle_nodes=idle)
+    return replace(seen, observed=now)
+
+
+wanted_states = st.builds(
+    wants,
+    st.integers(1, 4),
+    st.integers(64 * MIB, 256 * MIB),
+    st.sets(st.sampled_from([DATA, FAST])).map(lambda more: (CD, *sorted(more, key=id))),
+    st.booleans(),
+)
+
+
+@given(
+    wanted_states,
+    st.integers(1, 4),
+    st.sampled_from(["kvm", "tcg"]),
+    st.sampled_from(["running", "paused", "prelaunch"]),
+    st.booleans(),
+)
+def test_given_any_state_when_plans_are_followed_then_it_settles(
+    wanted: Wanted, sockets: int, accelerator: str, run_state: str, agent: bool
+) -> None:
+    seen = Seen(
+        a_machine(accelerator, (CD,)),
+        is_now(sockets, run_state=run_state, drives=(Drive("ua-cd"),), free_ports=("port5",)),
+        vcpus(sockets * 2) if agent else None,
+    )
+    for _ in range(3):
+        for step in plan(wanted, seen):
+            seen = done(step, seen)
+    left = plan(wanted, seen)
+    assert all(isinstance(step, Blocked) for step in left)
+    if not wanted.paused and (agent or accelerator == "kvm"):
+        assert left == []
+        assert seen.sockets == wanted.sockets
