@@ -18,6 +18,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 from livevirt.store import Key, Put, Store
+from livevirt.store.database import CHECKPOINT_PAGES
 
 WRITERS = 16
 VALUE = json.dumps({"kind": "ConfigMap", "data": {"text": "x" * 1000}}).encode()
@@ -59,6 +60,9 @@ def bare(path: Path, objects: int, writes: int, batch: int) -> float:
     database = sqlite3.connect(path, isolation_level=None)
     database.execute("PRAGMA journal_mode = WAL")
     database.execute("PRAGMA synchronous = FULL")
+    database.execute(
+        f"PRAGMA wal_autocheckpoint = {CHECKPOINT_PAGES}"
+    )  # as the store: compare code
     database.execute("CREATE TABLE t (k TEXT PRIMARY KEY, v BLOB) WITHOUT ROWID")
     database.execute("BEGIN")
     database.executemany(

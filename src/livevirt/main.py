@@ -10,16 +10,19 @@ import logging
 import os
 import signal
 import ssl
+import sys
 from collections.abc import Callable
-from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
 
+import msgspec
+import uvloop
 import yaml
 from aiohttp import StreamReader, web
 from aiohttp.abc import AbstractStreamWriter
 from aiohttp.http_parser import RawRequestMessage
 
+from livevirt import logs
 from livevirt.admission import builtin
 from livevirt.api.request import User
 from livevirt.client.local import LocalClient
@@ -34,6 +37,7 @@ from livevirt.server.http import MAX_BODY, Front
 from livevirt.server.metrics import Metrics
 from livevirt.server.services import Services, StoreReader
 from livevirt.server.tokens import Tokens
+from livevirt.settings import Settings
 from livevirt.store import Store
 
 log = logging.getLogger(__name__)
@@ -48,15 +52,6 @@ class StartError(LivevirtError):
     """The server cannot start as asked; the message says what to do."""
 
 
-@dataclass(frozen=True, slots=True)
-class Settings:
-    """What `livevirt up` was asked for."""
-
-    data: DataDir
-    host: str = "127.0.0.1"
-    port: int = 6443
-
-
 def utc_now() -> datetime:
     """Return the time of day; every part is given this clock."""
     return datetime.now(UTC)
@@ -64,18 +59,20 @@ def utc_now() -> datetime:
 
 async def serve(settings: Settings, ready: Callable[[str], None]) -> None:
     """Run everything until SIGTERM or SIGINT; call `ready` with the URL once the API answers."""
-    data = settings.data
+    data = DataDir(Path(settings.data_dir))
     data.check()
     data.root.mkdir(mode=0o711, parents=True, exist_ok=True)
     pki = certificates.ensure(data.pki, _addresses(settings.host), utc_now())
     store = Store.open(data.database)
     try:
-        await _serve(settings, pki, store, ready)
+        await _serve(settings, data, pki, store, ready)
     finally:
         await store.close()
 
 
-async def _serve(settings: Settings, pki: Pki, store: Store, ready: Callable[[str], None]) -> None:
+async def _serve(
+    settings: Settings, data: DataDir, pki: Pki, store: Store, ready: Callable[[str], None]
+) -> None:
     reader = StoreReader(store)
     tokens = Tokens(pki.token_key)
     services = Services(store, builtin.RULES, utc_now, reader)
@@ -90,12 +87,12 @@ async def _serve(settings: Settings, pki: Pki, store: Store, ready: Callable[[st
     async with contextlib.AsyncExitStack() as stack:
         port = await _listen(stack, front, pki, settings)
         url = f"https://{_bracketed(settings.host)}:{port}"
-        write_kubeconfig(settings.data.kubeconfig, url, pki)
-        _write_pid(settings.data.pid)
-        stack.callback(_remove_pid, settings.data.pid)
+        write_kubeconfig(data.kubeconfig, url, pki)
+        _write_pid(data.pid)
+        stack.callback(_remove_pid, data.pid)
         controllers = asyncio.create_task(embedded.run(client, store, utc_now))
         ready(url)
-        log.info("ready", extra={"url": url, "data_dir": str(settings.data.root)})
+        log.info("ready", extra={"url": url, "data_dir": settings.data_dir})
         stopped = asyncio.create_task(stopping.wait())
         await asyncio.wait({controllers, stopped}, return_when=asyncio.FIRST_COMPLETED)
         stopped.cancel()
@@ -139,9 +136,7 @@ def _request(
 ) -> web.BaseRequest:
     """Make aiohttp's request object, with our limit on the size of bodies."""
     loop = asyncio.get_running_loop()
-    return web.BaseRequest(
-        message, payload, protocol, writer, task, loop, client_max_size=MAX_BODY
-    )
+    return web.BaseRequest(message, payload, protocol, writer, task, loop, client_max_size=MAX_BODY)
 
 
 def _tls(pki: Pki) -> ssl.SSLContext:
@@ -192,3 +187,22 @@ def _write_pid(path: Path) -> None:
 def _remove_pid(path: Path) -> None:
     with contextlib.suppress(OSError):
         path.unlink()
+
+
+def main() -> None:
+    """Run the server with the settings given as JSON, the way `livevirt up` does."""
+    settings = msgspec.json.decode(sys.argv[1], type=Settings)
+    logs.configure(settings.log_level)
+
+    def ready(url: str) -> None:
+        print(f"ready: {url}, kubeconfig {DataDir(Path(settings.data_dir)).kubeconfig}", flush=True)
+
+    try:
+        uvloop.run(serve(settings, ready))
+    except (LivevirtError, OSError) as error:
+        print(f"error: {error}", file=sys.stderr)
+        sys.exit(1)
+
+
+if __name__ == "__main__":
+    main()

@@ -11,6 +11,7 @@ from livevirt.admission.namespaces import NamespaceRules
 from livevirt.admission.nodes import NodeRules
 from livevirt.admission.pods import PodRules
 from livevirt.admission.quotas import QuotaRules
+from livevirt.admission.rbac import BindingRules, RoleRules
 from livevirt.admission.review import Rules
 from livevirt.admission.revisions import RevisionRules
 from livevirt.admission.secrets import SecretRules
@@ -37,4 +38,8 @@ RULES: dict[str, Rules] = {
     registry.REVISION.resource: RevisionRules(),
     registry.LEASE.resource: LeaseRules(),
     registry.STORAGE_CLASS.resource: StorageClassRules(),
+    registry.ROLE.resource: RoleRules(namespaced=True),
+    registry.CLUSTER_ROLE.resource: RoleRules(namespaced=False),
+    registry.ROLE_BINDING.resource: BindingRules(namespaced=True),
+    registry.CLUSTER_ROLE_BINDING.resource: BindingRules(namespaced=False),
 }

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from livevirt.admission.checks import named
 from livevirt.admission.review import Review, Rules
 from livevirt.api import names
 from livevirt.api.field_error import FieldError, invalid, required
@@ -32,30 +33,23 @@ class EventRules(Rules):
             if strict:
                 found.append(required("eventTime"))
         if strict and event.get("type") not in ("Normal", "Warning"):
-            found.append(invalid("type", event.get("type", ""), "has invalid value: "))
+            found.append(invalid("type", "", f"has invalid value: {event.get('type', '')}"))
         return found
 
 
 def _namespace_errors(event: Object) -> list[FieldError]:
-    namespace = event["metadata"].get("namespace", "")
-    about = event.get("involvedObject", {}).get("namespace", "")
+    namespace, about = event["metadata"].get("namespace", ""), _about(event)
     allowed = (about,) if about else ("", "default")
     return [] if namespace in allowed else [_elsewhere(about)]
 
 
 def _new_style_errors(event: Object, controller_field: str) -> list[FieldError]:
-    namespace = event["metadata"].get("namespace", "")
-    about = event.get("involvedObject", {}).get("namespace", "")
     found = []
-    if not about and namespace not in ("default", "kube-system"):
+    about = _about(event)
+    if not about and event["metadata"].get("namespace", "") not in ("default", "kube-system"):
         found.append(_elsewhere(about))
-    if controller := event.get("reportingComponent"):
-        found += [
-            invalid(controller_field, controller, why)
-            for why in names.validate_qualified_name(controller)
-        ]
-    else:
-        found.append(required(controller_field))
+    controller = event.get("reportingComponent", "")
+    found += named(controller_field, controller, names.validate_qualified_name)
     for field in ("reportingInstance", "action", "reason"):
         if not (word := event.get(field, "")):
             found.append(required(field))
@@ -64,6 +58,12 @@ def _new_style_errors(event: Object, controller_field: str) -> list[FieldError]:
     if len(event.get("message", "")) > _MESSAGE_MAX:
         found.append(invalid("message", "", f"can have at most {_MESSAGE_MAX} characters"))
     return found
+
+
+def _about(event: Object) -> str:
+    """The namespace of what the event is about."""
+    namespace: str = event.get("involvedObject", {}).get("namespace", "")
+    return namespace
 
 
 def _elsewhere(about: str) -> FieldError:

@@ -16,6 +16,8 @@ _ONCE = ("podCIDR", "podCIDRs", "providerID")
 class NodeRules(Rules):
     """What a Node must be."""
 
+    creates_with_status = True
+
     def default(self, obj: Object) -> None:
         """Let everything the node has be allocatable unless it says otherwise."""
         status = obj.setdefault("status", {})

@@ -16,7 +16,8 @@ from livevirt.errors import ApiError, BadRequest
 def bind(pod: Object, binding: Object, now: datetime) -> Object:
     """Return the pod with the node the binding names; refusals are raised."""
     name, meta = pod["metadata"]["name"], binding.get("metadata") or {}
-    check_name(name, binding)
+    if meta.get("name") != name:
+        raise BadRequest("name in URL does not match name in Binding object")
     if errors := _target_errors(binding.get("target") or {}):
         # Kubernetes forgets to say 422 here, and clients have learnt to live with a 500.
         raise ApiError(_listed(errors), code=500, reason="")
@@ -36,12 +37,6 @@ def bind(pod: Object, binding: Object, now: datetime) -> Object:
     if why := _unready(pod):
         raise conflict(POD, name, why, "binding")
     return _placed(pod, binding, now)
-
-
-def check_name(pod_name: str, body: Object) -> None:
-    """Refuse a Binding or Eviction that names another pod than its path."""
-    if (body.get("metadata") or {}).get("name") != pod_name:
-        raise BadRequest("name in URL does not match name in Binding object")
 
 
 def _unready(pod: Object) -> str:

@@ -49,7 +49,9 @@ class Rules:
     """
 
     name_rule: Callable[[str], list[str]] = staticmethod(names.validate_dns1123_subdomain)
-    put_creates = False  # PUT to a free name creates (Lease)
+    put_creates = False  # PUT to a free name creates (Lease, Event)
+    unconditional_update = True  # PUT may leave out the resourceVersion
+    creates_with_status = False  # status sent on create is kept (Node)
     delete_returns_object = False  # DELETE answers with the object, not with a Status
 
     def default(self, obj: Object) -> None:

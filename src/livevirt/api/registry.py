@@ -96,6 +96,16 @@ def _review(group: str, kind: str, plural: str, definition: str, namespaced: boo
     )  # fmt: skip
 
 
+_RBAC = "rbac.authorization.k8s.io"
+ROLE = Kind(_RBAC, "Role", "roles", ("v1",), "rbac.Role")
+ROLE_BINDING = Kind(_RBAC, "RoleBinding", "rolebindings", ("v1",), "rbac.RoleBinding")
+CLUSTER_ROLE = Kind(
+    _RBAC, "ClusterRole", "clusterroles", ("v1",), "rbac.ClusterRole", namespaced=False
+)
+CLUSTER_ROLE_BINDING = Kind(
+    _RBAC, "ClusterRoleBinding", "clusterrolebindings", ("v1",), "rbac.ClusterRoleBinding",
+    namespaced=False,
+)  # fmt: skip
 _AUTHN, _AUTHZ = "authentication.k8s.io", "authorization.k8s.io"
 SELF_REVIEW = _review(
     _AUTHN, "SelfSubjectReview", "selfsubjectreviews", "authentication.SelfSubjectReview"
@@ -208,7 +218,8 @@ MIGRATION_POLICY = Kind(
 
 KINDS: tuple[Kind, ...] = (
     NAMESPACE, NODE, POD, CLAIM, VOLUME, SECRET, CONFIG_MAP, SERVICE_ACCOUNT, EVENT, QUOTA,
-    LIMIT_RANGE, REVISION, LEASE, STORAGE_CLASS, EVENT_VIEW, SELF_REVIEW, TOKEN_REVIEW,
+    LIMIT_RANGE, REVISION, LEASE, STORAGE_CLASS, EVENT_VIEW, ROLE, ROLE_BINDING, CLUSTER_ROLE,
+    CLUSTER_ROLE_BINDING, SELF_REVIEW, TOKEN_REVIEW,
     SELF_ACCESS_REVIEW, ACCESS_REVIEW, LOCAL_ACCESS_REVIEW, RULES_REVIEW, CRD, VM, VMI, MIGRATION,
     KUBEVIRT, INSTANCETYPE, CLUSTER_INSTANCETYPE, PREFERENCE, CLUSTER_PREFERENCE, DATA_VOLUME,
     MIGRATION_POLICY,

@@ -9,6 +9,7 @@ import click
 from livevirt import __version__
 from livevirt.cli import frame, process
 from livevirt.paths import DataDir, default_data_dir
+from livevirt.settings import Settings
 
 _data_dir = click.option(
     "--data-dir",
@@ -66,10 +67,12 @@ def up(data_dir: Path | None, listen: tuple[str, int], detach: bool, log_level: 
     livevirt up --listen 127.0.0.1:0              # on any free port
     """
     data = _data(data_dir)
+    host, port = listen
+    settings = Settings(str(data.root), host, port, log_level)
     if detach:
-        process.detach(data, listen, log_level)
+        process.detach(data, settings)
     else:
-        process.run(data, listen, log_level)
+        process.run(settings)
 
 
 @cli.command()

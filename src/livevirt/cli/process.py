@@ -8,12 +8,15 @@ import subprocess
 import sys
 import time
 from pathlib import Path
+from typing import NoReturn
 
 import click
+import msgspec
 import yaml
 
 from livevirt.errors import LivevirtError
 from livevirt.paths import DataDir
+from livevirt.settings import Settings
 
 _START_SECONDS = 60.0
 _STOP_SECONDS = 30.0
@@ -23,23 +26,13 @@ class ProcessError(LivevirtError):
     """The server did not start or stop as asked."""
 
 
-def run(data: DataDir, listen: tuple[str, int], log_level: str) -> None:
-    """Run the server here until it is told to stop."""
-    import uvloop
-
-    from livevirt import logs
-    from livevirt.main import Settings, serve
-
-    logs.configure(log_level)
-    settings = Settings(data, *listen)
-
-    def ready(url: str) -> None:
-        click.echo(f"ready: {url}, kubeconfig {data.kubeconfig}")
-
-    uvloop.run(serve(settings, ready))
+def run(settings: Settings) -> NoReturn:
+    """Become the server, until it is told to stop."""
+    command = _command(settings)
+    os.execv(command[0], command)
 
 
-def detach(data: DataDir, listen: tuple[str, int], log_level: str) -> None:
+def detach(data: DataDir, settings: Settings) -> None:
     """Start the server in the background and return once its API answers."""
     running = running_pid(data)
     if running is not None:
@@ -49,17 +42,12 @@ def detach(data: DataDir, listen: tuple[str, int], log_level: str) -> None:
         )
     data.check()
     data.root.mkdir(mode=0o711, parents=True, exist_ok=True)
-    host, port = listen
-    command = [
-        sys.executable, "-m", "livevirt", "up", "--data-dir", str(data.root),
-        "--listen", f"[{host}]:{port}" if ":" in host else f"{host}:{port}",
-        "--log-level", log_level,
-    ]  # fmt: skip
     with data.log.open("ab") as log:
         start = log.tell()
         child = subprocess.Popen(
-            command, stdin=subprocess.DEVNULL, stdout=log, stderr=log, start_new_session=True
-        )
+            _command(settings),
+            stdin=subprocess.DEVNULL, stdout=log, stderr=log, start_new_session=True,
+        )  # fmt: skip
     deadline = time.monotonic() + _START_SECONDS
     while running_pid(data) != child.pid:
         if child.poll() is not None:
@@ -71,6 +59,10 @@ def detach(data: DataDir, listen: tuple[str, int], log_level: str) -> None:
             )
         time.sleep(0.02)  # another process writes the file we wait for
     click.echo(f"ready: {_url(data)}, kubeconfig {data.kubeconfig}, log {data.log}")
+
+
+def _command(settings: Settings) -> list[str]:
+    return [sys.executable, "-m", "livevirt.main", msgspec.json.encode(settings).decode()]
 
 
 def _last_words(log: Path, start: int) -> str:

@@ -7,10 +7,19 @@ from collections.abc import Callable, Coroutine, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from livevirt.api import registry
 from livevirt.client.interface import Client
 from livevirt.control.clock import Now
+from livevirt.control.events import Recorder
+from livevirt.controllers.events import Expiry
 from livevirt.controllers.feed import Feed
+from livevirt.controllers.gc.collector import Collector
 from livevirt.controllers.informers import Informers
+from livevirt.controllers.namespaces import Namespaces
+from livevirt.controllers.quota import Quotas
+from livevirt.controllers.scheduler.controller import Scheduler
+from livevirt.controllers.scheduler.pod import DEFAULT_SCHEDULER
+from livevirt.controllers.serviceaccounts import ServiceAccounts
 from livevirt.store import Store
 
 
@@ -25,10 +34,52 @@ class Shared:
     feed: Feed
 
 
-#: Builds a controller and returns what runs it until cancelled.
+#: Builds a controller from the shared parts and runs it until cancelled. What it needs of them it
+#: takes before it first waits: the feed begins right after.
 Factory = Callable[[Shared], Coroutine[Any, Any, None]]
 
-FACTORIES: tuple[Factory, ...] = ()
+
+async def _collector(shared: Shared) -> None:
+    await Collector(shared.client, shared.store, shared.feed).run()
+
+
+async def _namespaces(shared: Shared) -> None:
+    informer = shared.informers.of(registry.NAMESPACE)
+    await Namespaces(shared.client, shared.store, shared.now, informer, shared.feed).run()
+
+
+async def _service_accounts(shared: Shared) -> None:
+    informer = shared.informers.of(registry.NAMESPACE)
+    await ServiceAccounts(shared.client, shared.store, informer, shared.feed).run()
+
+
+async def _quotas(shared: Shared) -> None:
+    informer = shared.informers.of(registry.QUOTA)
+    await Quotas(shared.client, shared.store, shared.now, informer, shared.feed).run()
+
+
+async def _expiry(shared: Shared) -> None:
+    await Expiry(shared.client, shared.store, shared.now).run()
+
+
+async def _scheduler(shared: Shared) -> None:
+    kinds = (registry.POD, registry.NODE, registry.NAMESPACE)
+    recorder = Recorder(shared.client, DEFAULT_SCHEDULER, shared.now)
+    informers = (shared.informers.of(kind) for kind in kinds)
+    scheduler = Scheduler(shared.client, shared.now, recorder, *informers)
+    async with asyncio.TaskGroup() as group:
+        group.create_task(recorder.run(), name="scheduler-events")
+        group.create_task(scheduler.run(), name="scheduler")
+
+
+FACTORIES: tuple[Factory, ...] = (
+    _collector,
+    _namespaces,
+    _service_accounts,
+    _quotas,
+    _expiry,
+    _scheduler,
+)
 
 
 async def run(client: Client, store: Store, now: Now, extra: Sequence[Factory] = ()) -> None:

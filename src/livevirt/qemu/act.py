@@ -4,6 +4,9 @@ Listens before asking, since the outcome of some requests is an event. Waits as 
 does; callers set the deadline with `asyncio.timeout` and plan again after it.
 """
 
+import os
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import Any
 
 from livevirt.qemu import cmdline, disk, lifecycle
@@ -139,8 +142,31 @@ async def _drive(qmp: Session, id: str) -> Drive:
 
 
 async def _add_node(qmp: Session, drive: Disk) -> None:
-    if not await _has_node(qmp, drive.node):
-        await qmp.execute("blockdev-add", disk.blockdev(drive))
+    if await _has_node(qmp, drive.node):
+        return
+    # QEMU may have no right to open the files by itself, so they are opened here.
+    sets: dict[str, int] = {}
+    try:
+        for image, writable in disk.layers(drive):
+            with _opened(image.path, writable=writable) as fd:
+                sets[image.path] = await qmp.send_file(fd)
+        paths = {path: f"/dev/fdset/{number}" for path, number in sets.items()}
+        await qmp.execute("blockdev-add", disk.blockdev(drive, paths))
+    finally:
+        for number in sets.values():
+            await qmp.execute("remove-fd", {"fdset-id": number})  # the node has its own copy
+
+
+@contextmanager
+def _opened(path: str, *, writable: bool) -> Iterator[int]:
+    try:
+        fd = os.open(path, (os.O_RDWR if writable else os.O_RDONLY) | os.O_CLOEXEC)
+    except OSError as error:
+        raise CommandFailed("GenericError", f"Could not open '{path}': {error.strerror}") from error
+    try:
+        yield fd
+    finally:
+        os.close(fd)
 
 
 async def _forget_node(qmp: Session, node: str | None) -> None:

@@ -5,7 +5,9 @@ The same objects go on the command line (`-blockdev`, `-device`) and over QMP (`
 """
 
 import hashlib
-from dataclasses import dataclass
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, replace
+from types import MappingProxyType
 from typing import Any, Literal
 
 from livevirt.qemu import wording
@@ -96,15 +98,29 @@ class Disk:
         return f"{NODE_PREFIX}{self.id[:room]}-{digest}"
 
 
-def blockdev(disk: Disk) -> Json:
-    """Return the block node of a disk that has an image, for `blockdev-add`."""
-    if disk.image is None:
+def layers(disk: Disk) -> Iterator[tuple[Image, bool]]:
+    """Yield the images of a disk from the top, and whether the guest writes to each."""
+    image, writable = disk.image, not disk.readonly and disk.kind != "cdrom"
+    while image is not None:
+        yield image, writable
+        image, writable = image.backing, False
+
+
+def blockdev(disk: Disk, opened: Mapping[str, str] = MappingProxyType({})) -> Json:
+    """Return the block node of a disk that has an image, for `blockdev-add`.
+
+    `opened` tells by which path QEMU finds a file that was opened for it.
+    """
+    node: Json | None = None
+    for image, writable in reversed(list(layers(disk))):
+        path = opened.get(image.path, image.path)
+        node = _layer(replace(image, path=path), disk, node, readonly=not writable)
+    if node is None:
         raise ValueError(f"disk {disk.id} has no image")
-    readonly = disk.readonly or disk.kind == "cdrom"
-    return {"node-name": disk.node, **_layer(disk.image, disk, readonly=readonly)}
+    return {"node-name": disk.node, **node}
 
 
-def _layer(image: Image, disk: Disk, *, readonly: bool) -> Json:
+def _layer(image: Image, disk: Disk, below: Json | None, *, readonly: bool) -> Json:
     cache = {"direct": disk.cache == "none", "no-flush": False}
     file: Json = {
         "driver": "host_device" if image.block else "file",
@@ -119,7 +135,7 @@ def _layer(image: Image, disk: Disk, *, readonly: bool) -> Json:
         file["discard"] = layer["discard"] = "unmap"
     if image.format == "qcow2":
         # null cuts the chain: the header of a user's image may name any file of the host.
-        layer["backing"] = _layer(image.backing, disk, readonly=True) if image.backing else None
+        layer["backing"] = below
     return layer
 
 

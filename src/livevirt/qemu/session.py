@@ -6,6 +6,7 @@ what was asked is unknown, so the caller must connect again and observe.
 
 import asyncio
 import logging
+import socket
 from collections.abc import AsyncIterator, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -56,8 +57,10 @@ class Events:
 class Session:
     """One connection to QEMU's monitor. Make it with `connect`, end it with `close`."""
 
-    def __init__(self, client: QMPClient, path: str) -> None:
+    def __init__(self, client: QMPClient, line: socket.socket, path: str) -> None:
         self._client = client
+        self._line = line  # for file descriptors, which the client's streams cannot carry
+        self._sending_file = asyncio.Lock()
         self._path = path
         self._listeners: list[Events] = []
         # The library keeps for ever each event its own listener accepts. Used as a filter that
@@ -70,11 +73,20 @@ class Session:
     async def connect(cls, path: str) -> "Session":
         """Connect and negotiate; waits as long as another client holds the monitor."""
         client = QMPClient()
+        line = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+        line.setblocking(False)
+        copy: socket.socket | None = None
         try:
-            await client.connect(path)
-        except ForeignError as error:
-            raise Disconnected(f"cannot talk to QEMU at {path}: {error}") from error
-        return cls(client, path)
+            await asyncio.get_running_loop().sock_connect(line, path)
+            copy = line.dup()
+            await client.connect(copy)
+        except BaseException as error:
+            for end in filter(None, (copy, line)):
+                end.close()
+            if isinstance(error, (ForeignError, OSError)):
+                raise Disconnected(f"cannot talk to QEMU at {path}: {error}") from error
+            raise
+        return cls(client, line, path)
 
     @property
     def connected(self) -> bool:
@@ -103,6 +115,16 @@ class Session:
             raise CommandFailed(error.error_class, str(error)) from error
         except (ExecInterruptedError, StateError) as error:
             raise Disconnected(f"QEMU at {self._path} went away during {command}") from error
+
+    async def send_file(self, fd: int) -> int:
+        """Hand QEMU an open file; it opens it again as `/dev/fdset/<the number returned>`."""
+        async with self._sending_file:
+            if not self.connected:
+                raise Disconnected(f"QEMU at {self._path} went away")
+            # The descriptor rides on a space between two commands; QEMU keeps the last it got.
+            socket.send_fds(self._line, [b" "], [fd])
+            added = await self.execute("add-fd")
+        return int(added["fdset-id"])
 
     @contextmanager
     def listen(self, *names: str) -> Iterator[Events]:
@@ -136,6 +158,7 @@ class Session:
             await self._client.disconnect()  # also collects what made the reader stop
         except Exception as error:
             log.debug("QMP session ended", extra={"path": self._path, "error": str(error)})
+        self._line.close()
         for listener in self._listeners:
             listener._put(None)
 

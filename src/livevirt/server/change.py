@@ -9,7 +9,15 @@ from typing import Any
 from livevirt.api import field_error, structural
 from livevirt.api.request import Answer, Object, Request
 from livevirt.errors import BadRequest, Invalid, UnsupportedMediaType
-from livevirt.server import accounting, generation, objects, options, patch_types, refusals
+from livevirt.server import (
+    accounting,
+    generation,
+    incoming,
+    objects,
+    options,
+    patch_types,
+    refusals,
+)
 from livevirt.server.create import create_object, place
 from livevirt.server.incoming import receive, receive_patched
 from livevirt.server.services import Services, check
@@ -45,7 +53,7 @@ async def update(services: Services, request: Request) -> Answer:
             meta.pop("resourceVersion", None)
             return await create_object(services, request, new, warnings)
     conditional = bool(meta.get("resourceVersion"))
-    must_be_conditional = kind.custom or rules.put_creates
+    must_be_conditional = kind.custom or not rules.unconditional_update
 
     def wanted(old: Object) -> tuple[Object, list[str], bool]:
         if must_be_conditional and not conditional:
@@ -110,9 +118,8 @@ def _check_identity(request: Request, new: Object, old: Object) -> None:
         raise BadRequest("a patch may not remove or replace the object's metadata")
     for part in ("kind", "apiVersion"):
         if new.get(part, old[part]) != old[part]:
-            raise BadRequest(
-                f"the {part} in the patch ({new[part]}) does not match the object ({old[part]})"
-            )
+            why = f"the {part} in the patch ({new[part]}) does not match the object ({old[part]})"
+            raise incoming.invalid_patch(request, why)
     if meta.get("name") != old["metadata"]["name"]:
         raise BadRequest(
             f"the name of the object ({meta.get('name')}) does not match the name on the URL"
@@ -154,17 +161,20 @@ async def _put(
 ) -> Stored:
     """Write a new version; an object that was only held by finalizers goes with the last one."""
     kind, meta = request.kind, new["metadata"]
-    write = objects.writer(kind, new)
     gone = (
         "deletionTimestamp" in meta
         and not meta.get("finalizers")
         and not meta.get("deletionGracePeriodSeconds")
         and not services.rules_of(kind).held(new)
     )
-    operation = Delete(stored.key, stored.revision, write) if gone else Put(
-        stored.key, stored.revision, write
-    )  # fmt: skip
-    written, *_ = await services.store.write(operation, *charges)
+    if gone:  # watchers see the object as it last stood, the caller what it asked for
+        last = objects.writer(kind, objects.decode(stored.value))
+        deleted, *_ = await services.store.write(
+            Delete(stored.key, stored.revision, last), *charges
+        )
+        return deleted._replace(value=objects.writer(kind, new)(deleted.revision))
+    put = Put(stored.key, stored.revision, objects.writer(kind, new))
+    written, *_ = await services.store.write(put, *charges)
     return written
 
 
@@ -203,10 +213,11 @@ def _keep(new: Object, old: Object, name: str) -> None:
 
 def _keep_server_metadata(request: Request, new: Object, old: Object) -> None:
     meta, was = new["metadata"], old["metadata"]
-    if meta.get("uid") and meta["uid"] != was["uid"]:
+    if request.verb == "update" and meta.get("uid") and meta["uid"] != was["uid"]:
         raise refusals.precondition(request.kind, request.name, "UID", meta["uid"], was["uid"])
     meta.pop("selfLink", None)
-    for name in ("uid", "creationTimestamp", "generation", "resourceVersion"):
+    meta.setdefault("uid", was["uid"])  # a patch to another uid is refused as immutable
+    for name in ("creationTimestamp", "generation", "resourceVersion"):
         if name in was:
             meta[name] = was[name]
         else:

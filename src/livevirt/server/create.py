@@ -89,7 +89,7 @@ def _admit(review: Review, rules: Rules) -> None:
     if kind.has_status:
         if kind.custom:
             obj.pop("status", None)
-        elif "status" in obj:
+        elif "status" in obj and not rules.creates_with_status:
             obj["status"] = {}
     if generation.counted(kind):
         obj["metadata"]["generation"] = 1

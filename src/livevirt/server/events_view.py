@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import copy
+
 from livevirt.api.request import Object
 
 _NAMES = {
@@ -13,19 +15,28 @@ _NAMES = {
     "lastTimestamp": "deprecatedLastTimestamp",
     "count": "deprecatedCount",
 }
+_OPTIONAL = ("reportingComponent", "reportingInstance")  # empty means absent in the view
+_ALWAYS: Object = {
+    "involvedObject": {},
+    "source": {},
+    "reportingComponent": "",
+    "reportingInstance": "",
+}
 _BACK = {new: old for old, new in _NAMES.items()}
 
 
 def to_view(event: Object) -> Object:
     """Return a core event in the words of events.k8s.io."""
-    found = {_NAMES.get(name, name): value for name, value in event.items()}
-    return {**found, "apiVersion": "events.k8s.io/v1"}
+    found = {_NAMES.get(n, n): v for n, v in event.items() if v != "" or n not in _OPTIONAL}
+    return {"eventTime": None, **found, "apiVersion": "events.k8s.io/v1"}
 
 
 def from_view(event: Object) -> Object:
     """Return an events.k8s.io event as a core event."""
     found = {_BACK.get(name, name): value for name, value in event.items()}
-    found.setdefault("involvedObject", {})
-    found.setdefault("source", {})
+    for name, empty in _ALWAYS.items():
+        found.setdefault(name, copy.copy(empty))
+    if found.get("eventTime", "") is None:
+        del found["eventTime"]
     head = {"kind": "Event", "apiVersion": "v1"}
     return {**head, **{k: v for k, v in found.items() if k not in head}}

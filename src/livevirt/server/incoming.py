@@ -33,18 +33,21 @@ def receive(request: Request, body: Any) -> tuple[Object, list[str]]:
 
 def receive_patched(request: Request, body: Object) -> tuple[Object, list[str]]:
     """Return the result of a patch as an object of its kind, with warnings."""
-    kind, version = request.kind, request.version
     try:
-        obj, unknown = shape(kind, version, body)
+        obj, unknown = shape(request.kind, request.version, body)
     except BadRequest as error:
-        raise BadRequest(f"unable to apply the patch to a {kind.kind}: {error.message}") from None
+        raise invalid_patch(request, error.message) from None
     found = [f'unknown field "{path}"' for path in unknown]
     found += [f'duplicate field "{path}"' for path in request.duplicates]
     if found and request.options.get("fieldValidation") == "Strict":
-        detail = f"strict decoding error: {', '.join(found)}"
-        errors = [field_error.invalid("patch", _shown(request.body), detail)]
-        raise Invalid(f' "" is invalid: {errors[0]}', details={"causes": refusals.causes(errors)})
+        raise invalid_patch(request, f"strict decoding error: {', '.join(found)}")
     return obj, [] if request.options.get("fieldValidation") == "Ignore" else found
+
+
+def invalid_patch(request: Request, why: str) -> Invalid:
+    """Return the refusal of a patch whose result cannot be an object of its kind."""
+    errors = [field_error.invalid("patch", _shown(request.body), why)]
+    return Invalid(f' "" is invalid: {errors[0]}', details={"causes": refusals.causes(errors)})
 
 
 def shape(kind: Kind, version: str, body: Object) -> tuple[Object, list[str]]:

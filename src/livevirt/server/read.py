@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import base64
 import binascii
+
 import msgspec
 
 from livevirt.api.kind import Kind

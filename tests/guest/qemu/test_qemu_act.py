@@ -1,10 +1,14 @@
 """Plans followed on a real QEMU; the machine is stopped before its first instruction."""
 
 import asyncio
+import os
+import subprocess
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
+from livevirt.qemu import lifecycle
 from livevirt.qemu.act import act
 from livevirt.qemu.disk import Disk, Image
 from livevirt.qemu.errors import CommandFailed, Disconnected, UnplugRefused
@@ -95,6 +99,30 @@ async def test_a_disk_is_plugged_and_unplugged_and_its_image_let_go(
         assert steps == [UnplugDisk("ua-data", disk.node)]
         assert unplugged.drives == ()
         assert unplugged.idle_nodes == ()
+
+
+async def test_a_plugged_overlay_is_opened_for_qemu_and_closed_with_the_disk(
+    a_machine, start, run_dir: Path
+) -> None:
+    base, overlay = an_image(run_dir, "base"), run_dir / "overlay"
+    create = ["qemu-img", "create", "-q", "-f", "qcow2", "-F", "raw", "-b", base.path, overlay]
+    await asyncio.to_thread(subprocess.run, create, check=True)
+    disk = Disk(id="ua-o", image=Image(str(overlay), "qcow2", backing=base), bus="scsi")
+    machine = a_machine()
+    async with start(machine) as guest:
+        await lifecycle.resume(guest.qmp)  # a stopped QEMU keeps descriptors for later
+        wanted = Wanted(sockets=1, memory=64 * MIB, disks=(disk,))
+        _, after = await follow(wanted, machine, guest.qmp)
+        assert after.drive("ua-o").size == MIB
+        assert {base.path, str(overlay)} <= files_of(guest.process)
+
+        await follow(replace(wanted, disks=()), machine, guest.qmp)
+        assert not {base.path, str(overlay)} & files_of(guest.process)
+        assert await guest.qmp.execute("query-fdsets") == []
+
+
+def files_of(process: subprocess.Popen[bytes]) -> set[str]:
+    return {os.readlink(entry) for entry in Path(f"/proc/{process.pid}/fd").iterdir()}
 
 
 async def test_disks_take_the_free_places_and_the_one_too_many_is_told(

@@ -31,8 +31,7 @@ def encoded(text: str) -> str:
 
 def test_every_built_in_kind_that_is_stored_has_rules() -> None:
     stored = {kind.resource for kind in KINDS if kind.stored and not kind.custom}
-    rbac = {resource for resource in stored if resource.endswith(".rbac.authorization.k8s.io")}
-    assert stored - rbac == RULES.keys()
+    assert stored == RULES.keys()
 
 
 def causes_of(kind: Kind, fields: Object) -> set[tuple[str, str]]:
@@ -194,14 +193,46 @@ def test_the_data_of_a_revision_stays_and_its_number_may_grow() -> None:
     assert refusal.value.causes == {("Invalid", "data")}
 
 
-def test_an_event_of_the_newer_group_must_say_when_and_of_which_type() -> None:
-    event: Object = {
-        "metadata": {"name": "e", "namespace": "team"},
-        "involvedObject": {"namespace": "team"},
-    }
+REPORTED = {
+    "eventTime": "2030-01-01T00:00:00.000001Z",
+    "type": "Normal",
+    "action": "Start",
+    "reason": "Started",
+    "reportingInstance": "x-1",
+}
+NEWER_EVENTS: dict[str, tuple[Object, set[tuple[str, str]]]] = {
+    "with all it needs": (
+        {**REPORTED, "involvedObject": {"namespace": "team"}, "reportingComponent": "x"},
+        set(),
+    ),
+    "without time and type": (
+        {"involvedObject": {"namespace": "team"}},
+        {("FieldValueRequired", "eventTime"), ("FieldValueInvalid", "type")},
+    ),
+    "about nothing here, by nobody": (
+        REPORTED,
+        {
+            ("FieldValueInvalid", "involvedObject.namespace"),
+            ("FieldValueRequired", "reportingController"),
+        },
+    ),
+}
+
+
+@pytest.mark.parametrize(("fields", "causes"), NEWER_EVENTS.values(), ids=NEWER_EVENTS)
+def test_an_event_of_the_newer_group(fields: Object, causes: set[tuple[str, str]]) -> None:
+    event: Object = {"metadata": {"name": "e", "namespace": "team"}, **fields}
     review = Review("create", EVENT_VIEW, "v1", event, None, User("jane"), Door(), NOON)
-    found = {(error.reason, error.field) for error in RULES["events"].validate(review)}
-    assert found == {("FieldValueRequired", "eventTime"), ("FieldValueInvalid", "type")}
+    found = RULES[EVENT_VIEW.resource].validate(review)
+    assert {(error.reason, error.field) for error in found} == causes
+
+
+def test_what_a_node_has_can_be_handed_out_unless_it_says_otherwise() -> None:
+    has = {"cpu": "4", "memory": "8Gi"}
+    node = Door().create(NODE, "n", status={"capacity": has})
+    assert node["status"]["allocatable"] == has
+    node = Door().create(NODE, "n", status={"capacity": has, "allocatable": {"cpu": "3"}})
+    assert node["status"]["allocatable"] == {"cpu": "3"}
 
 
 def test_a_node_belongs_to_one_machine() -> None:

@@ -11,7 +11,7 @@ from livevirt.admission import pod_resources
 from livevirt.admission.builtin import RULES
 from livevirt.admission.pod_defaults import image_pull_policy
 from livevirt.api import typed
-from livevirt.api.registry import NODE, POD
+from livevirt.api.registry import POD
 from livevirt.api.request import Object
 from livevirt.errors import Forbidden
 
@@ -350,8 +350,3 @@ def test_given_any_pod_then_defaults_applied_twice_are_those_applied_once(
     RULES["pods"].default(again)
     assert again == pod
     assert typed.decode(POD.schema(), pod, []) == pod
-
-
-def test_a_node_may_ask_for_what_it_wants_to_allocate() -> None:
-    node = Door().create(NODE, "n", status={"capacity": {"cpu": "4", "memory": "8Gi"}})
-    assert node["status"]["allocatable"] == {"cpu": "4", "memory": "8Gi"}

@@ -53,8 +53,9 @@ async def churn(store: Store, times: int, name: str = "churn") -> int:
 async def collect(watch: Watch, until: int) -> list[Event]:
     """Take events until the watch has handed out everything up to a revision."""
     events: list[Event] = []
-    while watch.progress < until:
-        events += await anext(watch)
+    async with asyncio.timeout(10):
+        while watch.progress < until:
+            events += await anext(watch)
     return events
 
 

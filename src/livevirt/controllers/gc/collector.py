@@ -68,13 +68,12 @@ class Collector:
         key, found = event.key, header.decode(event.value)
         if event.type == "DELETED":
             self._index.remove(key)
-            self._wake(*self._index.dependents(found.uid), *_owner_keys(key, found))
+            self._wake(*self._index.dependents(found.uid), *_owner_keys(key, found.owners))
             return
-        before = header.decode(event.previous) if key in self._index and event.previous else None
-        if self._index.put(key, found):
-            self._wake(key)
-            if before is not None:  # an owner it left may have waited for that
-                self._wake(*_owner_keys(key, before))
+        owners = _owners_before(event) if key in self._index else ()
+        self._index.put(key, found)
+        if found.owners != owners:
+            self._wake(key, *_owner_keys(key, owners))  # an owner may have waited for that
         elif _ends_by_steps(found):
             self._wake(key)
 
@@ -172,8 +171,13 @@ def _kind_of(owner: OwnerReference) -> Kind | None:
     return STORED.get(kind.resource) if kind is not None else None
 
 
-def _owner_keys(key: Key, found: Header) -> list[Key]:
-    keys = (owner_key(key, owner) for owner in found.owners if owner.block_owner_deletion)
+def _owners_before(event: Event) -> tuple[OwnerReference, ...]:
+    return header.decode(event.previous).owners if event.previous else ()
+
+
+def _owner_keys(key: Key, owners: tuple[OwnerReference, ...]) -> list[Key]:
+    """Return where those owners lie that the object keeps from going."""
+    keys = (owner_key(key, owner) for owner in owners if owner.block_owner_deletion)
     return [each for each in keys if each is not None]
 
 

@@ -21,18 +21,17 @@ class Index:
     def __contains__(self, key: Key) -> bool:
         return key in self._owners
 
-    def put(self, key: Key, header: Header) -> bool:
-        """Take in an object as it is now; tell whether its owners are not what they were."""
+    def put(self, key: Key, header: Header) -> None:
+        """Take in an object as it is now."""
         owners = tuple(owner.uid for owner in header.owners)
         if self._owners.get(key, ()) == owners:
-            return False
+            return
         self.remove(key)
         if owners:
             key = Key(intern(key.resource), intern(key.namespace), key.name)
             self._owners[key] = owners
             for uid in owners:
                 self._dependents.setdefault(uid, set()).add(key)
-        return True
 
     def remove(self, key: Key) -> None:
         """Forget an object that is gone."""

@@ -13,12 +13,12 @@ from livevirt.control.clock import Now
 from livevirt.control.controller import DONE, Controller, Result
 from livevirt.control.events import Recorder
 from livevirt.control.informer import Informer
-from livevirt.control.key import Key, key_of
+from livevirt.control.key import Key
 from livevirt.controllers.scheduler import node as nodes
 from livevirt.controllers.scheduler import pod as pods
 from livevirt.controllers.scheduler.fleet import Fleet
 from livevirt.controllers.scheduler.plan import Place, Wait, plan
-from livevirt.controllers.scheduler.pod import DEFAULT_SCHEDULER
+from livevirt.controllers.scheduler.pod import Pod
 from livevirt.errors import Conflict, NotFound
 
 log = logging.getLogger(__name__)
@@ -34,15 +34,16 @@ class Scheduler:
         self,
         client: Client,
         now: Now,
+        recorder: Recorder,
         pod_informer: Informer,
         node_informer: Informer,
         namespace_informer: Informer,
-        recorder: Recorder,
     ) -> None:
         self._client, self._now, self._recorder = client, now, recorder
         self._pods = pod_informer
         self._fleet = Fleet()
         self._waiting: dict[Key, None] = {}  # found no node when last tried
+        self._lonely: dict[Key, None] = {}  # those of them that want to be near others
         self._tries: dict[Key, int] = {}
         self._informers = (node_informer, namespace_informer, pod_informer)
         self._controller = Controller("scheduler", self.reconcile, workers=WORKERS)
@@ -68,34 +69,39 @@ class Scheduler:
         match plan(pod, self._fleet):
             case Place(node):
                 self._fleet.assume(pod, node)
-                await self._bind(obj, node)
+                await self._bind(obj, pod, node)
             case Wait(message):
                 self._waiting[key] = None
+                if pod.affinity.near:
+                    self._lonely[key] = None
                 await self._report(obj, message)
         return DONE
 
-    async def _bind(self, obj: Object, node: str) -> None:
-        key = key_of(obj)
+    async def _bind(self, obj: Object, pod: Pod, node: str) -> None:
+        key = pod.key
         binding = {
             "apiVersion": "v1",
             "kind": "Binding",
-            "metadata": {"name": key.name, "uid": obj["metadata"]["uid"]},
+            "metadata": {"name": key.name, "uid": pod.uid},
             "target": {"apiVersion": "v1", "kind": "Node", "name": node},
         }
+        bound = False
         try:
             await self._client.create(
                 registry.POD, binding, key.namespace, name=key.name, subresource="binding"
             )
-        except (NotFound, Conflict) as error:
-            self._fleet.forget(key)  # gone, going, or somebody else's by now
+            bound = True
+        except (NotFound, Conflict) as error:  # gone, going, or somebody else's by now
             log.debug("pod was not bound", extra={"pod": str(key), "error": str(error)})
-            return
-        except BaseException:
-            self._fleet.forget(key)
-            raise
-        self._tries.pop(key, None)
-        self._recorder.event(obj, "Normal", "Scheduled", f"Successfully assigned {key} to {node}")
-        log.info("pod scheduled", extra={"pod": str(key), "node": node})
+        finally:
+            if not bound and self._fleet.forget(pod):
+                self._retry()
+        if bound:
+            self._tries.pop(key, None)
+            self._retry_lonely()
+            message = f"Successfully assigned {key} to {node}"
+            self._recorder.event(obj, "Normal", "Scheduled", message)
+            log.info("pod scheduled", extra={"pod": str(key), "node": node})
 
     async def _report(self, obj: Object, message: str) -> None:
         condition = unschedulable(obj, message, self._now())
@@ -115,18 +121,19 @@ class Scheduler:
     def _on_pod(self, change: Change) -> None:
         key, old, new = change
         if new is None or pods.has_ended(new):
-            self._fleet.remove_pod(key)
-            self._waiting.pop(key, None)
-            self._tries.pop(key, None)
-            if old is not None and old["spec"].get("nodeName"):
+            self._leave(key)
+            if self._fleet.remove_pod(key):
                 self._retry()
-            return
-        if new["spec"].get("nodeName"):
-            self._fleet.put_pod(pods.read(new))
-            self._waiting.pop(key, None)
-            self._retry_if_room(old, new)
+        elif new["spec"].get("nodeName"):
+            self._leave(key)
+            if self._fleet.put_pod(pods.read(new)):
+                self._retry()  # it may be smaller now, or company for another
         elif pods.wants_node(new) and (old is None or _asks_anew(old, new)):
             self._controller.queue.add(key)
+
+    def _leave(self, key: Key) -> None:
+        for memory in (self._waiting, self._lonely, self._tries):
+            memory.pop(key, None)
 
     def _on_node(self, change: Change) -> None:
         if change.new is None:
@@ -140,22 +147,28 @@ class Scheduler:
     def _on_namespace(self, change: Change) -> None:
         if change.new is None:
             self._fleet.remove_namespace(change.key.name)
-        else:
-            labels = change.new["metadata"].get("labels") or {}
-            self._fleet.put_namespace(change.key.name, labels)
-
-    def _retry_if_room(self, old: Object | None, new: Object) -> None:
-        """Try again when a bound pod may have become smaller, or a companion for others."""
-        if old is None or _asks_anew(old, new) or old.get("status") != new.get("status"):
+            return
+        labels = change.new["metadata"].get("labels") or {}
+        if self._fleet.put_namespace(change.key.name, labels):
             self._retry()
 
     def _retry(self) -> None:
-        """Try the waiting pods again: soon at first, later less often, so that storms stay cheap."""
-        waiting, self._waiting = self._waiting, {}
-        for key in waiting:
-            tries = self._tries[key] = self._tries.get(key, 0) + 1
-            wait = 0.0 if tries == 1 else min(0.05 * 2.0 ** min(tries, 10), LONGEST_WAIT)
-            self._controller.queue.add_after(key, wait)
+        """Try the waiting pods again."""
+        for key in list(self._waiting):
+            self._try_again(key)
+
+    def _retry_lonely(self) -> None:
+        """Try those again for whom another pod's place may be what they waited for."""
+        for key in list(self._lonely):
+            self._try_again(key)
+
+    def _try_again(self, key: Key) -> None:
+        """Try soon at first, later less often, so that a storm of changes stays cheap."""
+        self._waiting.pop(key, None)
+        self._lonely.pop(key, None)
+        tries = self._tries[key] = self._tries.get(key, 0) + 1
+        wait = 0.0 if tries == 1 else min(0.05 * 2.0 ** min(tries, 10), LONGEST_WAIT)
+        self._controller.queue.add_after(key, wait)
 
 
 def _asks_anew(old: Object, new: Object) -> bool:
@@ -180,11 +193,3 @@ def unschedulable(obj: Object, message: str, now: datetime) -> Object | None:
     if found is not None and all(found.get(name) == value for name, value in wanted.items()):
         return None
     return conditions.find(conditions.with_condition(before, wanted, now), "PodScheduled")
-
-
-def build(
-    client: Client, now: Now, informers: tuple[Informer, Informer, Informer]
-) -> tuple[Scheduler, Recorder]:
-    """Return a scheduler over informers of pods, nodes and namespaces, and its recorder."""
-    recorder = Recorder(client, DEFAULT_SCHEDULER, now)
-    return Scheduler(client, now, *informers, recorder), recorder

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Mapping
+from dataclasses import replace
 
 from livevirt.control.key import Key
 from livevirt.controllers.scheduler.affinity import PodTerm
@@ -35,42 +36,45 @@ class Fleet:
         """Forget a node; pods that are said to be on it still count, should it come back."""
         self.nodes.pop(name, None)
 
-    def put_namespace(self, name: str, labels: Mapping[str, str]) -> None:
-        """Take in the labels of a namespace, by which terms choose pods too."""
-        if self._namespaces.get(name) != labels:
-            self._namespaces[name] = labels
-            self._matched.clear()
+    def put_namespace(self, name: str, labels: Mapping[str, str]) -> bool:
+        """Take in the labels of a namespace, by which terms choose pods too; tell if new."""
+        if self._namespaces.get(name) == labels:
+            return False
+        self._namespaces[name] = labels
+        self._matched.clear()
+        return True
 
     def remove_namespace(self, name: str) -> None:
         """Forget a namespace."""
         if self._namespaces.pop(name, None) is not None:
             self._matched.clear()
 
-    def put_pod(self, pod: Pod) -> None:
-        """Take in a pod as it is seen now."""
-        if not pod.node and self._assumed.get(pod.key) == pod.uid:
-            return  # seen before its binding was
+    def put_pod(self, pod: Pod) -> bool:
+        """Take in a pod as it is seen on its node; tell whether that was news."""
+        self._assumed.pop(pod.key, None)
+        if self._pods.get(pod.key) == pod:
+            return False
         self.remove_pod(pod.key)
-        if pod.node:
-            self._enter(pod)
+        self._enter(pod)
+        return True
 
     def assume(self, pod: Pod, node: str) -> None:
         """Count a pod in that is about to be bound."""
         self.remove_pod(pod.key)
-        self._enter(_on(pod, node))
+        self._enter(replace(pod, node=node))
         self._assumed[pod.key] = pod.uid
 
-    def forget(self, key: Key) -> None:
-        """Count a pod out whose binding failed, unless it was seen on a node since."""
-        if key in self._assumed:
-            self.remove_pod(key)
+    def forget(self, pod: Pod) -> bool:
+        """Count a pod out whose binding failed; tell whether it still was only assumed."""
+        return self._assumed.get(pod.key) == pod.uid and self.remove_pod(pod.key)
 
-    def remove_pod(self, key: Key) -> None:
-        """Count a pod out that is gone, has ended or is about to be counted anew."""
+    def remove_pod(self, key: Key) -> bool:
+        """Count a pod out that is gone or has ended; tell whether it was counted."""
         self._assumed.pop(key, None)
         pod = self._pods.pop(key, None)
         if pod is not None:
             self._count(pod, -1)
+        return pod is not None
 
     def assumes(self, key: Key, uid: str) -> bool:
         """Tell whether the pod was given a node that has not been seen on it yet."""
@@ -138,10 +142,3 @@ def _shift(counter: Counter[str], node: str, sign: int) -> None:
     counter[node] += sign
     if not counter[node]:
         del counter[node]
-
-
-def _on(pod: Pod, node: str) -> Pod:
-    return Pod(
-        pod.key, pod.uid, pod.labels, pod.requests, node, pod.node_selector, pod.affinity,
-        pod.tolerations,
-    )  # fmt: skip

@@ -76,8 +76,7 @@ def _merge_member(stored: Any, patch: Any, key: str, type_: Type | None, order: 
                 raise BadRequest(f"the order in the patch of {key} does not match {ORDER}")
             if isinstance(stored, list):
                 return _arrange(_merge_list(stored, patch, field), order or plain, stored, field)
-            # Where there was no list it is taken as it is, even if two elements share a key.
-            return _arrange(_new(patch), order, [], field) if order else _new(patch)
+    # A list where there was none is taken as it is, even if two elements share a key.
     return _new(patch)
 
 

@@ -150,9 +150,11 @@ def test_given_more_than_ten_thousand_operations_then_the_patch_is_too_large() -
 
 
 def test_given_copies_that_double_again_and_again_then_they_are_refused() -> None:
-    doubling = [{"op": "copy", "from": "/data", "path": f"/data/{at}"} for at in range(64)]
+    stored = {"data": {"k": "x" * 100_000}}
+    doubling = [{"op": "copy", "from": "/data", "path": f"/data/{at}"} for at in range(8)]
+    assert json.apply(stored, doubling[:3])
     with pytest.raises(Invalid, match="copies"):
-        json.apply(STORED, doubling)
+        json.apply(stored, doubling)
 
 
 def test_given_a_later_step_into_an_added_value_then_the_patch_itself_stays() -> None:
@@ -171,7 +173,7 @@ steps = st.fixed_dictionaries(
     {},
     optional={
         "op": st.sampled_from(["add", "remove", "replace", "move", "copy", "test", "x", None]),
-        "path": paths | st.none() | st.integers() | st.text(max_size=3),
+        "path": paths | st.sampled_from([None, 1, "", "data", "/~2"]),
         "from": paths | st.none(),
         "value": st.none() | st.integers() | st.just({"a": [1]}),
     },

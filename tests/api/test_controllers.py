@@ -1,0 +1,368 @@
+"""The embedded controllers against a real server, without its sockets."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+from collections.abc import AsyncIterator, Callable
+from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from livevirt.admission import builtin
+from livevirt.api import conditions, registry, times
+from livevirt.api.kind import Kind
+from livevirt.api.request import Object, User
+from livevirt.client.local import LocalClient
+from livevirt.controllers import embedded
+from livevirt.controllers.events import Expiry
+from livevirt.errors import NotFound
+from livevirt.server.api import Api
+from livevirt.server.services import Services, StoreReader
+from livevirt.store import Store
+
+NAMESPACE = "team"
+
+
+def now() -> datetime:
+    return datetime.now(UTC)
+
+
+@dataclass
+class World:
+    """A server, a client of it, and what the store holds right now."""
+
+    store: Store
+    client: LocalClient
+    read: StoreReader
+
+    def get(self, kind: Kind, name: str, namespace: str = NAMESPACE) -> Object | None:
+        return self.read.get(kind, name, namespace)
+
+    async def until(self, holds: Callable[[], Any]) -> None:
+        """Return once it holds, asking again after every change of the store."""
+        watch = self.store.watch(None, since=self.store.revision)
+        try:
+            async with asyncio.timeout(10):
+                while not holds():
+                    await anext(watch)
+        finally:
+            watch.close()
+
+    async def create(self, kind: Kind, name: str, **rest: Any) -> Object:
+        metadata = {"name": name, **rest.pop("metadata", {})}
+        namespace = NAMESPACE if kind.namespaced else ""
+        obj = {"apiVersion": kind.api_version, "kind": kind.kind, "metadata": metadata, **rest}
+        return await self.client.create(kind, obj, namespace)
+
+    async def config_map(self, name: str, *owners: Object, **metadata: Any) -> Object:
+        if owners:
+            metadata["ownerReferences"] = list(owners)
+        return await self.create(registry.CONFIG_MAP, name, metadata=metadata)
+
+    def config_maps(self) -> set[str]:
+        found = self.read.list(registry.CONFIG_MAP, NAMESPACE)
+        return {obj["metadata"]["name"] for obj in found}
+
+    async def node(self, name: str, **allocatable: str) -> None:
+        await self.create(registry.NODE, name)
+        room = {"cpu": "4", "memory": "8Gi", "pods": "110"} | allocatable
+        status = {"allocatable": room, "conditions": [{"type": "Ready", "status": "True"}]}
+        await self.client.patch(registry.NODE, name, "", {"status": status}, subresource="status")
+
+    async def pod(self, name: str, memory: str = "1Gi", **spec: Any) -> Object:
+        container = {"name": "c", "image": "i", "resources": {"requests": {"memory": memory}}}
+        return await self.create(registry.POD, name, spec={"containers": [container], **spec})
+
+    def node_of(self, pod: str) -> str:
+        return (self.get(registry.POD, pod) or {"spec": {}})["spec"].get("nodeName", "")
+
+    def waits(self, pod: str) -> str:
+        """Return why a pod has no node, as its status tells."""
+        status = (self.get(registry.POD, pod) or {}).get("status") or {}
+        scheduled = conditions.find(status.get("conditions"), "PodScheduled") or {}
+        unschedulable = (scheduled.get("status"), scheduled.get("reason"))
+        return scheduled["message"] if unschedulable == ("False", "Unschedulable") else ""
+
+    def told(self, name: str, reason: str, message: str) -> bool:
+        """Tell whether there is such an event of an object."""
+        wanted = (name, reason, message)
+        return any(
+            (event["involvedObject"]["name"], event["reason"], event["message"]) == wanted
+            for event in self.read.list(registry.EVENT, NAMESPACE)
+        )
+
+
+def owned_by(owner: Object, **rest: Any) -> Object:
+    return {
+        "apiVersion": owner["apiVersion"],
+        "kind": owner["kind"],
+        "name": owner["metadata"]["name"],
+        "uid": owner["metadata"]["uid"],
+        **rest,
+    }
+
+
+@pytest.fixture
+async def quiet(tmp_path: Path) -> AsyncIterator[World]:
+    """A server whose controllers do not run yet."""
+    store = Store.open(tmp_path / "store.db")
+    reader = StoreReader(store)
+    api = Api(Services(store, builtin.RULES, now, reader), {})
+    world = World(store, LocalClient(api, User("system:admin", ("system:masters",))), reader)
+    await world.create(registry.NAMESPACE, NAMESPACE)
+    yield world
+    await store.close()
+
+
+@contextlib.asynccontextmanager
+async def running(world: World) -> AsyncIterator[None]:
+    controllers = asyncio.create_task(embedded.run(world.client, world.store, now))
+    try:
+        yield
+        assert not controllers.done(), "the controllers must never end by themselves"
+    finally:
+        controllers.cancel()
+        with contextlib.suppress(asyncio.CancelledError):
+            await controllers
+
+
+@pytest.fixture
+async def world(quiet: World) -> AsyncIterator[World]:
+    async with running(quiet):
+        yield quiet
+
+
+# ---------------------------------------------------------------- garbage collection
+
+
+async def test_dependents_of_a_deleted_owner_go_at_every_depth(world: World) -> None:
+    owner = await world.config_map("owner")
+    child = await world.config_map("child", owned_by(owner))
+    await world.config_map("grandchild", owned_by(child))
+    await world.config_map("bystander")
+    await world.client.delete(registry.CONFIG_MAP, "owner", NAMESPACE)
+    await world.until(lambda: world.config_maps() == {"bystander"})
+
+
+async def test_a_dependent_of_an_owner_that_never_was_goes(world: World) -> None:
+    owner = await world.config_map("owner")
+    await world.config_map("stale", owned_by(owner) | {"uid": "00000000"})
+    await world.until(lambda: world.config_maps() == {"owner"})
+
+
+async def test_a_dependent_of_a_kind_nobody_knows_stays(world: World) -> None:
+    stranger = {"apiVersion": "example.com/v1", "kind": "Thing", "name": "t", "uid": "1"}
+    await world.config_map("kept", stranger)
+    await world.config_map("gone", stranger | {"apiVersion": "v1", "kind": "Secret"})
+    await world.until(lambda: world.config_maps() == {"kept"})
+
+
+async def test_orphans_made_while_nobody_collected_are_found_at_the_start(quiet: World) -> None:
+    owner = await quiet.config_map("owner")
+    await quiet.config_map("child", owned_by(owner))
+    await quiet.client.delete(registry.CONFIG_MAP, "owner", NAMESPACE)
+    async with running(quiet):
+        await quiet.until(lambda: not quiet.config_maps())
+
+
+async def test_a_foreground_deletion_waits_for_dependents_that_block(world: World) -> None:
+    owner = await world.config_map("owner")
+    reference = owned_by(owner, blockOwnerDeletion=True)
+    await world.config_map("child", reference, finalizers=["example.com/hold"])
+    await world.client.delete(registry.CONFIG_MAP, "owner", NAMESPACE, propagation="Foreground")
+    await world.until(lambda: _deleting(world.get(registry.CONFIG_MAP, "child")))
+    held = world.get(registry.CONFIG_MAP, "owner")
+    assert held is not None
+    assert held["metadata"]["finalizers"] == ["foregroundDeletion"]
+    release = {"metadata": {"finalizers": None}}
+    await world.client.patch(registry.CONFIG_MAP, "child", NAMESPACE, release)
+    await world.until(lambda: not world.config_maps())
+
+
+async def test_a_foreground_deletion_goes_through_every_depth(world: World) -> None:
+    owner = await world.config_map("owner")
+    child = await world.config_map("child", owned_by(owner, blockOwnerDeletion=True))
+    await world.config_map("grandchild", owned_by(child, blockOwnerDeletion=True))
+    await world.client.delete(registry.CONFIG_MAP, "owner", NAMESPACE, propagation="Foreground")
+    await world.until(lambda: not world.config_maps())
+
+
+async def test_objects_that_own_each_other_can_be_deleted_in_the_foreground(world: World) -> None:
+    one = await world.config_map("one")
+    two = await world.config_map("two", owned_by(one, blockOwnerDeletion=True))
+    back = {"metadata": {"ownerReferences": [owned_by(two, blockOwnerDeletion=True)]}}
+    await world.client.patch(registry.CONFIG_MAP, "one", NAMESPACE, back)
+    await world.client.delete(registry.CONFIG_MAP, "one", NAMESPACE, propagation="Foreground")
+    await world.until(lambda: not world.config_maps())
+
+
+async def test_an_orphaning_deletion_leaves_the_dependents(world: World) -> None:
+    owner = await world.config_map("owner")
+    await world.config_map("child", owned_by(owner))
+    await world.client.delete(registry.CONFIG_MAP, "owner", NAMESPACE, propagation="Orphan")
+    await world.until(lambda: world.config_maps() == {"child"})
+    child = world.get(registry.CONFIG_MAP, "child")
+    assert child is not None
+    assert "ownerReferences" not in child["metadata"]
+
+
+async def test_a_dependent_with_another_owner_loses_only_the_dead_one(world: World) -> None:
+    dead, living = await world.config_map("dead"), await world.config_map("living")
+    await world.config_map("child", owned_by(dead), owned_by(living, controller=True))
+    await world.client.delete(registry.CONFIG_MAP, "dead", NAMESPACE)
+
+    def references() -> list[Object]:
+        child = world.get(registry.CONFIG_MAP, "child")
+        assert child is not None
+        return child["metadata"]["ownerReferences"]  # type: ignore[no-any-return]
+
+    await world.until(lambda: references() == [owned_by(living, controller=True)])
+
+
+def _deleting(obj: Object | None) -> bool:
+    return obj is not None and "deletionTimestamp" in obj["metadata"]
+
+
+# ---------------------------------------------------------------- namespaces
+
+
+async def test_a_deleted_namespace_goes_with_all_it_holds(world: World) -> None:
+    await world.config_map("a")
+    await world.create(registry.SECRET, "held", metadata={"finalizers": ["example.com/hold"]})
+    await world.client.delete(registry.NAMESPACE, NAMESPACE)
+
+    def waits_for_the_secret() -> bool:
+        status = (world.get(registry.NAMESPACE, NAMESPACE) or {}).get("status") or {}
+        return conditions.is_true(
+            status.get("conditions"), "NamespaceContentRemaining"
+        ) and conditions.is_true(status.get("conditions"), "NamespaceFinalizersRemaining")
+
+    await world.until(waits_for_the_secret)
+    assert not world.config_maps()
+    release = {"metadata": {"finalizers": None}}
+    await world.client.patch(registry.SECRET, "held", NAMESPACE, release)
+    await world.until(lambda: world.get(registry.NAMESPACE, NAMESPACE) is None)
+    assert world.get(registry.SERVICE_ACCOUNT, "default") is None
+
+
+async def test_every_namespace_has_a_default_service_account(world: World) -> None:
+    def account() -> Object | None:
+        return world.get(registry.SERVICE_ACCOUNT, "default")
+
+    await world.until(account)
+    first = account()
+    assert first is not None
+    await world.client.delete(registry.SERVICE_ACCOUNT, "default", NAMESPACE)
+    await world.until(lambda: (again := account()) is not None
+                      and again["metadata"]["uid"] != first["metadata"]["uid"])  # fmt: skip
+
+
+# ---------------------------------------------------------------- quota, events
+
+
+async def test_a_quota_is_counted_when_made_and_when_things_go(world: World) -> None:
+    await world.config_map("a")
+    await world.config_map("b")
+    hard = {"count/configmaps": "5", "pods": "3", "requests.memory": "4Gi"}
+    await world.create(registry.QUOTA, "q", spec={"hard": hard})
+
+    def used() -> dict[str, str]:
+        quota = world.get(registry.QUOTA, "q")
+        assert quota is not None
+        return (quota.get("status") or {}).get("used") or {}
+
+    await world.until(lambda: used().get("count/configmaps") == "2")
+    await world.pod("p", memory="1Gi")
+    assert (used()["pods"], used()["requests.memory"]) == ("1", "1Gi")
+    await world.client.delete(registry.CONFIG_MAP, "a", NAMESPACE)
+    await world.client.delete(registry.POD, "p", NAMESPACE, grace_seconds=0)
+    await world.until(
+        lambda: used() == {"count/configmaps": "1", "pods": "0", "requests.memory": "0"}
+    )
+
+
+async def test_events_go_an_hour_after_they_last_happened(quiet: World) -> None:
+    for name, age in (("old", timedelta(hours=2)), ("new", timedelta(minutes=10))):
+        stamp = times.format_time(now() - age)
+        involved = {"kind": "Pod", "name": "p", "namespace": NAMESPACE}
+        await quiet.create(
+            registry.EVENT, name, involvedObject=involved, lastTimestamp=stamp, reason="R"
+        )
+    wait = await Expiry(quiet.client, quiet.store, now).sweep()
+    assert quiet.get(registry.EVENT, "old") is None
+    assert quiet.get(registry.EVENT, "new") is not None
+    assert timedelta(minutes=29) < wait <= timedelta(minutes=50)
+
+
+# ---------------------------------------------------------------- scheduling
+
+
+async def test_a_pod_gets_a_node_and_its_owner_is_told(world: World) -> None:
+    await world.node("n1")
+    await world.pod("p")
+    await world.until(lambda: world.node_of("p") == "n1")
+    message = f"Successfully assigned {NAMESPACE}/p to n1"
+    await world.until(lambda: world.told("p", "Scheduled", message))
+
+
+async def test_a_pod_of_another_scheduler_is_left_alone(world: World) -> None:
+    await world.node("n1")
+    await world.pod("theirs", schedulerName="another")
+    await world.pod("ours")
+    await world.until(lambda: world.node_of("ours"))
+    assert world.node_of("theirs") == ""
+
+
+async def test_a_pod_that_fits_nowhere_says_why_and_recovers(world: World) -> None:
+    await world.pod("p", memory="16Gi")
+    await world.until(lambda: world.waits("p") == "no nodes available to schedule pods")
+    await world.node("n1")
+    insufficient = (
+        "0/1 nodes are available: 1 Insufficient memory. preemption: 0/1 nodes are available:"
+        " 1 Preemption is not helpful for scheduling."
+    )
+    await world.until(lambda: world.waits("p") == insufficient)
+    await world.until(lambda: world.told("p", "FailedScheduling", insufficient))
+    await world.node("n2", memory="32Gi")
+    await world.until(lambda: world.node_of("p") == "n2")
+    scheduled = conditions.find(
+        (world.get(registry.POD, "p") or {})["status"]["conditions"], "PodScheduled"
+    )
+    assert scheduled is not None
+    assert (scheduled["status"], "message" in scheduled) == ("True", False)
+
+
+async def test_a_pod_gets_the_room_another_leaves(world: World) -> None:
+    await world.node("n1")
+    await world.pod("first", memory="6Gi")
+    await world.until(lambda: world.node_of("first"))
+    await world.pod("second", memory="6Gi")
+    await world.until(lambda: "No preemption victims" in world.waits("second"))
+    await world.client.delete(registry.POD, "first", NAMESPACE, grace_seconds=0)
+    await world.until(lambda: world.node_of("second") == "n1")
+
+
+async def test_a_burst_of_pods_never_takes_more_than_there_is(world: World) -> None:
+    for name in ("n1", "n2"):
+        await world.node(name, pods="20")
+    async with asyncio.TaskGroup() as group:
+        for number in range(50):
+            group.create_task(world.pod(f"p{number}", memory="1Mi"))
+
+    def placed() -> list[str]:
+        return [world.node_of(f"p{number}") for number in range(50)]
+
+    await world.until(lambda: placed().count("") == 10)
+    assert (placed().count("n1"), placed().count("n2")) == (20, 20)
+
+
+async def test_the_objects_of_a_gone_namespace_are_gone_too(world: World) -> None:
+    await world.config_map("a")
+    await world.client.delete(registry.NAMESPACE, NAMESPACE)
+    await world.until(lambda: world.get(registry.NAMESPACE, NAMESPACE) is None)
+    with pytest.raises(NotFound):
+        await world.client.get(registry.CONFIG_MAP, "a", NAMESPACE)
