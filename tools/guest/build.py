@@ -57,8 +57,8 @@ PROGRAMS = {
     "qemu-guest-agent": ["sbin/qemu-ga"],
     "util-linux": ["bin/findmnt", "bin/lsblk", "bin/lscpu", "bin/lsmem", "sbin/blkid"],
 }
-# For the guest's own scripts: its shell runs applets without starting a program each time. People get
-# the other one, whose shell finds the full `mount` on the path.
+# For the guest's own scripts: its shell runs applets without starting a program each time. People
+# get the other one, whose shell finds the full `mount` on the path.
 SCRIPT_BUSYBOX = "busybox-static"
 # Searched for the libraries the programs ask for; only those are copied.
 LIBRARIES = [

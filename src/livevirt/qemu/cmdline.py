@@ -240,8 +240,6 @@ def _port(index: int) -> Json:
         "addr": f"{slot + 2:#x}.{function:#x}",  # 0 is the host bridge, 1 the VGA card
         "port": index,
         "chassis": index + 1,
-        # The firmware gives each bridge 4 KiB of the 64 there are, and stops when they run out.
-        "io-reserve": 0,
     }
     if function == 0:
         port["multifunction"] = True

@@ -8,7 +8,7 @@ from typing import Any
 
 from livevirt.api import field_error, structural
 from livevirt.api.request import Answer, Object, Request
-from livevirt.errors import BadRequest, Invalid, UnsupportedMediaType
+from livevirt.errors import BadRequest, Invalid
 from livevirt.server import (
     accounting,
     generation,
@@ -75,12 +75,6 @@ async def patch(services: Services, request: Request) -> Answer:
     options.check_write(request.options, "PatchOptions")
     kind, version = request.kind, request.version
     apply = patch_types.find(request.patch, kind)
-    if apply is None:
-        accepted = ", ".join(patch_types.accepted(kind))
-        raise UnsupportedMediaType(
-            f"the body of the request was in an unknown format - accepted media types include:"
-            f" {accepted}"
-        )
 
     def wanted(old: Object) -> tuple[Object, list[str], bool]:
         try:

@@ -21,6 +21,8 @@ _ALWAYS: Object = {
     "source": {},
     "reportingComponent": "",
     "reportingInstance": "",
+    "firstTimestamp": None,
+    "lastTimestamp": None,
 }
 _BACK = {new: old for old, new in _NAMES.items()}
 

@@ -8,12 +8,14 @@ from typing import Any
 from livevirt.api.kind import Kind
 from livevirt.api.request import Object
 from livevirt.api.schema import Type
+from livevirt.errors import UnsupportedMediaType
 from livevirt.server.patches import json, merge, strategic
 
 Apply = Callable[[Object, Any, Type], Object]
 
 JSON = "application/json-patch+json"
 MERGE = "application/merge-patch+json"
+APPLY = "application/apply-patch+yaml"
 STRATEGIC = "application/strategic-merge-patch+json"
 
 _TYPES: dict[str, Apply] = {
@@ -23,11 +25,22 @@ _TYPES: dict[str, Apply] = {
 }
 
 
-def find(content_type: str, kind: Kind) -> Apply | None:
-    """Return what applies a patch of this type, if the kind takes it."""
-    return _TYPES.get(content_type) if content_type in accepted(kind) else None
+def find(content_type: str, kind: Kind) -> Apply:
+    """Return what applies a patch of this type; refuse one the kind does not take."""
+    types = accepted(kind)
+    if content_type == APPLY:
+        raise UnsupportedMediaType(
+            "server-side apply is not available yet; use client-side apply (kubectl apply without"
+            " --server-side)"
+        )
+    if content_type not in types:
+        raise UnsupportedMediaType(
+            "the body of the request was in an unknown format - accepted media types include:"
+            f" {', '.join(types)}"
+        )
+    return _TYPES[content_type]
 
 
 def accepted(kind: Kind) -> list[str]:
-    """List the media types a kind's patches may have."""
-    return [JSON, MERGE] if kind.custom else [JSON, MERGE, STRATEGIC]
+    """List the media types a kind's patches may have, as clients are told."""
+    return [JSON, MERGE, APPLY] if kind.custom else [JSON, MERGE, STRATEGIC, APPLY]

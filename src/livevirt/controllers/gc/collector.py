@@ -34,7 +34,7 @@ from livevirt.store import Event, Key, Store
 
 log = logging.getLogger(__name__)
 
-WORKERS = 8  # deletions under way at once; the store commits them together
+WORKERS = 32  # deletions under way at once; the store commits them together
 
 
 class Collector:
