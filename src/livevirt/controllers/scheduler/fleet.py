@@ -61,7 +61,7 @@ class Fleet:
     def assume(self, pod: Pod, node: str) -> None:
         """Count a pod in that is about to be bound."""
         self.remove_pod(pod.key)
-        replace(pod, node=node)
+        self._enter(replace(pod, node=node))
         self._assumed[pod.key] = pod.uid
 
     def forget(self, pod: Pod) -> bool:
