@@ -6,6 +6,7 @@ import asyncio
 import base64
 import contextlib
 import errno
+import importlib
 import logging
 import os
 import signal
@@ -26,15 +27,15 @@ from livevirt import logs
 from livevirt.admission import builtin
 from livevirt.api.request import User
 from livevirt.client.local import LocalClient
-from livevirt.controllers import bootstrap, embedded
+from livevirt.controllers import bootstrap
 from livevirt.errors import LivevirtError
 from livevirt.paths import DataDir
-from livevirt.server import actions, certificates, reviews
+from livevirt.server import actions, pki, reviews
 from livevirt.server.api import Api
 from livevirt.server.authenticate import Authenticator
-from livevirt.server.certificates import Pki
 from livevirt.server.http import MAX_BODY, Front
 from livevirt.server.metrics import Metrics
+from livevirt.server.pki import Pki
 from livevirt.server.services import Services, StoreReader
 from livevirt.server.tokens import Tokens
 from livevirt.settings import Settings
@@ -62,19 +63,19 @@ async def serve(settings: Settings, ready: Callable[[str], None]) -> None:
     data = DataDir(Path(settings.data_dir))
     data.check()
     data.root.mkdir(mode=0o711, parents=True, exist_ok=True)
-    pki = certificates.ensure(data.pki, _addresses(settings.host), utc_now())
+    keys = pki.ensure(data.pki, _addresses(settings.host), utc_now())
     store = Store.open(data.database)
     try:
-        await _serve(settings, data, pki, store, ready)
+        await _serve(settings, data, keys, store, ready)
     finally:
         await store.close()
 
 
 async def _serve(
-    settings: Settings, data: DataDir, pki: Pki, store: Store, ready: Callable[[str], None]
+    settings: Settings, data: DataDir, keys: Pki, store: Store, ready: Callable[[str], None]
 ) -> None:
     reader = StoreReader(store)
-    tokens = Tokens(pki.token_key)
+    tokens = Tokens(keys.token_key)
     services = Services(store, builtin.RULES, utc_now, reader)
     api = Api(services, reviews.verbs(tokens))
     front = Front(api, Authenticator(tokens, reader, utc_now), Metrics(), actions.handle, {})
@@ -85,12 +86,12 @@ async def _serve(
     for number in (signal.SIGTERM, signal.SIGINT):
         loop.add_signal_handler(number, stopping.set)
     async with contextlib.AsyncExitStack() as stack:
-        port = await _listen(stack, front, pki, settings)
+        port = await _listen(stack, front, keys, settings)
         url = f"https://{_bracketed(settings.host)}:{port}"
-        write_kubeconfig(data.kubeconfig, url, pki)
+        write_kubeconfig(data.kubeconfig, url, keys)
         _write_pid(data.pid)
         stack.callback(_remove_pid, data.pid)
-        controllers = asyncio.create_task(embedded.run(client, store, utc_now))
+        controllers = asyncio.create_task(_control(client, store))
         ready(url)
         log.info("ready", extra={"url": url, "data_dir": settings.data_dir})
         stopped = asyncio.create_task(stopping.wait())
@@ -102,8 +103,14 @@ async def _serve(
         log.info("stopped")
 
 
+async def _control(client: LocalClient, store: Store) -> None:
+    """Run the controllers. They are imported beside the API that already answers."""
+    embedded = await asyncio.to_thread(importlib.import_module, "livevirt.controllers.embedded")
+    await embedded.run(client, store, utc_now)
+
+
 async def _listen(
-    stack: contextlib.AsyncExitStack, front: Front, pki: Pki, settings: Settings
+    stack: contextlib.AsyncExitStack, front: Front, keys: Pki, settings: Settings
 ) -> int:
     """Start the HTTPS server; return the port it got."""
     server = web.Server(front.handle, request_factory=_request, access_log=None)
@@ -111,7 +118,7 @@ async def _listen(
     await runner.setup()
     stack.push_async_callback(runner.cleanup)
     site = web.TCPSite(
-        runner, settings.host, settings.port, ssl_context=_tls(pki), backlog=1024,
+        runner, settings.host, settings.port, ssl_context=_tls(keys), backlog=1024,
         reuse_address=True,
     )  # fmt: skip
     try:
@@ -139,11 +146,11 @@ def _request(
     return web.BaseRequest(message, payload, protocol, writer, task, loop, client_max_size=MAX_BODY)
 
 
-def _tls(pki: Pki) -> ssl.SSLContext:
+def _tls(keys: Pki) -> ssl.SSLContext:
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
     context.minimum_version = ssl.TLSVersion.TLSv1_2
-    context.load_cert_chain(pki.server)
-    context.load_verify_locations(pki.ca)
+    context.load_cert_chain(keys.server)
+    context.load_verify_locations(keys.ca)
     context.verify_mode = ssl.CERT_OPTIONAL
     return context
 
@@ -156,12 +163,12 @@ def _bracketed(host: str) -> str:
     return f"[{host}]" if ":" in host else host
 
 
-def write_kubeconfig(path: Path, url: str, pki: Pki) -> None:
+def write_kubeconfig(path: Path, url: str, keys: Pki) -> None:
     """Write the administrator's kubeconfig, readable by its owner only."""
-    admin = pki.admin.read_bytes()
+    admin = keys.admin.read_bytes()
     cut = admin.index(b"-----BEGIN PRIVATE KEY-----")
     encoded = {name: base64.b64encode(raw).decode() for name, raw in (
-        ("ca", pki.ca.read_bytes()), ("cert", admin[:cut]), ("key", admin[cut:]))}  # fmt: skip
+        ("ca", keys.ca.read_bytes()), ("cert", admin[:cut]), ("key", admin[cut:]))}  # fmt: skip
     user = {"client-certificate-data": encoded["cert"], "client-key-data": encoded["key"]}
     cluster = {"server": url, "certificate-authority-data": encoded["ca"]}
     context = {"cluster": "livevirt", "user": "admin", "namespace": "default"}

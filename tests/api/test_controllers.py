@@ -46,7 +46,7 @@ class World:
         """Return once it holds, asking again after every change of the store."""
         watch = self.store.watch(None, since=self.store.revision)
         try:
-            async with asyncio.timeout(4):
+            async with asyncio.timeout(10):
                 while not holds():
                     await anext(watch)
         finally:
@@ -276,13 +276,13 @@ async def test_a_quota_is_counted_when_made_and_when_things_go(world: World) -> 
         return (quota.get("status") or {}).get("used") or {}
 
     await world.until(lambda: used().get("count/configmaps") == "2")
+    await world.client.delete(registry.CONFIG_MAP, "a", NAMESPACE)
+    await world.until(lambda: used()["count/configmaps"] == "1")
     await world.pod("p", memory="1Gi")
     assert (used()["pods"], used()["requests.memory"]) == ("1", "1Gi")
-    await world.client.delete(registry.CONFIG_MAP, "a", NAMESPACE)
-    await world.client.delete(registry.POD, "p", NAMESPACE, grace_seconds=0)
-    await world.until(
-        lambda: used() == {"count/configmaps": "1", "pods": "0", "requests.memory": "0"}
-    )
+    ended = {"status": {"phase": "Succeeded"}}
+    await world.client.patch(registry.POD, "p", NAMESPACE, ended, subresource="status")
+    await world.until(lambda: (used()["pods"], used()["requests.memory"]) == ("0", "0"))
 
 
 async def test_events_go_an_hour_after_they_last_happened(quiet: World) -> None:

@@ -6,6 +6,7 @@ people are shown ages (`2d3h`) as kubectl shows them. Nothing here reads the clo
 
 from __future__ import annotations
 
+import functools
 import re
 from datetime import UTC, datetime, timedelta
 
@@ -25,6 +26,9 @@ __all__ = [
 ]
 
 
+_KEPT = 4096  # timestamps read once: objects made together share theirs
+
+
 class TimeError(ValueError):
     """The text is no timestamp or duration; the message is the one Go gives."""
 
@@ -39,6 +43,7 @@ def format_micro_time(moment: datetime) -> str:
     return f"{_utc(moment):%Y-%m-%dT%H:%M:%S.%f}Z".rjust(27, "0")
 
 
+@functools.lru_cache(maxsize=_KEPT)
 def parse_time(text: str) -> datetime:
     """The moment in UTC; any number of fraction digits is understood, six are kept."""
     return _parse_rfc3339(text, _TIME, "2006-01-02T15:04:05Z07:00")
@@ -49,6 +54,7 @@ def parse_micro_time(text: str) -> datetime:
     return _parse_rfc3339(text, _MICRO_TIME, "2006-01-02T15:04:05.000000Z07:00")
 
 
+@functools.lru_cache(maxsize=_KEPT)
 def normalise_time(text: str) -> str:
     """The timestamp as a kube-apiserver gives it back."""
     return format_time(parse_time(text))

@@ -113,7 +113,7 @@ class Namespaces:
         await self._controller.run()
 
     def _note(self, event: Event) -> None:
-        if event.type != "MODIFIED" and event.key.namespace in ():
+        if event.type != "MODIFIED" and event.key.namespace in self._going:
             self._controller.queue.add(Key("", event.key.namespace))
 
     async def reconcile(self, key: Key) -> Result:

@@ -28,9 +28,9 @@ def charge(services: Services, review: Review) -> list[Put]:
     namespace = review.new["metadata"].get("namespace", "")
     if not review.kind.namespaced or review.kind is registry.QUOTA:
         return []
-    page = services.store.list(registry.QUOTA.resource, namespace)
-    if not page.items:
+    if not services.store.holds(registry.QUOTA.resource, namespace):
         return []
+    page = services.store.list(registry.QUOTA.resource, namespace)
     quotas = [objects.decode(item.value) for item in page.items]
     revisions = {item.key.name: item for item in page.items}
     changed = quota.charge(quotas, review)

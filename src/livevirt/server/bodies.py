@@ -57,7 +57,8 @@ def read_json(body: bytes) -> tuple[Any, tuple[str, ...]]:
         value = json.loads(body, object_pairs_hook=collect, parse_constant=_refuse_constant)
     except (ValueError, RecursionError) as error:
         raise BadRequest(f"the body is not valid JSON: {_shown(error)}") from None
-    if isinstance(value, dict) and _too_deep(value, _MAX_DEPTH):
+    may_be_deep = body.count(b"{") + body.count(b"[") > _MAX_DEPTH
+    if may_be_deep and _too_deep(value, _MAX_DEPTH):
         raise BadRequest(f"the body is nested more than {_MAX_DEPTH} levels deep")
     return value, tuple(_duplicates(body)) if twice else ()
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 import datetime as dt
 import ipaddress
 import os
-from dataclasses import dataclass
 from pathlib import Path
 
 from cryptography import x509
@@ -13,40 +12,15 @@ from cryptography.hazmat.primitives import hashes, serialization
 from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.x509.oid import ExtendedKeyUsageOID, NameOID
 
+from livevirt.server.pki import Pki
+
 _YEARS = 10
 _CA_NAME = "livevirt-ca"
 
 
-@dataclass(frozen=True, slots=True)
-class Pki:
-    """Paths of what TLS and tokens need; every key is readable by its owner only."""
-
-    folder: Path
-
-    @property
-    def ca(self) -> Path:
-        """The authority's certificate, which clients trust."""
-        return self.folder / "ca.crt"
-
-    @property
-    def server(self) -> Path:
-        """The server's certificate and key."""
-        return self.folder / "server.pem"
-
-    @property
-    def admin(self) -> Path:
-        """The administrator's client certificate and key."""
-        return self.folder / "admin.pem"
-
-    @property
-    def token_key(self) -> Path:
-        """The key that signs service account tokens."""
-        return self.folder / "tokens.key"
-
-
-def ensure(folder: Path, addresses: tuple[str, ...], now: dt.datetime) -> Pki:
-    """Return the certificates in `folder`, making what is missing."""
-    pki = Pki(folder)
+def make(pki: Pki, addresses: tuple[str, ...], now: dt.datetime) -> None:
+    """Make what is missing, and a new server certificate for addresses it does not cover."""
+    folder = pki.folder
     folder.mkdir(mode=0o700, parents=True, exist_ok=True)
     ca_key_path = folder / "ca.key"
     if not (pki.ca.exists() and ca_key_path.exists()):
@@ -56,7 +30,7 @@ def ensure(folder: Path, addresses: tuple[str, ...], now: dt.datetime) -> Pki:
     ca_key = serialization.load_pem_private_key(ca_key_path.read_bytes(), None)
     assert isinstance(ca_key, ec.EllipticCurvePrivateKey)
     ca = x509.load_pem_x509_certificate(pki.ca.read_bytes())
-    if not pki.server.exists() or not _covers(pki.server, addresses):
+    if not pki.complete(addresses):
         names = [x509.DNSName("localhost"), x509.DNSName("kubernetes.default.svc")]
         usage = ExtendedKeyUsageOID.SERVER_AUTH
         _issue(
@@ -67,7 +41,7 @@ def ensure(folder: Path, addresses: tuple[str, ...], now: dt.datetime) -> Pki:
         _issue(pki.admin, "kubernetes-admin", ["system:masters"], usage, [], ca, ca_key, now)
     if not pki.token_key.exists():
         _write(pki.token_key, _pem(_new_key()))
-    return pki
+    _write(pki.names, "\n".join(addresses).encode())
 
 
 def _address(text: str) -> x509.GeneralName:
@@ -75,12 +49,6 @@ def _address(text: str) -> x509.GeneralName:
         return x509.IPAddress(ipaddress.ip_address(text))
     except ValueError:
         return x509.DNSName(text)
-
-
-def _covers(path: Path, addresses: tuple[str, ...]) -> bool:
-    cert = x509.load_pem_x509_certificate(path.read_bytes())
-    found = cert.extensions.get_extension_for_class(x509.SubjectAlternativeName).value
-    return all(_address(text) in found for text in addresses)
 
 
 def _new_key() -> ec.EllipticCurvePrivateKey:

@@ -7,7 +7,7 @@ import functools
 from collections.abc import AsyncIterator
 from datetime import UTC, datetime
 
-from livevirt.api import crds, registry, times
+from livevirt.api import registry, times
 from livevirt.api.request import Answer, Object, Request
 from livevirt.server import options, refusals
 from livevirt.server.selection import Selection
@@ -18,6 +18,8 @@ _VERSION = "1"  # they never change while a server runs
 
 @functools.cache
 def _all() -> dict[str, Object]:
+    from livevirt.api import crds  # much to import for what few ever ask
+
     started = times.format_time(datetime.now(UTC))
     made = (crds.established(k, started, _VERSION) for k in registry.KINDS if k.custom)
     return {crd["metadata"]["name"]: crd for crd in made}

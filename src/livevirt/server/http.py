@@ -28,7 +28,6 @@ from livevirt.server import (
     discovery,
     negotiate,
     objects,
-    openapi_routes,
     refusals,
     route,
     table,
@@ -258,6 +257,8 @@ class Front:
             )
         accept = http.headers.get("Accept", "")
         if parts and parts[0] == "openapi":
+            from livevirt.server import openapi_routes  # much to import for what few ever ask
+
             return await openapi_routes.answer(http)
         host = http.headers.get("Host", "")
         form = negotiate.choose(accept, (discovery.AGGREGATED,))

@@ -89,6 +89,10 @@ class Store:
         """Return the number of objects, at the same cost for few and for many."""
         return self._reader.count(resource, namespace)
 
+    def holds(self, resource: str, namespace: str) -> bool:
+        """Tell whether a namespace has any object of a resource, at the cost of a `get`."""
+        return self._reader.holds(resource, namespace)
+
     @property
     def revision(self) -> int:
         """The newest revision published, or shown by any read since."""

@@ -42,7 +42,7 @@ class Writer:
         self._publish = publish
         self.compacted: int = database.execute("SELECT revision FROM compaction").fetchone()[0]
         newest = database.execute("SELECT max(revision) FROM log").fetchone()[0]
-        self.revision: int = newest or self.compacted
+        self.revision: int = max(newest or 0, self.compacted)
         self.commits = 0
         self._ages = Ages(self.revision, time.monotonic())
         self._waiting: deque[Call] = deque()

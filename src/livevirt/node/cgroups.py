@@ -1,0 +1,275 @@
+"""One cgroup per pod: CPU share and quota, memory limit, and which processes are in it.
+
+Version 1 and 2 are chosen for each controller, because hybrid hosts mount version 2 without the
+controllers we need. Pods go below the cgroup we were started in, never out of it; only where the
+kernel forbids that (version 2 allows no processes next to child groups that have controllers) do
+they go below the root of the hierarchy, as a kubelet's do.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+from collections.abc import Iterable
+from dataclasses import dataclass
+from pathlib import Path
+
+from livevirt.node.intent import CgroupDir
+
+CONTROLLERS = ("cpu", "memory")
+PERIOD = 100_000  # microseconds over which a CPU quota counts
+_MIN_QUOTA = 1_000
+_MIN_SHARES, _MAX_SHARES = 2, 262_144
+_NO_LIMIT = 1 << 62  # version 1 writes "unlimited" as the largest number of whole pages
+_FOLDER = "livevirt"
+
+
+@dataclass(frozen=True, slots=True)
+class Limits:
+    """What a pod gets: thousandths of a CPU and bytes. None is no limit."""
+
+    cpu_request: int = 0
+    cpu_limit: int | None = None
+    memory_limit: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Hierarchy:
+    """Where a controller is mounted and which group in it we are in."""
+
+    controllers: tuple[str, ...]
+    version: int
+    mount: str
+    own: str  # below the mount; "" is the mount itself
+
+
+# ---------------------------------------------------------------- pure
+
+
+def shares(milli: int) -> int:
+    """Return version 1's CPU weight of a request, as a kubelet computes it."""
+    return min(max(milli * 1024 // 1000, _MIN_SHARES), _MAX_SHARES)
+
+
+def weight(milli: int) -> int:
+    """Return version 2's CPU weight of a request, as a kubelet computes it."""
+    return 1 + (shares(milli) - _MIN_SHARES) * 9999 // (_MAX_SHARES - _MIN_SHARES)
+
+
+def quota(milli: int) -> int:
+    """Return how many microseconds of each period a CPU limit allows."""
+    return max(milli * PERIOD // 1000, _MIN_QUOTA)
+
+
+def settings(version: int, limits: Limits) -> dict[str, list[tuple[str, str]]]:
+    """List, by controller, the files to write for these limits."""
+    cpu, memory = limits.cpu_limit, limits.memory_limit
+    if version == 2:
+        return {
+            "cpu": [
+                ("cpu.weight", str(weight(limits.cpu_request))),
+                ("cpu.max", f"{'max' if cpu is None else quota(cpu)} {PERIOD}"),
+            ],
+            "memory": [("memory.max", "max" if memory is None else str(memory))],
+        }
+    return {
+        "cpu": [
+            ("cpu.shares", str(shares(limits.cpu_request))),
+            ("cpu.cfs_period_us", str(PERIOD)),
+            ("cpu.cfs_quota_us", "-1" if cpu is None else str(quota(cpu))),
+        ],
+        "memory": [("memory.limit_in_bytes", "-1" if memory is None else str(memory))],
+    }
+
+
+def hierarchies(mountinfo: str, own: str) -> list[Hierarchy]:
+    """Find our controllers in the text of /proc/self/mountinfo and /proc/self/cgroup."""
+    groups: dict[str, str] = {}
+    for line in own.splitlines():
+        _, names, path = line.split(":", 2)
+        for name in names.split(",") if names else ["unified"]:
+            groups[name] = path
+    found: list[Hierarchy] = []
+    missing = list(CONTROLLERS)
+    unified: tuple[str, str] | None = None
+    for line in mountinfo.splitlines():
+        before, _, after = line.partition(" - ")
+        root, mount = before.split()[3:5]
+        kind, _, options = after.split()[:3]
+        if kind == "cgroup2" and "unified" in groups:
+            unified = (mount, _below(root, groups["unified"]))
+        elif kind == "cgroup":
+            here = tuple(name for name in missing if name in options.split(","))
+            if here:
+                found.append(Hierarchy(here, 1, mount, _below(root, groups[here[0]])))
+                missing = [name for name in missing if name not in here]
+    if missing and unified is not None:
+        found.append(Hierarchy(tuple(missing), 2, *unified))
+    return found
+
+
+def _below(root: str, path: str) -> str:
+    """Return a group's path as seen below a mount that may show only a part of the hierarchy."""
+    if root != "/" and (path == root or path.startswith(f"{root}/")):
+        path = path.removeprefix(root)
+    return path.strip("/")
+
+
+# ---------------------------------------------------------------- files
+
+
+class PodCgroup:
+    """The cgroup of one pod, in every hierarchy that has a controller of ours."""
+
+    def __init__(self, dirs: Iterable[CgroupDir]) -> None:
+        self.dirs = tuple(dirs)
+
+    @property
+    def procs(self) -> list[str]:
+        """The files by which a process enters."""
+        return [f"{folder.path}/cgroup.procs" for folder in self.dirs]
+
+    def create(self) -> None:
+        for folder in self.dirs:
+            os.makedirs(folder.path, exist_ok=True)
+
+    def apply(self, limits: Limits) -> None:
+        """Put the limits in force; raises OSError if the kernel refuses one."""
+        for folder in self.dirs:
+            files = settings(folder.version, limits)
+            for name, value in (one for each in folder.controllers for one in files[each]):
+                Path(folder.path, name).write_text(value)
+
+    def in_force(self) -> Limits:
+        """Read back the limits that the kernel keeps; requests are only a weight there."""
+        cpu = memory = None
+        for folder in self.dirs:
+            if "cpu" in folder.controllers:
+                cpu = _cpu_limit(folder)
+            if "memory" in folder.controllers:
+                name = "memory.max" if folder.version == 2 else "memory.limit_in_bytes"
+                memory = _amount(Path(folder.path, name).read_text())
+        return Limits(cpu_limit=cpu, memory_limit=memory)
+
+    def memory_used(self) -> int:
+        """Return how much memory the pod has, or 0 if nobody counts it."""
+        for folder in self.dirs:
+            if "memory" in folder.controllers:
+                name = "memory.current" if folder.version == 2 else "memory.usage_in_bytes"
+                with contextlib.suppress(OSError):
+                    return int(Path(folder.path, name).read_text())
+        return 0
+
+    def pids(self) -> list[int]:
+        """Return the processes in it."""
+        found: dict[int, None] = {}
+        for file in self.procs:
+            with contextlib.suppress(OSError):
+                found |= dict.fromkeys(int(line) for line in Path(file).read_text().split())
+        return list(found)
+
+    def oom_killed(self) -> bool:
+        """Whether the kernel killed a process in it for want of memory."""
+        for folder in self.dirs:
+            if "memory" in folder.controllers:
+                name = "memory.events" if folder.version == 2 else "memory.oom_control"
+                with contextlib.suppress(OSError):
+                    said = dict(
+                        line.split() for line in Path(folder.path, name).read_text().splitlines()
+                    )
+                    return int(said.get("oom_kill", 0)) > 0
+        return False
+
+    def remove(self) -> None:
+        """Remove it, and the folders above that this leaves empty; nothing may run in it."""
+        for folder in self.dirs:
+            path = Path(folder.path)
+            with contextlib.suppress(FileNotFoundError):
+                path.rmdir()
+            for above in path.parents[:2]:  # the node's, and ours
+                try:
+                    above.rmdir()
+                except OSError:
+                    break  # others are in there
+
+
+def _cpu_limit(folder: CgroupDir) -> int | None:
+    if folder.version == 2:
+        allowed, period = Path(folder.path, "cpu.max").read_text().split()
+    else:
+        allowed = Path(folder.path, "cpu.cfs_quota_us").read_text().strip()
+        period = Path(folder.path, "cpu.cfs_period_us").read_text()
+    if allowed in ("max", "-1"):
+        return None
+    return int(allowed) * 1000 // int(period)
+
+
+def _amount(text: str) -> int | None:
+    text = text.strip()
+    if text == "max" or int(text) >= _NO_LIMIT:
+        return None
+    return int(text)
+
+
+class Cgroups:
+    """Makes the pods' cgroups of one node. `problem` says why pods are not confined, if so."""
+
+    def __init__(self, node: str, found: Iterable[Hierarchy]) -> None:
+        self._node = node
+        self._bases: list[tuple[Hierarchy, str]] = []
+        problems = []
+        hierarchies = list(found)
+        for hierarchy in hierarchies:
+            try:
+                self._bases.append((hierarchy, _base(hierarchy)))
+            except OSError as error:
+                problems.append(f"{'/'.join(hierarchy.controllers)}: {error}")
+        mounted = {name for hierarchy in hierarchies for name in hierarchy.controllers}
+        problems += [f"{name}: no such controller" for name in CONTROLLERS if name not in mounted]
+        self.problem = "; ".join(problems)
+
+    @classmethod
+    def discover(cls, node: str) -> Cgroups:
+        """Look at what this process sees."""
+        own = Path("/proc/self/cgroup").read_text()
+        return cls(node, hierarchies(Path("/proc/self/mountinfo").read_text(), own))
+
+    def of(self, uid: str) -> PodCgroup:
+        """Return the pod's cgroup; it is not made yet."""
+        return PodCgroup(
+            CgroupDir(f"{base}/{_FOLDER}/{self._node}/pod{uid}", hierarchy.controllers,
+                      hierarchy.version)
+            for hierarchy, base in self._bases
+        )  # fmt: skip
+
+
+def _base(hierarchy: Hierarchy) -> str:
+    """Return the group to make ours in, having tried; raises OSError if there is none."""
+    own = os.path.join(hierarchy.mount, hierarchy.own).rstrip("/")
+    if hierarchy.version == 1:
+        _try(own)
+        return own
+    try:
+        return _delegating(own, hierarchy.controllers)
+    except OSError:
+        if own == hierarchy.mount:
+            raise
+        return _delegating(hierarchy.mount, hierarchy.controllers)
+
+
+def _delegating(base: str, controllers: tuple[str, ...]) -> str:
+    for folder in (base, f"{base}/{_FOLDER}"):
+        os.makedirs(folder, exist_ok=True)
+        control = Path(folder, "cgroup.subtree_control")
+        enabled = control.read_text().split()
+        for name in controllers:
+            if name not in enabled:
+                control.write_text(f"+{name}")
+    return base
+
+
+def _try(base: str) -> None:
+    probe = f"{base}/{_FOLDER}"
+    os.makedirs(probe, exist_ok=True)
+    with contextlib.suppress(OSError):
+        os.rmdir(probe)  # made again with the first pod

@@ -1,0 +1,70 @@
+"""What is written down before QEMU is started, so that whoever comes next knows what was meant.
+
+The intent is on the disk before the process exists. Found again, it tells which process to look
+for, by which sockets to talk to it, and in which cgroup it is.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import msgspec
+
+from livevirt.errors import LivevirtError
+from livevirt.qemu.machine import Machine
+
+VERSION = 1
+_BOOT_ID = Path("/proc/sys/kernel/random/boot_id")
+
+
+class UnknownIntent(LivevirtError):
+    """The file was written by a livevirt that knows more than this one."""
+
+
+class CgroupDir(msgspec.Struct, frozen=True, rename="camel"):
+    """The pod's cgroup in the hierarchy of some controllers."""
+
+    path: str
+    controllers: tuple[str, ...]
+    version: int  # of the hierarchy: 1 or 2
+
+
+class Intent(msgspec.Struct, frozen=True, rename="camel", kw_only=True):
+    """One QEMU to be started, for one pod."""
+
+    version: int = VERSION
+    boot_id: str
+    node: str
+    namespace: str
+    pod: str
+    pod_uid: str
+    vmi: str
+    vmi_uid: str
+    argv: tuple[str, ...]
+    machine: Machine
+    cgroups: tuple[CgroupDir, ...]
+    created: str  # when, as Kubernetes writes times
+
+
+class _Version(msgspec.Struct):
+    version: int
+
+
+def encode(intent: Intent) -> bytes:
+    return msgspec.json.encode(intent)
+
+
+def decode(data: bytes) -> Intent:
+    """Read an intent back; raises UnknownIntent if we must not touch what it describes."""
+    try:
+        version = msgspec.json.decode(data, type=_Version).version
+        if version == VERSION:
+            return msgspec.json.decode(data, type=Intent)
+    except msgspec.DecodeError as error:
+        raise UnknownIntent(f"a start intent cannot be read: {error}") from error
+    raise UnknownIntent(f"a start intent has version {version}, this livevirt knows {VERSION}")
+
+
+def boot_id() -> str:
+    """Return what the kernel calls the time since it was started."""
+    return _BOOT_ID.read_text().strip()

@@ -1,0 +1,164 @@
+"""The files of one pod on this node: what was intended, what came of it, logs, disks, sockets.
+
+Directories can be passed through and not listed, so QEMU, which runs as another user, reaches
+the files that are its own and sees nothing of the rest. The sockets lie elsewhere because their
+paths must be short. That directory is made after this one and removed before it: no socket is
+ever without an owner.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import fcntl
+import hashlib
+import os
+import shutil
+from collections.abc import Iterator
+from pathlib import Path
+
+from livevirt.node import durable, ending, intent
+from livevirt.node.ending import Ending
+from livevirt.node.intent import Intent
+
+_PASS_THROUGH = 0o711
+_LOG_TAIL = 2000  # bytes of stderr worth showing on an object
+
+
+class PodDir:
+    """One pod's files. Nothing is made before `create`."""
+
+    def __init__(self, pods: Path, run: Path, uid: str) -> None:
+        if not uid or "/" in uid or uid.startswith("."):
+            raise ValueError(f"{uid!r} is not a uid")
+        self.uid = uid
+        self.root = pods / uid
+        self.run = run / hashlib.sha256(uid.encode()).hexdigest()[:8]
+
+    @property
+    def disks(self) -> Path:
+        """Overlays, empty disks and ISO images: gone when the guest is."""
+        return self.root / "disks"
+
+    @property
+    def stderr(self) -> Path:
+        """What QEMU printed; `kubectl logs` shows it."""
+        return self.root / "qemu.log"
+
+    @property
+    def serial(self) -> Path:
+        """Everything the guest wrote to its serial port."""
+        return self.root / "serial.log"
+
+    @property
+    def lock(self) -> Path:
+        """Locked by QEMU for as long as it lives, and by its launcher before."""
+        return self.root / "lock"
+
+    @property
+    def spawned(self) -> Path:
+        """Exists from the moment QEMU was really started."""
+        return self.root / "spawned"
+
+    @property
+    def process(self) -> Path:
+        """QEMU's process id and start time."""
+        return self.root / "process"
+
+    @property
+    def _intent(self) -> Path:
+        return self.root / "intent.json"
+
+    @property
+    def _ending(self) -> Path:
+        return self.root / "ending.json"
+
+    def create(self, owner: tuple[int, int] | None) -> None:
+        """Make the directories and empty logs; `owner` is the user and group QEMU runs as."""
+        for folder in (*reversed(self.root.parents[:3]), self.root, self.disks):
+            folder.mkdir(mode=_PASS_THROUGH, exist_ok=True)
+        for log in (self.stderr, self.serial):
+            handle = os.open(log, os.O_WRONLY | os.O_CREAT | os.O_NOFOLLOW, 0o600)
+            try:
+                if owner is not None:
+                    os.fchown(handle, *owner)
+            finally:
+                os.close(handle)
+
+    def create_run(self, owner: tuple[int, int] | None) -> None:
+        """Make the directory of the sockets, QEMU's own."""
+        self.run.parent.mkdir(mode=_PASS_THROUGH, exist_ok=True)
+        self.run.mkdir(mode=0o700, exist_ok=True)
+        if owner is not None:
+            os.chown(self.run, *owner, follow_symlinks=False)
+
+    def write_intent(self, what: Intent) -> None:
+        """Keep the intent durably, and the way to it."""
+        durable.write(self._intent, intent.encode(what))
+        for folder in self.root.parents[:2]:
+            durable.sync(folder)
+
+    def read_intent(self) -> Intent | None:
+        """Return the intent if one was written."""
+        with contextlib.suppress(FileNotFoundError):
+            return intent.decode(self._intent.read_bytes())
+        return None
+
+    def write_ending(self, what: Ending) -> None:
+        """Keep durably how the guest ended."""
+        durable.write(self._ending, ending.encode(what))
+
+    def read_ending(self) -> Ending | None:
+        """Return how the guest ended, if that was written."""
+        with contextlib.suppress(FileNotFoundError):
+            return ending.decode(self._ending.read_bytes())
+        return None
+
+    def take_lock(self) -> int | None:
+        """Return the locked file, to be inherited by QEMU; None while a process holds it."""
+        handle = os.open(self.lock, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600)
+        try:
+            fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            os.close(handle)
+            return None
+        return handle
+
+    def locked(self) -> bool:
+        """Whether QEMU, or what is about to become it, is there."""
+        if not self.lock.exists():
+            return False
+        handle = self.take_lock()
+        if handle is None:
+            return True
+        os.close(handle)
+        return False
+
+    def complaint(self) -> str:
+        """Return the end of what QEMU printed."""
+        with contextlib.suppress(FileNotFoundError), self.stderr.open("rb") as file:
+            file.seek(0, os.SEEK_END)
+            file.seek(max(0, file.tell() - _LOG_TAIL))
+            return file.read().decode(errors="replace").strip()
+        return ""
+
+    def remove_run(self) -> None:
+        """Remove the sockets."""
+        shutil.rmtree(self.run, ignore_errors=True)
+
+    def remove_disks(self) -> None:
+        """Remove what the guest wrote to disks that do not outlive it."""
+        shutil.rmtree(self.disks, ignore_errors=True)
+
+    def remove(self) -> None:
+        """Remove everything, the sockets first."""
+        self.remove_run()
+        self.remove_disks()
+        shutil.rmtree(self.root, ignore_errors=True)
+
+
+def all_in(pods: Path, run: Path) -> Iterator[PodDir]:
+    """Yield every pod that left something on this node."""
+    with contextlib.suppress(FileNotFoundError):
+        for entry in sorted(pods.iterdir()):
+            if entry.is_dir() and not entry.is_symlink():
+                yield PodDir(pods, run, entry.name)

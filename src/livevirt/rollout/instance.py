@@ -1,0 +1,138 @@
+"""The parts of an instance's spec that sizes depend on, typed and read-only.
+
+Reading is tolerant: fields nobody here needs may hold anything, and null means left out.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import msgspec
+
+from livevirt.api import quantity
+from livevirt.api.quantity import Quantity
+from livevirt.api.request import Object
+
+Amount = str | int | float
+
+
+class View(msgspec.Struct, frozen=True, rename="camel"):
+    """A read-only look at a part of an object."""
+
+
+class Numa(View):
+    """How guest memory nodes follow those of the host."""
+
+    guest_mapping_passthrough: dict[str, Any] | None = None
+
+
+class Cpu(View):
+    """The CPUs as written; what is left out is zero."""
+
+    sockets: int = 0
+    cores: int = 0
+    threads: int = 0
+    max_sockets: int = 0
+    model: str = ""
+    dedicated_cpu_placement: bool = False
+    isolate_emulator_thread: bool = False
+    realtime: dict[str, Any] | None = None
+    numa: Numa | None = None
+
+    @property
+    def vcpus(self) -> int:
+        """The product of what is given; 0 if nothing is."""
+        given = [n for n in (self.sockets, self.cores, self.threads) if n]
+        product = 1 if given else 0
+        for number in given:
+            product *= number
+        return product
+
+
+class Hugepages(View):
+    """Memory in huge pages."""
+
+    page_size: str = ""
+
+
+class Memory(View):
+    """The guest's memory as written."""
+
+    guest: Amount | None = None
+    max_guest: Amount | None = None
+    hugepages: Hugepages | None = None
+
+
+class Resources(View):
+    """What the owner asks for by Kubernetes' own means."""
+
+    requests: Mapping[str, Amount] = {}
+    limits: Mapping[str, Amount] = {}
+    overcommit_guest_overhead: bool = False
+
+    def request(self, name: str) -> Quantity | None:
+        """Return what is asked for, if it is."""
+        return read_amount(self.requests.get(name))
+
+    def limit(self, name: str) -> Quantity | None:
+        """Return the limit, if there is one."""
+        return read_amount(self.limits.get(name))
+
+
+class Devices(View):
+    """The devices that cost memory of their own."""
+
+    autoattach_graphics_device: bool = True
+    gpus: list[Any] = []
+    host_devices: list[Any] = []
+    tpm: dict[str, Any] | None = None
+
+
+class Domain(View):
+    """The machine."""
+
+    cpu: Cpu = Cpu()
+    memory: Memory = Memory()
+    resources: Resources = Resources()
+    devices: Devices = Devices()
+    launch_security: dict[str, Any] | None = None
+
+
+class Instance(View):
+    """The spec of an instance."""
+
+    domain: Domain = Domain()
+    architecture: str = ""
+
+    @property
+    def guest(self) -> Quantity | None:
+        """The guest's memory at boot, if it is told."""
+        return read_amount(self.domain.memory.guest)
+
+    @property
+    def max_guest(self) -> Quantity | None:
+        """The most memory the guest may ever have, if it is told."""
+        return read_amount(self.domain.memory.max_guest)
+
+    @property
+    def page(self) -> Quantity | None:
+        """The size of a huge page, if the guest is to have such."""
+        pages = self.domain.memory.hugepages
+        return read_amount(pages.page_size or None) if pages is not None else None
+
+
+def read(spec: Object) -> Instance:
+    """Return the view of a spec that the server's schema has accepted."""
+    return msgspec.convert(_without_nulls(spec), Instance, strict=False)
+
+
+def read_amount(value: Amount | None) -> Quantity | None:
+    """Return a quantity, or None where nothing is written."""
+    return None if value is None else quantity.parse(value)
+
+
+def _without_nulls(value: Any) -> Any:
+    if isinstance(value, dict):
+        return {key: _without_nulls(inner) for key, inner in value.items() if inner is not None}
+    return value

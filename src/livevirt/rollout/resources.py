@@ -1,0 +1,115 @@
+"""What a launcher pod's `compute` container asks for, by KubeVirt's formulas."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from decimal import Decimal
+from math import ceil
+
+from livevirt.api.quantity import ZERO, Format, Quantity
+from livevirt.rollout import memory
+from livevirt.rollout.config import Defaults
+from livevirt.rollout.cpu import topology
+from livevirt.rollout.instance import Instance
+from livevirt.rollout.overhead import overhead
+
+#: Resources a pod may name besides cpu, memory and huge pages, passed on as they are.
+_PASSED_ON = ("ephemeral-storage",)
+
+
+@dataclass(frozen=True, slots=True)
+class Namespace:
+    """What the pod's namespace demands: a quota on limits means every pod must have them."""
+
+    limits_cpu: bool = False
+    limits_memory: bool = False
+    memory_ratio: Decimal = Decimal(2)  # limit over request
+
+
+@dataclass(frozen=True, slots=True)
+class Compute:
+    """Requests and limits of the container, and the overhead in bytes that is part of them."""
+
+    requests: dict[str, str]
+    limits: dict[str, str]
+    overhead: int
+
+
+def compute(instance: Instance, defaults: Defaults, namespace: Namespace | None = None) -> Compute:
+    """Return what the container of an instance asks for."""
+    around = namespace or Namespace()
+    requests: dict[str, Quantity] = {}
+    limits: dict[str, Quantity] = {}
+    _cpu(instance, defaults, around, requests, limits)
+    extra = _memory(instance, defaults, around, requests, limits)
+    resources = instance.domain.resources
+    for name in _PASSED_ON:
+        for side, found in ((requests, resources.request(name)), (limits, resources.limit(name))):
+            if found is not None:
+                side[name] = found
+    return Compute(_written(requests), _written(limits), extra)
+
+
+def _cpu(
+    instance: Instance,
+    defaults: Defaults,
+    around: Namespace,
+    requests: dict[str, Quantity],
+    limits: dict[str, Quantity],
+) -> None:
+    cpu, resources = instance.domain.cpu, instance.domain.resources
+    vcpus = topology(cpu, resources).vcpus
+    if cpu.dedicated_cpu_placement:
+        whole = Quantity.from_int(vcpus + (1 if cpu.isolate_emulator_thread else 0))
+        requests["cpu"] = limits["cpu"] = whole
+        return
+    requests["cpu"] = resources.request("cpu") or Quantity.from_milli(
+        vcpus * 1000 // defaults.cpu_allocation_ratio
+    )
+    limit = resources.limit("cpu")
+    if limit is None and around.limits_cpu:
+        limit = Quantity.from_int(vcpus)
+    if limit is not None:
+        limits["cpu"] = limit
+
+
+def _memory(
+    instance: Instance,
+    defaults: Defaults,
+    around: Namespace,
+    requests: dict[str, Quantity],
+    limits: dict[str, Quantity],
+) -> int:
+    resources, cpu = instance.domain.resources, instance.domain.cpu
+    guest = memory.guest(instance) or ZERO
+    limit = resources.limit("memory")
+    base = (
+        resources.request("memory")
+        or limit
+        or _bytes(guest.bytes * 100 // defaults.memory_overcommit)
+    )
+    if cpu.dedicated_cpu_placement:
+        limit = base
+    vcpus = topology(cpu, resources).vcpus
+    ratio = defaults.additional_guest_memory_overhead_ratio
+    extra = overhead(instance, vcpus, guest.bytes, ratio)
+    added = ZERO if resources.overcommit_guest_overhead else _bytes(extra)
+    page = instance.page
+    if page is not None:
+        in_pages = min(base, guest) if guest else base
+        requests[f"hugepages-{page}"] = limits[f"hugepages-{page}"] = in_pages
+        base = base - in_pages
+    requests["memory"] = base + added
+    if limit is not None:
+        limits["memory"] = (base if page is not None else limit) + _bytes(extra)
+    elif around.limits_memory:
+        limits["memory"] = _bytes(ceil(requests["memory"].bytes * around.memory_ratio))
+    return extra
+
+
+def _bytes(number: int) -> Quantity:
+    return Quantity.from_int(number, Format.BINARY_SI)
+
+
+def _written(amounts: dict[str, Quantity]) -> dict[str, str]:
+    return {name: str(amount) for name, amount in amounts.items()}
