@@ -1,0 +1,40 @@
+# Run `make` to see what there is. Every target sets up what it needs by itself.
+.DEFAULT_GOAL := help
+.PHONY: help setup demo test test-fast test-long check bench clean
+SHELL := /bin/bash
+BIN := .venv/bin
+PYTEST := $(BIN)/python -m pytest
+
+help: ## show this list
+	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 14
+
+setup: ## virtual environment, system packages and the test guest
+	@tools/setup
+
+check: ## format, lint, types and layers: the static half of CI
+	@tools/setup --python-only
+	$(BIN)/ruff format --check src tests benchmarks tools
+	$(BIN)/ruff check src tests benchmarks tools
+	$(BIN)/mypy
+	$(BIN)/lint-imports --no-cache
+
+test: setup ## every suite, with small rounds of the fault suites (under 15 minutes)
+	$(PYTEST) -m "not long" -p no:cacheprovider
+
+test-fast: ## what needs no guest and takes no time (under 2 minutes)
+	@tools/setup --python-only
+	$(PYTEST) -m "not long and not slow and not guest" -p no:cacheprovider -q
+
+test-long: setup ## the fault suites in full
+	$(PYTEST) -m long -p no:cacheprovider
+
+demo: setup ## start, boot a guest from kubectl apply, look inside it
+	@$(BIN)/livevirt demo
+
+bench: setup ## every benchmark, each as JSON
+	@for file in api start scale; do \
+	  [ ! -f benchmarks/$$file.py ] || { echo "# benchmarks/$$file.py"; $(BIN)/python benchmarks/$$file.py; }; \
+	done
+
+clean: ## remove what setup made
+	rm -rf .venv .cache

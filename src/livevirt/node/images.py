@@ -1,0 +1,293 @@
+"""The local image store: disks by digest, found by the names manifests use.
+
+A store is a folder that any number of processes share:
+
+    disks/<sha256>   read-only disk files, never changed
+    index.json       name -> disk, replaced as a whole
+    lock             held while the index changes
+    tmp/             imports under way; leftovers go with the next import
+
+The format of a disk is decided once, at import, and recorded. Later a guest may have written any
+header it likes into an overlay, so nothing may be probed again.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import hashlib
+import json
+import os
+import re
+import shutil
+import subprocess
+import tempfile
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import asdict, dataclass
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import IO, Any
+
+from livevirt.node.oci import ImageError, extract_disk, open_image
+
+__all__ = ["Image", "ImageError", "ImageStore", "Reference"]
+
+FORMATS = ("qcow2", "raw")
+_CHUNK = 1 << 20
+_INSPECT_TIMEOUT = 60  # seconds; qemu-img reads a header
+
+_NAME = re.compile(
+    r"(?P<repository>[A-Za-z0-9][A-Za-z0-9._-]*(?::[0-9]+)?(?:/[A-Za-z0-9._-]+)*?)"
+    r"(?::(?P<tag>[A-Za-z0-9_][A-Za-z0-9_.-]{0,127}))?"
+    r"(?:@sha256:(?P<digest>[0-9a-f]{64}))?"
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Reference:
+    """An image name taken apart: `[registry/]path[:tag][@sha256:digest]`."""
+
+    repository: str
+    tag: str | None
+    digest: str | None
+
+    @staticmethod
+    def parse(text: str) -> Reference:
+        match = _NAME.fullmatch(text.removeprefix("docker://"))
+        if match is None:
+            raise ImageError(f"{text!r} is not an image name")
+        repository, tag, digest = match.group("repository", "tag", "digest")
+        for default in ("docker.io/library/", "docker.io/", "index.docker.io/"):
+            repository = repository.removeprefix(default)
+        return Reference(repository, tag if tag or digest else "latest", digest)
+
+    @property
+    def name(self) -> str:
+        """The part a name in the store consists of: repository and tag."""
+        return f"{self.repository}:{self.tag or 'latest'}"
+
+
+@dataclass(frozen=True, slots=True)
+class Image:
+    """A disk in the store, under one of its names."""
+
+    name: str
+    digest: str  # of the disk file: sha256:<hex>
+    format: str  # qcow2 or raw
+    virtual_size: int
+    path: Path
+    imported_at: str  # RFC 3339
+
+
+class ImageStore:
+    """The images below one folder."""
+
+    def __init__(self, root: Path) -> None:
+        self.root = root
+
+    def import_(self, path: Path, name: str) -> Image:
+        """Copy a disk into the store under `name`, replacing what had the name before.
+
+        `path` is an OCI image layout, a tar of one, a `docker save` archive, or a qcow2 or raw file.
+        """
+        reference = Reference.parse(name)
+        if reference.digest is not None:
+            raise ImageError("an image is imported under a name and tag, not under a digest")
+        if not path.exists():
+            raise ImageError(f"{path} does not exist")
+        with self._scratch() as folder:
+            disk = folder / "disk"
+            with disk.open("wb") as file:
+                _copy_disk(path, file)
+                file.flush()
+                os.fsync(file.fileno())
+            format_, virtual_size = inspect(disk)
+            digest = _digest(disk)
+            with self._locked():
+                image = Image(
+                    name=reference.name,
+                    digest=f"sha256:{digest}",
+                    format=format_,
+                    virtual_size=virtual_size,
+                    path=self._path(digest),
+                    imported_at=datetime.now(UTC).isoformat(timespec="seconds"),
+                )
+                if not image.path.exists():
+                    disk.chmod(0o444)
+                    image.path.parent.mkdir(exist_ok=True)
+                    disk.rename(image.path)
+                    _sync_folder(image.path.parent)
+                index = self._read()
+                index[image.name] = image
+                self._write(index)
+                self._drop_unnamed(index)
+        return image
+
+    def find(self, reference: str) -> Image | None:
+        """The image a manifest's reference means, if it is here.
+
+        A digest decides alone: it may be that of the disk file, whatever the name.
+        """
+        wanted = Reference.parse(reference)
+        index = self._read()
+        if wanted.digest is None:
+            return index.get(wanted.name)
+        digest = f"sha256:{wanted.digest}"
+        return next((image for image in index.values() if image.digest == digest), None)
+
+    def list(self) -> list[Image]:
+        """Every image, by name."""
+        return [image for _, image in sorted(self._read().items())]
+
+    def remove(self, name: str) -> None:
+        """Forget a name; its disk goes with the last name it has."""
+        wanted = Reference.parse(name).name
+        with self._locked():
+            index = self._read()
+            if wanted not in index:
+                raise ImageError(f"there is no image {wanted}")
+            del index[wanted]
+            self._write(index)
+            self._drop_unnamed(index)
+
+    # A running guest keeps an unlinked disk open, so dropping one disturbs nobody.
+    def _drop_unnamed(self, index: dict[str, Image]) -> None:
+        named = {image.path for image in index.values()}
+        for path in (self.root / "disks").iterdir():
+            if path not in named:
+                path.unlink()
+
+    def _path(self, digest: str) -> Path:
+        return self.root / "disks" / digest
+
+    def _read(self) -> dict[str, Image]:
+        file = self.root / "index.json"
+        try:
+            entries = json.loads(file.read_bytes())["images"]
+            return {
+                entry["name"]: Image(path=self._path(entry["digest"].split(":")[1]), **entry)
+                for entry in entries
+            }
+        except FileNotFoundError:
+            return {}
+        except (ValueError, KeyError, TypeError, IndexError) as error:
+            raise ImageError(f"the image index {file} cannot be read: {error}") from error
+
+    def _write(self, index: dict[str, Image]) -> None:
+        entries = [asdict(image) for _, image in sorted(index.items())]
+        for entry in entries:
+            del entry["path"]  # follows from the digest, so a store can be moved
+        fresh = self.root / "index.json.new"
+        with fresh.open("w") as file:
+            json.dump({"version": 1, "images": entries}, file, indent=1)
+            file.flush()
+            os.fsync(file.fileno())
+        fresh.rename(self.root / "index.json")
+        _sync_folder(self.root)
+
+    @contextmanager
+    def _locked(self) -> Iterator[None]:
+        self.root.mkdir(parents=True, exist_ok=True)
+        with (self.root / "lock").open("w") as file:
+            fcntl.flock(file, fcntl.LOCK_EX)
+            yield
+
+    @contextmanager
+    def _scratch(self) -> Iterator[Path]:
+        """A folder for one import. It is locked while in use, so that leftovers can be told."""
+        parent = self.root / "tmp"
+        with self._locked():
+            parent.mkdir(exist_ok=True)
+            for leftover in parent.iterdir():
+                if not _in_use(leftover):
+                    shutil.rmtree(leftover)
+            folder = Path(tempfile.mkdtemp(dir=parent))
+            handle = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
+            fcntl.flock(handle, fcntl.LOCK_EX)
+        try:
+            yield folder
+        finally:
+            shutil.rmtree(folder)
+            os.close(handle)
+
+
+def inspect(disk: Path) -> tuple[str, int]:
+    """The format and the virtual size of a disk that may be used; raises for any other.
+
+    A header can name other files (a backing file, a data file), which QEMU would open with our
+    rights: such a disk is refused.
+    """
+    info = _qemu_img_info(disk, None)
+    format_ = str(info.get("format"))
+    if format_ not in FORMATS:
+        raise ImageError(f"unsupported image format: {format_}")
+    if format_ == "raw":
+        size = disk.stat().st_size
+        if not size:
+            raise ImageError("the disk is empty")
+        return format_, -(-size // 512) * 512
+    details = _qemu_img_info(disk, format_)
+    backing = details.get("backing-filename") or details.get("full-backing-filename")
+    if backing:
+        raise ImageError(f"expected no backing file, but found {backing}")
+    specific = details.get("format-specific", {}).get("data", {})
+    if specific.get("data-file") or specific.get("data-file-raw"):
+        raise ImageError(f"expected no external data file, but found {specific.get('data-file')}")
+    if details.get("encrypted"):
+        raise ImageError("the disk is encrypted")
+    if specific.get("corrupt"):
+        raise ImageError("the disk is marked as corrupt")
+    return format_, int(details["virtual-size"])
+
+
+def _qemu_img_info(disk: Path, format_: str | None) -> dict[str, Any]:
+    # An absolute path cannot be taken for an option or a protocol.
+    command = ["qemu-img", "info", "--output=json", "-U"]
+    command += ["-f", format_] if format_ else []
+    command += ["--", str(disk.absolute())]
+    try:
+        result = subprocess.run(command, capture_output=True, timeout=_INSPECT_TIMEOUT, check=False)
+    except FileNotFoundError as error:
+        raise ImageError("qemu-img is not installed") from error
+    except subprocess.TimeoutExpired as error:
+        raise ImageError("qemu-img did not answer about the disk") from error
+    if result.returncode:
+        reason = (
+            result.stderr.decode(errors="replace").strip().replace(str(disk.absolute()), "disk")
+        )
+        raise ImageError(f"qemu-img cannot read the disk: {reason}")
+    info: dict[str, Any] = json.loads(result.stdout)
+    return info
+
+
+def _copy_disk(path: Path, target: IO[bytes]) -> None:
+    with open_image(path) as files:
+        if files is not None:
+            extract_disk(files, target)
+            return
+    with path.open("rb") as source:
+        shutil.copyfileobj(source, target, _CHUNK)
+
+
+def _digest(path: Path) -> str:
+    with path.open("rb") as file:
+        return hashlib.file_digest(file, "sha256").hexdigest()
+
+
+def _in_use(folder: Path) -> bool:
+    handle = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
+    try:
+        fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return True
+    finally:
+        os.close(handle)
+    return False
+
+
+def _sync_folder(folder: Path) -> None:
+    handle = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
+    try:
+        os.fsync(handle)
+    finally:
+        os.close(handle)
