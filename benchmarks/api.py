@@ -218,9 +218,9 @@ async def growth(ours: Target, total: int, connections: int) -> dict[str, object
 
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--objects", type=int, default=2000)
+    parser.add_argument("--objects", type=int, default=500, help="per turn")
     parser.add_argument("--connections", type=int, default=16)
-    parser.add_argument("--turns", type=int, default=3)
+    parser.add_argument("--turns", type=int, default=9)
     parser.add_argument("--grow", type=int, default=0, help="also fill the store with so many")
     args = parser.parse_args()
     with tempfile.TemporaryDirectory(prefix="lv") as name:

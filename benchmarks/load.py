@@ -1,4 +1,4 @@
-"""A load generator that costs little: raw HTTP/1.1 over TLS, one request at a time per connection."""
+"""A cheap load generator: raw HTTP/1.1 over TLS, one request at a time per connection."""
 
 from __future__ import annotations
 

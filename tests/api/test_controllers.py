@@ -19,7 +19,6 @@ from livevirt.api.request import Object, User
 from livevirt.client.local import LocalClient
 from livevirt.controllers import embedded
 from livevirt.controllers.events import Expiry
-from livevirt.errors import NotFound
 from livevirt.server.api import Api
 from livevirt.server.services import Services, StoreReader
 from livevirt.store import Store
@@ -360,9 +359,22 @@ async def test_a_burst_of_pods_never_takes_more_than_there_is(world: World) -> N
     assert (placed().count("n1"), placed().count("n2")) == (20, 20)
 
 
-async def test_the_objects_of_a_gone_namespace_are_gone_too(world: World) -> None:
-    await world.config_map("a")
-    await world.client.delete(registry.NAMESPACE, NAMESPACE)
-    await world.until(lambda: world.get(registry.NAMESPACE, NAMESPACE) is None)
-    with pytest.raises(NotFound):
-        await world.client.get(registry.CONFIG_MAP, "a", NAMESPACE)
+# ---------------------------------------------------------------- all together
+
+
+async def test_a_controller_that_is_added_shares_what_the_others_have(quiet: World) -> None:
+    given: asyncio.Queue[embedded.Shared] = asyncio.Queue()
+
+    async def another(shared: embedded.Shared) -> None:
+        await shared.informers.of(registry.POD).synced.wait()
+        given.put_nowait(shared)
+
+    run = embedded.run(quiet.client, quiet.store, now, [another])
+    controllers = asyncio.create_task(run)
+    async with asyncio.timeout(10):
+        shared = await given.get()
+    assert shared.informers.of(registry.POD) is shared.informers.of(registry.POD)
+    assert shared.informers.of(registry.POD) is not shared.informers.of(registry.NODE)
+    controllers.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await controllers

@@ -19,9 +19,10 @@ import json
 import os
 import re
 import shutil
+import struct
 import subprocess
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass
 from datetime import UTC, datetime
@@ -34,6 +35,9 @@ __all__ = ["Image", "ImageError", "ImageStore", "Reference"]
 
 FORMATS = ("qcow2", "raw")
 _CHUNK = 1 << 20
+_HEADER = 104  # bytes of a qcow2 header, version 3
+_EXTERNAL_DATA = 1 << 2  # in its incompatible features
+_PACKED = {b"\x1f\x8b": "gzip", b"\xfd7zXZ": "xz", b"BZh": "bzip2", b"\x28\xb5\x2f\xfd": "zstd"}
 _INSPECT_TIMEOUT = 60  # seconds; qemu-img reads a header
 
 _NAME = re.compile(
@@ -77,6 +81,7 @@ class Image:
     virtual_size: int
     path: Path
     imported_at: str  # RFC 3339
+    manifest: str | None = None  # digest of the OCI manifest it came in
 
 
 class ImageStore:
@@ -88,7 +93,8 @@ class ImageStore:
     def import_(self, path: Path, name: str) -> Image:
         """Copy a disk into the store under `name`, replacing what had the name before.
 
-        `path` is an OCI image layout, a tar of one, a `docker save` archive, or a qcow2 or raw file.
+        `path` is an OCI image layout, a tar of one, a `docker save` archive, or a disk file (qcow2
+        or raw).
         """
         reference = Reference.parse(name)
         if reference.digest is not None:
@@ -98,7 +104,7 @@ class ImageStore:
         with self._scratch() as folder:
             disk = folder / "disk"
             with disk.open("wb") as file:
-                _copy_disk(path, file)
+                manifest = _copy_disk(path, file)
                 file.flush()
                 os.fsync(file.fileno())
             format_, virtual_size = inspect(disk)
@@ -111,6 +117,7 @@ class ImageStore:
                     virtual_size=virtual_size,
                     path=self._path(digest),
                     imported_at=datetime.now(UTC).isoformat(timespec="seconds"),
+                    manifest=manifest,
                 )
                 if not image.path.exists():
                     disk.chmod(0o444)
@@ -126,16 +133,18 @@ class ImageStore:
     def find(self, reference: str) -> Image | None:
         """The image a manifest's reference means, if it is here.
 
-        A digest decides alone: it may be that of the disk file, whatever the name.
+        A digest decides alone, whatever the name: that of the manifest or of the disk file.
         """
         wanted = Reference.parse(reference)
         index = self._read()
         if wanted.digest is None:
             return index.get(wanted.name)
         digest = f"sha256:{wanted.digest}"
-        return next((image for image in index.values() if image.digest == digest), None)
+        return next(
+            (image for image in index.values() if digest in (image.manifest, image.digest)), None
+        )
 
-    def list(self) -> list[Image]:
+    def list(self) -> Sequence[Image]:
         """Every image, by name."""
         return [image for _, image in sorted(self._read().items())]
 
@@ -150,11 +159,11 @@ class ImageStore:
             self._write(index)
             self._drop_unnamed(index)
 
-    # A running guest keeps an unlinked disk open, so dropping one disturbs nobody.
     def _drop_unnamed(self, index: dict[str, Image]) -> None:
+        """Delete disks without a name, unless a guest runs from them: it may still migrate."""
         named = {image.path for image in index.values()}
         for path in (self.root / "disks").iterdir():
-            if path not in named:
+            if path not in named and not _has_locks(path):
                 path.unlink()
 
     def _path(self, digest: str) -> Path:
@@ -214,30 +223,41 @@ class ImageStore:
 def inspect(disk: Path) -> tuple[str, int]:
     """The format and the virtual size of a disk that may be used; raises for any other.
 
-    A header can name other files (a backing file, a data file), which QEMU would open with our
-    rights: such a disk is refused.
+    A qcow2 header can name other files, which QEMU would open with our rights: such a disk is
+    refused, before qemu-img looks at it.
     """
-    info = _qemu_img_info(disk, None)
-    format_ = str(info.get("format"))
+    with disk.open("rb") as file:
+        start = file.read(_HEADER)
+    refuse_header(start)
+    format_ = str(_qemu_img_info(disk, None).get("format"))
     if format_ not in FORMATS:
         raise ImageError(f"unsupported image format: {format_}")
-    if format_ == "raw":
-        size = disk.stat().st_size
-        if not size:
-            raise ImageError("the disk is empty")
-        return format_, -(-size // 512) * 512
-    details = _qemu_img_info(disk, format_)
-    backing = details.get("backing-filename") or details.get("full-backing-filename")
-    if backing:
-        raise ImageError(f"expected no backing file, but found {backing}")
-    specific = details.get("format-specific", {}).get("data", {})
-    if specific.get("data-file") or specific.get("data-file-raw"):
-        raise ImageError(f"expected no external data file, but found {specific.get('data-file')}")
-    if details.get("encrypted"):
+    info = _qemu_img_info(disk, format_)
+    if info.get("encrypted"):
         raise ImageError("the disk is encrypted")
-    if specific.get("corrupt"):
+    if info.get("format-specific", {}).get("data", {}).get("corrupt"):
         raise ImageError("the disk is marked as corrupt")
-    return format_, int(details["virtual-size"])
+    return format_, int(info["virtual-size"])
+
+
+def refuse_header(start: bytes) -> None:
+    """Raise if the first bytes of a disk file say that it is not a disk that stands alone."""
+    if not start:
+        raise ImageError("the disk is empty")
+    for magic, name in _PACKED.items():
+        if start.startswith(magic):
+            raise ImageError(f"the disk is packed with {name}: unpack it first")
+    if start.startswith(b"# Disk DescriptorFile"):
+        raise ImageError("unsupported image format: vmdk")
+    if not start.startswith(b"QFI\xfb"):
+        return
+    if len(start) < _HEADER:
+        raise ImageError("the disk ends within its header")
+    version, backing = struct.unpack_from(">IQ", start, 4)
+    if backing:
+        raise ImageError("expected no backing file, but the disk has one")
+    if version >= 3 and struct.unpack_from(">Q", start, 72)[0] & _EXTERNAL_DATA:
+        raise ImageError("expected no external data file, but the disk has one")
 
 
 def _qemu_img_info(disk: Path, format_: str | None) -> dict[str, Any]:
@@ -260,13 +280,14 @@ def _qemu_img_info(disk: Path, format_: str | None) -> dict[str, Any]:
     return info
 
 
-def _copy_disk(path: Path, target: IO[bytes]) -> None:
+def _copy_disk(path: Path, target: IO[bytes]) -> str | None:
+    """Write the disk `path` is or holds; return the digest of its manifest, if it has one."""
     with open_image(path) as files:
         if files is not None:
-            extract_disk(files, target)
-            return
+            return extract_disk(files, target)
     with path.open("rb") as source:
         shutil.copyfileobj(source, target, _CHUNK)
+    return None
 
 
 def _digest(path: Path) -> str:
@@ -283,6 +304,15 @@ def _in_use(folder: Path) -> bool:
     finally:
         os.close(handle)
     return False
+
+
+def _has_locks(path: Path) -> bool:
+    """Whether a process has the file locked, as QEMU has every file it uses."""
+    with path.open("rb") as file:
+        # struct flock, asking for the whole file; an answer of F_UNLCK means nobody is in the way.
+        query = struct.pack("@hhqqi4x", fcntl.F_WRLCK, os.SEEK_SET, 0, 0, 0)
+        answer = fcntl.fcntl(file, fcntl.F_GETLK, query)
+    return bool(struct.unpack_from("@h", answer)[0] != fcntl.F_UNLCK)
 
 
 def _sync_folder(folder: Path) -> None:

@@ -26,6 +26,7 @@ _MAX_DOCUMENT = 4 << 20  # manifests and configurations are small; a large one i
 _MAX_NESTING = 4  # of indexes in indexes
 _WHITEOUT = ".wh."
 _OPAQUE = ".wh..wh..opq"
+_UNREADABLE = (tarfile.TarError, gzip.BadGzipFile, EOFError, zlib.error, lzma.LZMAError)
 
 
 class ImageError(LivevirtError):
@@ -82,21 +83,31 @@ def open_image(path: Path) -> Iterator[Files | None]:
     """Give the files of an OCI layout or archive; None if `path` is neither."""
     if path.is_dir():
         yield Folder(path)
-    elif tarfile.is_tarfile(path):
+    elif _is_archive(path):
         try:
             with tarfile.open(path) as tar:
                 yield Archive(tar)
-        except (tarfile.TarError, EOFError, zlib.error, lzma.LZMAError) as error:
+        except _UNREADABLE as error:
             raise ImageError(f"{path} is a damaged archive: {error}") from error
     else:
         yield None
 
 
-def extract_disk(files: Files, target: IO[bytes]) -> str:
-    """Write the image's one disk into `target` and return its name in the image."""
+def _is_archive(path: Path) -> bool:
+    """Whether it is a tar file; a disk of zeros would pass for an empty one."""
+    try:
+        with tarfile.open(path) as tar:
+            return tar.next() is not None
+    except _UNREADABLE:
+        return False
+
+
+def extract_disk(files: Files, target: IO[bytes]) -> str | None:
+    """Write the image's one disk into `target`; return the digest of its manifest, if it has one."""
     names = files.names()
+    digest = None
     if "index.json" in names:
-        layers = _oci_layers(files, names)
+        digest, layers = _oci_layers(files, names)
     elif "manifest.json" in names:
         layers = _docker_layers(files, names)
     else:
@@ -111,7 +122,7 @@ def extract_disk(files: Files, target: IO[bytes]) -> str:
         )
     ((name, layer),) = disks.items()
     layer.copy(name, target)
-    return name
+    return digest
 
 
 class _Layer:
@@ -124,17 +135,14 @@ class _Layer:
     def members(self) -> Iterator[tuple[PurePosixPath, tarfile.TarInfo]]:
         with self._open() as tar:
             for member in tar:
-                path = PurePosixPath(member.name)
-                if ".." in path.parts:
-                    raise ImageError(f"a layer has a path that leads out of it: {member.name}")
-                yield PurePosixPath(*(part for part in path.parts if part != "/")), member
+                yield _inside(member.name), member
 
     def copy(self, name: str, target: IO[bytes]) -> None:
         with self._open() as tar:
             # A later entry of the same name replaces an earlier one.
             latest = None
             for member in tar:
-                if member.isreg() and member.name.lstrip("./") == name:
+                if member.isreg() and str(_inside(member.name)) == name:
                     latest = member
             assert latest is not None  # `members` has seen it
             content = tar.extractfile(latest)
@@ -152,8 +160,16 @@ class _Layer:
                     raise ImageError("a layer is packed with zstd; repack the image with gzip")
                 with tarfile.open(fileobj=raw, mode="r:*") as tar:
                     yield tar
-        except (tarfile.TarError, gzip.BadGzipFile, EOFError, zlib.error, lzma.LZMAError) as error:
+        except _UNREADABLE as error:
             raise ImageError(f"a layer is not a readable tar file: {error}") from error
+
+
+def _inside(name: str) -> PurePosixPath:
+    """A layer's path, relative to the image's root."""
+    path = PurePosixPath("/", name)
+    if ".." in path.parts:
+        raise ImageError(f"a layer has a path that leads out of it: {name}")
+    return PurePosixPath(*path.parts[1:])
 
 
 def _disks(layers: list[_Layer]) -> dict[str, _Layer]:
@@ -185,24 +201,22 @@ def _hide(disks: dict[str, _Layer], added: set[str], path: str) -> None:
             del disks[name]
 
 
-def _oci_layers(files: Files, names: set[str]) -> list[_Layer]:
-    manifest = _manifest(files, names, _document(files, "index.json"))
-    layers = []
-    for descriptor in _list(manifest, "layers"):
-        name = _blob(files, names, descriptor)
-        layers.append(_Layer(files, name))
-    return layers
+def _oci_layers(files: Files, names: set[str]) -> tuple[str, list[_Layer]]:
+    digest, manifest = _manifest(files, names)
+    blobs = [_blob(files, names, descriptor) for descriptor in _list(manifest, "layers")]
+    return digest, [_Layer(files, blob) for blob in blobs]
 
 
-def _manifest(files: Files, names: set[str], index: dict[str, Any]) -> dict[str, Any]:
+def _manifest(files: Files, names: set[str]) -> tuple[str, dict[str, Any]]:
     """Follow indexes down to the one manifest for this machine."""
+    document = _document(files, "index.json")
     for _ in range(_MAX_NESTING):
-        entries = [entry for entry in _list(index, "manifests") if _runs_here(entry)]
+        entries = [entry for entry in _list(document, "manifests") if _runs_here(entry)]
         if len(entries) != 1:
             raise ImageError(f"the layout holds {len(entries)} images for amd64, expected one")
-        index = _document(files, _blob(files, names, entries[0]))
-        if "layers" in index:
-            return index
+        document = _document(files, _blob(files, names, entries[0]))
+        if "layers" in document:
+            return entries[0]["digest"], document
     raise ImageError("the layout's indexes are nested too deeply")
 
 

@@ -1,0 +1,287 @@
+"""From the volumes of a VMI to files QEMU can open.
+
+Everything a guest may write lies in its own pod's directory or in its own claim's. A volume names
+an image of the store, a secret, or a claim: never a path. Claims lead to directories below known
+roots, and the way there is walked without following symbolic links.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import stat
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Protocol
+
+from livevirt.api import quantity, registry
+from livevirt.api.request import Object
+from livevirt.client.interface import Client
+from livevirt.errors import LivevirtError, NotFound
+from livevirt.node import cloud_init
+from livevirt.qemu.disk import Format, Image
+
+MIB = 1024 * 1024
+CLAIM_FILE = "disk.img"
+
+
+class VolumeProblem(LivevirtError):
+    """A volume is not there yet; `reason` is what the pod's container waits for."""
+
+    def __init__(self, reason: str, message: str) -> None:
+        super().__init__(message)
+        self.reason = reason
+
+
+class ImageFile(Protocol):
+    """A disk image somebody else keeps; guests never write to it."""
+
+    @property
+    def path(self) -> Path: ...
+
+    @property
+    def format(self) -> Format: ...
+
+
+#: Finds the image of a containerDisk; raises LivevirtError with what is wrong if there is none.
+FindImage = Callable[[str, str], Awaitable[ImageFile]]
+
+
+@dataclass(frozen=True, slots=True)
+class Prepared:
+    """A volume that is ready to be used by QEMU."""
+
+    image: Image
+    direct: bool = False  # the host's page cache can be left out
+    discard: bool = True
+    size: int | None = None  # of discs made here
+    claim: Object | None = None
+
+
+class Volumes:
+    """Prepares the volumes of the pods of one node."""
+
+    def __init__(
+        self,
+        client: Client,
+        find_image: FindImage,
+        roots: Sequence[Path],
+        owner: tuple[int, int] | None,
+    ) -> None:
+        self._client = client
+        self._find_image = find_image
+        self._roots = tuple(roots)
+        self._owner = owner
+
+    async def prepare(
+        self, vmi: Object, folder: Path, metadata: Mapping[str, Any]
+    ) -> dict[str, Prepared]:
+        """Make or find the file of every volume of a VMI that has no guest yet.
+
+        What a start that was cut short left in `folder` is replaced.
+        """
+        found = {}
+        for volume in vmi["spec"].get("volumes") or ():
+            prepared = await self._prepare(vmi, volume, folder, metadata)
+            if prepared is not None:
+                found[volume["name"]] = prepared
+        return found
+
+    async def _prepare(
+        self, vmi: Object, volume: Object, folder: Path, metadata: Mapping[str, Any]
+    ) -> Prepared | None:
+        name, namespace = volume["name"], vmi["metadata"]["namespace"]
+        match volume:
+            case {"containerDisk": dict(disk)}:
+                return await self._overlay(await self._stored(disk), folder / f"{name}.qcow2")
+            case {"emptyDisk": dict(disk)}:
+                return self._empty(folder / f"{name}.img", name, disk)
+            case {"cloudInitNoCloud": dict(source)}:
+                secrets = await self._secrets(cloud_init.secret_names(source), namespace)
+                return self._disc(folder / f"{name}.iso", source, metadata, secrets)
+            case {"ephemeral": {"persistentVolumeClaim": dict(source)}}:
+                below = await self._claimed(namespace, source["claimName"], writable=False)
+                return await self._overlay(below, folder / f"{name}.qcow2")
+            case {"persistentVolumeClaim": dict(source)}:
+                writable = not source.get("readOnly")
+                return await self._claimed(namespace, source["claimName"], writable=writable)
+            case {"dataVolume": dict(source)}:
+                return await self._claimed(namespace, source["name"], writable=True)
+        return None  # admission has said that we do not serve it
+
+    async def _stored(self, disk: Object) -> Prepared:
+        try:
+            found = await self._find_image(disk["image"], disk.get("path") or "")
+        except LivevirtError as error:
+            raise VolumeProblem("ErrImagePull", str(error)) from error
+        path = str(found.path)
+        return Prepared(Image(path, found.format), direct=_takes_direct(path))
+
+    async def _overlay(self, below: Prepared, path: Path) -> Prepared:
+        base = below.image
+        path.unlink(missing_ok=True)
+        await _qemu_img(
+            *("create", "-q", "-f", "qcow2", "-F", base.format, "-b", base.path, str(path))
+        )
+        self._give(path)
+        image = Image(str(path), "qcow2", backing=base)
+        return Prepared(
+            image, direct=below.direct and _takes_direct(str(path)), claim=below.claim
+        )
+
+    def _empty(self, path: Path, name: str, disk: Object) -> Prepared:
+        size = quantity.parse(disk["capacity"]).bytes // MIB * MIB
+        if size <= 0:
+            raise VolumeProblem(
+                "CreateContainerConfigError", f"the size for volume {name} is too low"
+            )
+        _sparse(path, size)
+        self._give(path)
+        return Prepared(Image(str(path), "raw"), direct=_takes_direct(str(path)))
+
+    def _disc(
+        self,
+        path: Path,
+        source: Object,
+        metadata: Mapping[str, Any],
+        secrets: Mapping[str, Object],
+    ) -> Prepared:
+        try:
+            content = cloud_init.files(source, metadata, secrets)
+        except cloud_init.BadCloudInit as error:
+            raise VolumeProblem("CreateContainerConfigError", str(error)) from error
+        data = cloud_init.iso(cloud_init.LABEL, content)
+        path.unlink(missing_ok=True)
+        handle = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW, 0o600)
+        with os.fdopen(handle, "wb") as file:
+            file.write(data)
+        self._give(path)
+        return Prepared(Image(str(path), "raw"), discard=False, size=len(data))
+
+    async def _secrets(self, names: list[str], namespace: str) -> dict[str, Object]:
+        found = {}
+        for name in names:
+            try:
+                found[name] = await self._client.get(registry.SECRET, name, namespace)
+            except NotFound as error:
+                raise VolumeProblem("CreateContainerConfigError", str(error)) from error
+        return found
+
+    async def _claimed(self, namespace: str, name: str, *, writable: bool) -> Prepared:
+        """Find the disk image in a claim's volume; make one if the volume is still empty."""
+        try:
+            claim = await self._client.get(registry.CLAIM, name, namespace)
+            bound = (claim.get("status") or {}).get("phase") == "Bound"
+            if not bound or not claim["spec"].get("volumeName"):
+                raise VolumeProblem(
+                    "ContainerCreating", f"PVC {namespace}/{name} is not bound to a volume yet"
+                )
+            volume = await self._client.get(registry.VOLUME, claim["spec"]["volumeName"])
+        except NotFound as error:
+            message = f"PVC {namespace}/{name} does not exist, waiting for it to appear"
+            raise VolumeProblem("FailedPvcNotFound", message) from error
+        source = volume["spec"].get("local") or volume["spec"].get("hostPath") or {}
+        path = Path(self._safe(source.get("path") or "", volume["metadata"]["name"]), CLAIM_FILE)
+        try:
+            made = _regular(path, claim_size(claim))
+        except OSError as error:
+            raise VolumeProblem("FailedMount", f"volume of PVC {name}: {error}") from error
+        if made or writable:
+            self._give(path)
+        return Prepared(
+            Image(str(path), "raw"),
+            direct=_takes_direct(str(path)),
+            discard=_may_discard(claim),
+            claim=claim,
+        )
+
+    def _safe(self, path: str, volume: str) -> str:
+        """Return the directory of a volume, if it is really below one of our roots."""
+        for root in self._roots:
+            if Path(path).is_relative_to(root) and ".." not in Path(path).parts:
+                try:
+                    _walk(root, Path(path).relative_to(root).parts)
+                except OSError as error:
+                    raise VolumeProblem("FailedMount", f"volume {volume}: {error}") from error
+                return path
+        raise VolumeProblem(
+            "FailedMount", f"volume {volume} is not in a directory this node keeps volumes in"
+        )
+
+    def _give(self, path: Path) -> None:
+        if self._owner is not None:
+            os.chown(path, *self._owner, follow_symlinks=False)
+
+
+def claim_size(claim: Object) -> int:
+    """Return how large a claim's disk is: what was asked for, or what there is if less."""
+    asked = (claim["spec"].get("resources") or {}).get("requests", {}).get("storage")
+    there = ((claim.get("status") or {}).get("capacity") or {}).get("storage")
+    sizes = [quantity.parse(size).bytes for size in (asked, there) if size]
+    return min(sizes, default=0) // MIB * MIB
+
+
+def _may_discard(claim: Object) -> bool:
+    kept = ("/storage.preallocation", "/storage.thick-provisioned")
+    annotations = claim["metadata"].get("annotations") or {}
+    return not any(
+        value == "true" and any(word in key for word in kept) for key, value in annotations.items()
+    )
+
+
+def _walk(root: Path, parts: Sequence[str]) -> None:
+    """Go down from a root; raises OSError at the first name that is no real directory."""
+    flags = os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC
+    handle = os.open(root, flags)
+    for part in parts:
+        try:
+            below = os.open(part, flags | os.O_NOFOLLOW, dir_fd=handle)
+        finally:
+            os.close(handle)
+        handle = below
+    os.close(handle)
+
+
+def _regular(path: Path, size: int) -> bool:
+    """Return whether the file had to be made; raises OSError if it is not a regular one."""
+    try:
+        handle = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
+    except FileNotFoundError:
+        _sparse(path, size)
+        return True
+    try:
+        if not stat.S_ISREG(os.fstat(handle).st_mode):
+            raise OSError(f"{path.name} is not a regular file")
+    finally:
+        os.close(handle)
+    return False
+
+
+def _sparse(path: Path, size: int) -> None:
+    flags = os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_NOFOLLOW | os.O_CLOEXEC
+    handle = os.open(path, flags, 0o600)
+    try:
+        os.ftruncate(handle, size)
+    finally:
+        os.close(handle)
+
+
+def _takes_direct(path: str) -> bool:
+    try:
+        os.close(os.open(path, os.O_RDONLY | os.O_DIRECT | os.O_NOFOLLOW))
+    except OSError:
+        return False
+    return True
+
+
+async def _qemu_img(*arguments: str) -> None:
+    process = await asyncio.create_subprocess_exec(
+        *("qemu-img", *arguments),
+        stdin=asyncio.subprocess.DEVNULL,
+        stdout=asyncio.subprocess.DEVNULL,
+        stderr=asyncio.subprocess.PIPE,
+    )
+    _, complaint = await process.communicate()
+    if process.returncode != 0:
+        raise VolumeProblem("FailedMount", complaint.decode(errors="replace").strip())
