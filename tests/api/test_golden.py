@@ -39,6 +39,7 @@ def replayer() -> ModuleType:
 
 
 @pytest.mark.slow
+@pytest.mark.filterwarnings("ignore:Sending a large body:ResourceWarning")  # one case must
 async def test_every_recorded_case_that_applies_is_answered_alike(
     server: ServerProcess, replayer: ModuleType
 ) -> None:

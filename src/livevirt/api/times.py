@@ -35,7 +35,7 @@ class TimeError(ValueError):
 
 def format_time(moment: datetime) -> str:
     """`2026-01-02T03:04:05Z`; what is finer than a second is cut off."""
-    return f"{_utc(moment):%Y-%m-%dT%H:%M:%S}Z".rjust(20, "0")
+    return f"{_utc(moment).isoformat()[:19]}Z"
 
 
 def format_micro_time(moment: datetime) -> str:
@@ -66,6 +66,8 @@ def normalise_micro_time(text: str) -> str:
 
 
 def _utc(moment: datetime) -> datetime:
+    if moment.tzinfo is UTC:
+        return moment
     if moment.tzinfo is None:
         raise ValueError(f"{moment!r} says no time zone")
     return moment.astimezone(UTC)

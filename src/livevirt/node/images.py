@@ -40,8 +40,9 @@ _EXTERNAL_DATA = 1 << 2  # in its incompatible features
 _PACKED = {b"\x1f\x8b": "gzip", b"\xfd7zXZ": "xz", b"BZh": "bzip2", b"\x28\xb5\x2f\xfd": "zstd"}
 _INSPECT_TIMEOUT = 60  # seconds; qemu-img reads a header
 
+_WORD = "[A-Za-z0-9][A-Za-z0-9._-]*"
 _NAME = re.compile(
-    r"(?P<repository>[A-Za-z0-9][A-Za-z0-9._-]*(?::[0-9]+)?(?:/[A-Za-z0-9._-]+)*?)"
+    rf"(?P<repository>(?:{_WORD}(?::[0-9]+)?/)?{_WORD}(?:/{_WORD})*)"  # a port only before a path
     r"(?::(?P<tag>[A-Za-z0-9_][A-Za-z0-9_.-]{0,127}))?"
     r"(?:@sha256:(?P<digest>[0-9a-f]{64}))?"
 )

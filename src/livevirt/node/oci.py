@@ -16,7 +16,7 @@ import zlib
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path, PurePosixPath
-from typing import IO, Any, Protocol
+from typing import IO, Any, Protocol, cast
 
 from livevirt.errors import LivevirtError
 
@@ -103,7 +103,7 @@ def _is_archive(path: Path) -> bool:
 
 
 def extract_disk(files: Files, target: IO[bytes]) -> str | None:
-    """Write the image's one disk into `target`; return the digest of its manifest, if it has one."""
+    """Write the image's one disk into `target`; return the digest of its manifest, if any."""
     names = files.names()
     digest = None
     if "index.json" in names:
@@ -244,7 +244,7 @@ def _docker_layers(files: Files, names: set[str]) -> list[_Layer]:
         with files.open(path) as raw:
             packed = raw.read(2) == b"\x1f\x8b"
             raw.seek(0)
-            _check(gzip.GzipFile(fileobj=raw) if packed else raw, digest, None)
+            _check(cast(IO[bytes], gzip.GzipFile(fileobj=raw)) if packed else raw, digest, None)
     return [_Layer(files, path) for path in paths]
 
 

@@ -10,16 +10,17 @@ from __future__ import annotations
 import asyncio
 import os
 import stat
-from collections.abc import Awaitable, Callable, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any, cast
 
 from livevirt.api import quantity, registry
 from livevirt.api.request import Object
 from livevirt.client.interface import Client
 from livevirt.errors import LivevirtError, NotFound
 from livevirt.node import cloud_init
+from livevirt.node.images import ImageError, ImageStore
 from livevirt.qemu.disk import Format, Image
 
 MIB = 1024 * 1024
@@ -34,20 +35,6 @@ class VolumeProblem(LivevirtError):
         self.reason = reason
 
 
-class ImageFile(Protocol):
-    """A disk image somebody else keeps; guests never write to it."""
-
-    @property
-    def path(self) -> Path: ...
-
-    @property
-    def format(self) -> Format: ...
-
-
-#: Finds the image of a containerDisk; raises LivevirtError with what is wrong if there is none.
-FindImage = Callable[[str, str], Awaitable[ImageFile]]
-
-
 @dataclass(frozen=True, slots=True)
 class Prepared:
     """A volume that is ready to be used by QEMU."""
@@ -57,6 +44,7 @@ class Prepared:
     discard: bool = True
     size: int | None = None  # of discs made here
     claim: Object | None = None
+    digest: str = ""  # of the image it began as
 
 
 class Volumes:
@@ -65,12 +53,12 @@ class Volumes:
     def __init__(
         self,
         client: Client,
-        find_image: FindImage,
+        images: ImageStore,
         roots: Sequence[Path],
         owner: tuple[int, int] | None,
     ) -> None:
         self._client = client
-        self._find_image = find_image
+        self._images = images
         self._roots = tuple(roots)
         self._owner = owner
 
@@ -111,12 +99,20 @@ class Volumes:
         return None  # admission has said that we do not serve it
 
     async def _stored(self, disk: Object) -> Prepared:
+        name = disk["image"]
         try:
-            found = await self._find_image(disk["image"], disk.get("path") or "")
-        except LivevirtError as error:
-            raise VolumeProblem("ErrImagePull", str(error)) from error
+            found = await asyncio.to_thread(self._images.find, name)
+        except ImageError as error:
+            raise VolumeProblem("InvalidImageName", str(error)) from error
+        if found is None:
+            raise VolumeProblem(
+                "ErrImagePull",
+                f"image {name} is not in the local image store;"
+                f" put it there: livevirt image import PATH --name {name}",
+            )
         path = str(found.path)
-        return Prepared(Image(path, found.format), direct=_takes_direct(path))
+        image = Image(path, cast(Format, found.format))
+        return Prepared(image, direct=_takes_direct(path), digest=found.digest)
 
     async def _overlay(self, below: Prepared, path: Path) -> Prepared:
         base = below.image
@@ -126,9 +122,8 @@ class Volumes:
         )
         self._give(path)
         image = Image(str(path), "qcow2", backing=base)
-        return Prepared(
-            image, direct=below.direct and _takes_direct(str(path)), claim=below.claim
-        )
+        direct = below.direct and _takes_direct(str(path))
+        return replace(below, image=image, direct=direct, discard=True)
 
     def _empty(self, path: Path, name: str, disk: Object) -> Prepared:
         size = quantity.parse(disk["capacity"]).bytes // MIB * MIB

@@ -27,7 +27,7 @@ _ON_BY_DEFAULT = frozenset({IN_PLACE_GATE})
 USUAL_CPU_REQUEST = parse("100m")
 
 
-class Defaults(View):
+class Defaults(View, frozen=True):
     """The defaults an instance is created with; this is what is recorded in it."""
 
     max_hotplug_ratio: int = 4

@@ -21,13 +21,13 @@ class View(msgspec.Struct, frozen=True, rename="camel"):
     """A read-only look at a part of an object."""
 
 
-class Numa(View):
+class Numa(View, frozen=True):
     """How guest memory nodes follow those of the host."""
 
     guest_mapping_passthrough: dict[str, Any] | None = None
 
 
-class Cpu(View):
+class Cpu(View, frozen=True):
     """The CPUs as written; what is left out is zero."""
 
     sockets: int = 0
@@ -50,13 +50,13 @@ class Cpu(View):
         return product
 
 
-class Hugepages(View):
+class Hugepages(View, frozen=True):
     """Memory in huge pages."""
 
     page_size: str = ""
 
 
-class Memory(View):
+class Memory(View, frozen=True):
     """The guest's memory as written."""
 
     guest: Amount | None = None
@@ -64,7 +64,7 @@ class Memory(View):
     hugepages: Hugepages | None = None
 
 
-class Resources(View):
+class Resources(View, frozen=True):
     """What the owner asks for by Kubernetes' own means."""
 
     requests: Mapping[str, Amount] = {}
@@ -80,7 +80,7 @@ class Resources(View):
         return read_amount(self.limits.get(name))
 
 
-class Devices(View):
+class Devices(View, frozen=True):
     """The devices that cost memory of their own."""
 
     autoattach_graphics_device: bool = True
@@ -89,7 +89,7 @@ class Devices(View):
     tpm: dict[str, Any] | None = None
 
 
-class Domain(View):
+class Domain(View, frozen=True):
     """The machine."""
 
     cpu: Cpu = Cpu()
@@ -99,7 +99,7 @@ class Domain(View):
     launch_security: dict[str, Any] | None = None
 
 
-class Instance(View):
+class Instance(View, frozen=True):
     """The spec of an instance."""
 
     domain: Domain = Domain()

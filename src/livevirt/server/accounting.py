@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import copy
+
 from livevirt.admission import limits, quota
 from livevirt.admission.review import Review
 from livevirt.api import registry
@@ -28,14 +30,12 @@ def charge(services: Services, review: Review) -> list[Put]:
     namespace = review.new["metadata"].get("namespace", "")
     if not review.kind.namespaced or review.kind is registry.QUOTA:
         return []
-    if not services.store.holds(registry.QUOTA.resource, namespace):
+    held = services.store.mirror(registry.QUOTA.resource).list(namespace)
+    if not held:
         return []
-    page = services.store.list(registry.QUOTA.resource, namespace)
-    quotas = [objects.decode(item.value) for item in page.items]
-    revisions = {item.key.name: item for item in page.items}
-    changed = quota.charge(quotas, review)
+    by_name = {quota_.key.name: quota_ for quota_ in held}
     writes = []
-    for obj in changed:
-        item = revisions[obj["metadata"]["name"]]
-        writes.append(Put(item.key, item.revision, objects.writer(registry.QUOTA, obj)))
+    for obj in quota.charge([copy.deepcopy(quota_.object) for quota_ in held], review):
+        was = by_name[obj["metadata"]["name"]]
+        writes.append(Put(was.key, was.revision, objects.writer(registry.QUOTA, obj)))
     return [] if review.dry_run else writes

@@ -26,6 +26,9 @@ KUBERNETES_MINOR = "37"  # the release whose API we follow
 AGGREGATED = "APIGroupDiscoveryList"
 _GROUP = "apidiscovery.k8s.io"
 _VERSIONS = ("v2", "v2beta1")
+_OTHER_PATHS = (
+    "/healthz", "/livez", "/metrics", "/openapi/v2", "/openapi/v3", "/readyz", "/version",
+)  # fmt: skip
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,6 +47,8 @@ def answer(path: str, form: Form = PLAIN, server_address: str = "") -> Document 
     """
     at_once = form.as_ == AGGREGATED and form.version in _VERSIONS
     match path.strip("/").split("/"):
+        case [""]:
+            return _encoded(root_paths)
         case ["version"]:
             return _encoded(server_version)
         case ["api" | "apis" as root] if at_once:
@@ -61,6 +66,17 @@ def answer(path: str, form: Form = PLAIN, server_address: str = "") -> Document 
             return _resources(group, version)
         case _:
             return None
+
+
+def root_paths() -> Object:
+    """Return `/`: the paths that can be read."""
+    named = [
+        path
+        for group, versions in groups().items()
+        for path in (f"/apis/{group}", *(f"/apis/{group}/{version}" for version in versions))
+    ]
+    core = ["/api", *(f"/api/{version}" for version in registry.groups()[""])]
+    return {"paths": sorted([*core, "/apis", *named, *_OTHER_PATHS])}
 
 
 def server_version() -> Object:

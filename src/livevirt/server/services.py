@@ -17,19 +17,29 @@ _PLAIN = Rules()
 _STANDARD_FINALIZERS = ("foregroundDeletion", "orphan", "kubernetes")
 
 
+#: Looked at by every write: held in memory.
+_MIRRORED = (registry.NAMESPACE, registry.QUOTA, registry.LIMIT_RANGE)
+
+
 class StoreReader:
     """Admission's view of the store. What it returns must not be changed."""
 
     def __init__(self, store: Store) -> None:
         self._store = store
+        self._mirrors = {kind.resource: store.mirror(kind.resource) for kind in _MIRRORED}
 
     def get(self, kind: Kind, name: str, namespace: str = "") -> Object | None:
         """Return an object in its storage version."""
+        if mirror := self._mirrors.get(kind.resource):
+            held = mirror.get(namespace, name)
+            return None if held is None else held.object
         found = self._store.get(objects.key_of(kind, namespace, name))
         return None if found is None else objects.decode(found.value)
 
     def list(self, kind: Kind, namespace: str = "") -> list[Object]:
         """Return the objects of a namespace, or of all."""
+        if mirror := self._mirrors.get(kind.resource):
+            return [held.object for held in mirror.list(namespace or None)]
         page = self._store.list(kind.resource, namespace or None)
         return [objects.decode(item.value) for item in page.items]
 

@@ -53,6 +53,7 @@ from livevirt.store.errors import (
 )
 from livevirt.store.event import Event
 from livevirt.store.key import Key, Page, Stored
+from livevirt.store.mirror import Held, Mirror
 from livevirt.store.retention import Retention
 from livevirt.store.store import Store
 from livevirt.store.watch import Watch
@@ -63,7 +64,9 @@ __all__ = [
     "Encode",
     "Event",
     "Exists",
+    "Held",
     "Key",
+    "Mirror",
     "Missing",
     "NotYet",
     "Overrun",

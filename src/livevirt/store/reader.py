@@ -26,7 +26,6 @@ _LIST = """
 """
 _REST = "SELECT count(*) FROM current AS c WHERE c.resource = :resource {where}"
 _COUNT = "SELECT coalesce(sum(objects), 0) FROM counts AS c WHERE c.resource = :resource {where}"
-_HOLDS = "SELECT 1 FROM counts WHERE resource = ? AND namespace = ? AND objects > 0"
 _SINCE = """
     SELECT c.namespace, c.name, c.type, c.previous FROM log AS c
     WHERE c.resource = :resource AND c.revision > :since {where} ORDER BY c.revision
@@ -76,14 +75,6 @@ class Reader:
         """Return the number of objects, without looking at them."""
         with self._snapshot():
             return self._count(resource, namespace)
-
-    def holds(self, resource: str, namespace: str) -> bool:
-        """Tell whether a namespace has any object of a resource: one look at one row."""
-        try:
-            row = self._execute(_HOLDS, (resource, namespace)).fetchone()
-        except sqlite3.Error as error:
-            raise translate(error, self._path) from error
-        return row is not None
 
     def page(
         self,

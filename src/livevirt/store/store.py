@@ -11,6 +11,7 @@ from livevirt.store.database import connect
 from livevirt.store.errors import Compacted, translate
 from livevirt.store.key import Key, Page, Stored
 from livevirt.store.lock import Lock
+from livevirt.store.mirror import Mirror
 from livevirt.store.reader import Reader
 from livevirt.store.retention import Retention
 from livevirt.store.watch import Hub, Watch
@@ -36,6 +37,7 @@ class Store:
         self._hub = Hub(self._writer.revision, self._reader.events)
         self._revision = self._writer.revision
         self._closed = False
+        self._mirrors: dict[str, Mirror] = {}
 
     @classmethod
     def open(cls, path: Path, *, keep: Retention = DEFAULT_RETENTION) -> Store:
@@ -89,9 +91,13 @@ class Store:
         """Return the number of objects, at the same cost for few and for many."""
         return self._reader.count(resource, namespace)
 
-    def holds(self, resource: str, namespace: str) -> bool:
-        """Tell whether a namespace has any object of a resource, at the cost of a `get`."""
-        return self._reader.holds(resource, namespace)
+    def mirror(self, resource: str) -> Mirror:
+        """Return a resource held in memory; the same one each time."""
+        found = self._mirrors.get(resource)
+        if found is None:
+            found = self._mirrors[resource] = Mirror(self.list(resource).items)
+            self._hub.mirror(resource, found)
+        return found
 
     @property
     def revision(self) -> int:

@@ -7,6 +7,7 @@ from collections.abc import Callable
 
 from livevirt.store.errors import Overrun
 from livevirt.store.event import Event
+from livevirt.store.mirror import Mirror
 from livevirt.store.ring import Ring
 
 QUEUE = 10_000  # events a watcher may fall behind
@@ -125,11 +126,16 @@ class Hub:
         self._read = read
         self._ring = Ring(revision)
         self._watches: dict[str | None, list[Watch]] = {}  # by resource; None watches all
+        self._mirrors: dict[str, Mirror] = {}
 
     def publish(self, events: list[Event]) -> None:
         """Give the next events to all who watch them."""
         self.revision = events[-1].revision
         self._ring.extend(events)
+        if self._mirrors:
+            for event in events:
+                if mirror := self._mirrors.get(event.key.resource):
+                    mirror.offer(event)
         watches = self._watches
         if not watches:
             return
@@ -138,6 +144,10 @@ class Hub:
             # Copies: a watch that overruns leaves the list.
             for watch in (*watches.get(event.key.resource, ()), *everything):
                 watch.offer(event)
+
+    def mirror(self, resource: str, mirror: Mirror) -> None:
+        """Keep a mirror of a resource up to date, before any watch hears of the change."""
+        self._mirrors[resource] = mirror
 
     def add(self, watch: Watch) -> None:
         self._watches.setdefault(watch.resource, []).append(watch)

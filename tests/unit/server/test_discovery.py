@@ -35,6 +35,14 @@ def test_the_core_group_is_v1_at_our_address() -> None:
     }
 
 
+def test_the_root_lists_paths_that_all_can_be_read() -> None:
+    paths = read("/")["paths"]
+    assert {"/api/v1", "/apis/kubevirt.io/v1", "/version"} <= set(paths)
+    for path in paths:
+        if path.startswith("/api"):
+            assert read(path)["kind"].startswith("API")
+
+
 def test_every_group_of_the_registry_is_listed_and_can_be_read_alone() -> None:
     listed = {group["name"]: group for group in read("/apis")["groups"]}
     assert set(listed) == {k.group for k in registry.KINDS if k.group} | {

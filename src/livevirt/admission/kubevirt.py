@@ -1,0 +1,87 @@
+"""The KubeVirt object: settings that are wrong are refused, so what is stored is what is in force."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from decimal import Decimal, InvalidOperation
+
+from livevirt.admission.review import Review, Rules
+from livevirt.admission.vm_disks import wrong
+from livevirt.api.field_error import FieldError
+from livevirt.api.request import Object
+
+_AT = "spec.configuration"
+_STRATEGIES = ("Stage", "LiveUpdate")
+_EVICTION = ("None", "LiveMigrate", "LiveMigrateIfPossible", "External")
+_METHODS = ("LiveMigrate", "Evict")
+_SMALLEST_OVERCOMMIT = 10  # percent
+
+
+class KubeVirtRules(Rules):
+    """What the KubeVirt object must be."""
+
+    def validate(self, review: Review) -> list[FieldError]:
+        """List settings that cannot be followed."""
+        if review.subresource:
+            return []
+        spec = review.new.get("spec") or {}
+        settings = spec.get("configuration") or {}
+        return [
+            *_gate_errors(settings.get("developerConfiguration") or {}),
+            *_choice_errors(spec, settings),
+            *_number_errors(settings),
+        ]
+
+
+def _gate_errors(developer: Object) -> Iterator[FieldError]:
+    disabled = developer.get("disabledFeatureGates") or ()
+    for gate in developer.get("featureGates") or ():
+        if gate in disabled:
+            message = (
+                f'feature gate "{gate}" exists on both "FeatureGates" and "DisabledFeatureGates"'
+            )
+            yield wrong(f"{_AT}.developerConfiguration.disabledFeatureGates", message)
+
+
+def _choice_errors(spec: Object, settings: Object) -> Iterator[FieldError]:
+    for field, allowed in (("vmRolloutStrategy", _STRATEGIES), ("evictionStrategy", _EVICTION)):
+        value = settings.get(field)
+        if value is not None and value not in allowed:
+            yield _not_among(f"{_AT}.{field}", value, allowed)
+    updates = spec.get("workloadUpdateStrategy") or {}
+    for method in updates.get("workloadUpdateMethods") or ():
+        if method not in _METHODS:
+            at = "spec.workloadUpdateStrategy.workloadUpdateMethods"
+            yield _not_among(at, method, _METHODS)
+
+
+def _number_errors(settings: Object) -> Iterator[FieldError]:
+    developer = settings.get("developerConfiguration") or {}
+    if (ratio := developer.get("cpuAllocationRatio")) is not None and ratio <= 0:
+        at = f"{_AT}.developerConfiguration.cpuAllocationRatio"
+        yield wrong(at, "must be greater than 0")
+    overcommit = developer.get("memoryOvercommit")
+    if overcommit is not None and overcommit < _SMALLEST_OVERCOMMIT:
+        at = f"{_AT}.developerConfiguration.memoryOvercommit"
+        yield wrong(at, f"must be at least {_SMALLEST_OVERCOMMIT} percent")
+    live = settings.get("liveUpdateConfiguration") or {}
+    for field in ("maxHotplugRatio", "maxCpuSockets"):
+        if (number := live.get(field)) is not None and number < 0:
+            yield wrong(f"{_AT}.liveUpdateConfiguration.{field}", "must not be negative")
+    extra = settings.get("additionalGuestMemoryOverheadRatio")
+    if extra and not _at_least_one(extra):
+        at = f"{_AT}.additionalGuestMemoryOverheadRatio"
+        yield wrong(at, "must be a number that is at least 1.0")
+
+
+def _at_least_one(text: str) -> bool:
+    try:
+        number = Decimal(text)
+    except InvalidOperation:
+        return False
+    return number.is_finite() and number >= 1
+
+
+def _not_among(at: str, value: str, allowed: tuple[str, ...]) -> FieldError:
+    message = f"{value!r} is none of {', '.join(allowed)}"
+    return wrong(at, message, "FieldValueNotSupported")

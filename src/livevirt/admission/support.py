@@ -1,0 +1,76 @@
+"""Which fields of an instance's spec are acted on.
+
+Every other field KubeVirt knows is accepted and kept; who sets it is told that nothing happens.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+from livevirt.api.request import Object
+
+MOST_WARNINGS = 10  # what is beyond is counted: answers have room for so many headers only
+
+#: Naming a path supports everything below it. Items of lists have the path of the list.
+SUPPORTED = frozenset(
+    """
+    affinity architecture evictionStrategy hostname nodeSelector priorityClassName schedulerName
+    startStrategy subdomain terminationGracePeriodSeconds tolerations topologySpreadConstraints
+    networks.name networks.pod
+
+    domain.clock.utc domain.clock.timezone
+    domain.cpu.cores domain.cpu.sockets domain.cpu.threads domain.cpu.maxSockets
+    domain.cpu.model domain.cpu.features
+    domain.features.acpi
+    domain.firmware.bootloader.bios domain.firmware.serial domain.firmware.uuid
+    domain.machine.type
+    domain.memory.guest domain.memory.maxGuest
+    domain.rebootPolicy
+    domain.resources.requests domain.resources.limits domain.resources.overcommitGuestOverhead
+
+    domain.devices.autoattachGraphicsDevice domain.devices.autoattachPodInterface
+    domain.devices.autoattachSerialConsole domain.devices.logSerialConsole domain.devices.rng
+    domain.devices.disks.name domain.devices.disks.bootOrder domain.devices.disks.cache
+    domain.devices.disks.io domain.devices.disks.serial domain.devices.disks.errorPolicy
+    domain.devices.disks.shareable
+    domain.devices.disks.disk.bus domain.devices.disks.disk.readonly
+    domain.devices.disks.cdrom.bus domain.devices.disks.cdrom.readonly
+    domain.devices.disks.cdrom.tray
+    domain.devices.interfaces.name domain.devices.interfaces.masquerade
+    domain.devices.interfaces.macAddress domain.devices.interfaces.model
+    domain.devices.interfaces.bootOrder
+
+    volumes.name
+    volumes.cloudInitNoCloud volumes.containerDisk volumes.dataVolume volumes.emptyDisk
+    volumes.ephemeral volumes.persistentVolumeClaim
+    """.split()
+)
+_ABOVE = frozenset(
+    path.rsplit(".", depth)[0] for path in SUPPORTED for depth in range(1, path.count(".") + 1)
+)
+_NOTHING: tuple[Any, ...] = (None, False, "", [])
+
+
+def warnings(path: str, spec: Object) -> list[str]:
+    """Return a warning for each field that is set in a spec and not acted on."""
+    found = list(dict.fromkeys(unsupported(spec)))
+    shown = [f"{path}.{each}: kept, but livevirt does not act on it" for each in found]
+    if len(shown) > MOST_WARNINGS:
+        more = len(shown) - MOST_WARNINGS + 1
+        return [*shown[: MOST_WARNINGS - 1], f"{path}: {more} more fields are not acted on"]
+    return shown
+
+
+def unsupported(value: Any, path: str = "") -> Iterator[str]:
+    """Yield the paths of fields that are set and not acted on."""
+    if path in SUPPORTED or value in _NOTHING:
+        return
+    if path and path not in _ABOVE:
+        yield path
+    elif isinstance(value, dict):
+        for name, inner in value.items():
+            yield from unsupported(inner, f"{path}.{name}" if path else name)
+    elif isinstance(value, list):
+        for item in value:
+            yield from unsupported(item, path)

@@ -1,0 +1,124 @@
+"""VirtualMachines: the spec stays as its owner wrote it; what it stands for is checked on a copy."""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Iterator
+
+from livevirt.admission import support
+from livevirt.admission.accounts import is_component
+from livevirt.admission.datavolumes import source_errors
+from livevirt.admission.review import Review, Rules
+from livevirt.admission.vm_disks import wrong
+from livevirt.admission.vmi import cluster_config
+from livevirt.admission.vmi_spec import spec_errors
+from livevirt.api.field_error import FieldError
+from livevirt.api.request import Object
+from livevirt.rollout import defaults, disks
+from livevirt.rollout.config import Config
+
+FINALIZER = "kubevirt.io/virtualMachineControllerFinalize"
+RUN_STRATEGIES = ("Always", "Halted", "Manual", "RerunOnFailure", "Once")
+_TEMPLATE = "spec.template.spec"
+_BOTH = (
+    "Running and RunStrategy are mutually exclusive. Note that Running is deprecated, please use"
+    " RunStrategy instead"
+)
+
+
+def run_strategy(spec: Object) -> str:
+    """Return the run strategy a spec stands for, also by the deprecated `running`."""
+    if strategy := spec.get("runStrategy"):
+        return str(strategy)
+    return "Always" if spec.get("running") else "Halted"
+
+
+class VirtualMachineRules(Rules):
+    """What a VirtualMachine must be."""
+
+    def prepare(self, review: Review) -> None:
+        """Hold a VM that is to run from its first moment; warn of what is not acted on."""
+        new, old = review.new, review.old
+        if review.subresource:
+            return
+        if old is None and run_strategy(new["spec"]) != "Halted":
+            # The controller would do it next; so a start costs one write less.
+            finalizers = new["metadata"].setdefault("finalizers", [])
+            if FINALIZER not in finalizers:
+                finalizers.append(FINALIZER)
+        if (old is None or new["spec"] != old["spec"]) and not is_component(review.user):
+            template = new["spec"]["template"].get("spec") or {}
+            review.warnings += support.warnings(_TEMPLATE, template)
+            if new["spec"].get("running") is not None:
+                review.warnings.append(
+                    "spec.running is deprecated, please use spec.runStrategy instead."
+                )
+
+    def validate(self, review: Review) -> list[FieldError]:
+        """List what is wrong with the spec."""
+        new, old = review.new, review.old
+        if review.subresource or (old is not None and new["spec"] == old["spec"]):
+            return []
+        if "deletionTimestamp" in new["metadata"]:
+            return []  # nothing more will start; an edit on the way out must not get stuck
+        spec = new["spec"]
+        return [
+            *_strategy_errors(spec),
+            *_template_errors(spec, cluster_config(review.read)),
+            *_data_volume_errors(new),
+        ]
+
+
+def _strategy_errors(spec: Object) -> Iterator[FieldError]:
+    running, strategy = spec.get("running"), spec.get("runStrategy")
+    if running is not None and strategy is not None:
+        yield wrong("spec.running", _BOTH)
+    elif running is None and strategy is None:
+        yield wrong("spec.running", "One of Running or RunStrategy must be specified")
+    elif strategy is not None and strategy not in RUN_STRATEGIES:
+        yield wrong(
+            "spec.runStrategy", f"Invalid RunStrategy ({strategy})", "FieldValueNotSupported"
+        )
+
+
+def _template_errors(spec: Object, config: Config) -> list[FieldError]:
+    written = spec["template"].get("spec")
+    if written is None:
+        return [wrong("spec.template.spec", "a template needs a spec", "FieldValueRequired")]
+    expanded = copy.deepcopy(written)
+    disks.add_missing(expanded)
+    defaults.fill(expanded, "", config)
+    explicit = (written["domain"].get("memory") or {}).get("maxGuest") is not None
+    return spec_errors(
+        _TEMPLATE,
+        expanded,
+        config,
+        explicit_maximum=explicit,
+        sized=spec.get("instancetype") is None,
+    )
+
+
+def _data_volume_errors(vm: Object) -> Iterator[FieldError]:
+    spec = vm["spec"]
+    volumes = (spec["template"].get("spec") or {}).get("volumes") or ()
+    used = {(volume.get("dataVolume") or {}).get("name") for volume in volumes}
+    for number, template in enumerate(spec.get("dataVolumeTemplates") or ()):
+        at, meta = f"spec.dataVolumeTemplate[{number}]", template.get("metadata") or {}
+        if not meta.get("name"):
+            yield wrong(
+                f"{at}.name", f"'name' field must not be empty for DataVolumeTemplate entry {at}."
+            )
+        elif meta["name"] not in used:
+            message = (
+                f"DataVolumeTemplate entry {at} must be referenced in the VMI template's"
+                " 'volumes' list"
+            )
+            yield wrong(at, message)
+        namespace = meta.get("namespace") or vm["metadata"]["namespace"]
+        if namespace != vm["metadata"]["namespace"]:
+            message = (
+                f"Embedded DataVolume namespace {namespace} differs from VM namespace"
+                f" {vm['metadata']['namespace']}"
+            )
+            yield wrong(at, message)
+        yield from source_errors(f"{at}.spec", template["spec"])

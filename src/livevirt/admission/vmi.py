@@ -1,0 +1,90 @@
+"""VirtualMachineInstances: made complete when created, then changed by livevirt itself only."""
+
+from __future__ import annotations
+
+from livevirt.admission import support
+from livevirt.admission.accounts import is_component
+from livevirt.admission.doors import keep
+from livevirt.admission.review import Reader, Review, Rules
+from livevirt.admission.vm_disks import wrong
+from livevirt.admission.vm_volumes import unused_errors
+from livevirt.admission.vmi_spec import spec_errors
+from livevirt.api import times
+from livevirt.api.field_error import FieldError
+from livevirt.api.registry import KUBEVIRT, VM
+from livevirt.api.request import Object
+from livevirt.rollout import config as configs
+from livevirt.rollout import defaults
+
+FINALIZER = "kubevirt.io/foregroundDeleteVirtualMachine"
+_GIVEN_STATUS = "virtualMachineRevisionName"  # the one part of it a creator knows
+_RESTRICTED = "update of VMI object is restricted"
+
+
+class InstanceRules(Rules):
+    """What a VirtualMachineInstance must be."""
+
+    def prepare(self, review: Review) -> None:
+        """Fill in a new one; keep the status of an old one from others than ourselves."""
+        new, old = review.new, review.old
+        if old is not None:
+            if not is_component(review.user):
+                keep(new, old, "status")
+            return
+        config = cluster_config(review.read)
+        meta = new["metadata"]
+        if is_component(review.user):
+            given = {_GIVEN_STATUS: (new.get("status") or {}).get(_GIVEN_STATUS)}
+        else:
+            given = {}
+            review.warnings += support.warnings("spec", new["spec"])
+        defaults.fill(new["spec"], owner_uid(new), config)
+        annotations = meta.setdefault("annotations", {})
+        annotations[configs.RECORDED] = config.defaults.recorded()
+        if FINALIZER not in meta.setdefault("finalizers", []):
+            meta["finalizers"].append(FINALIZER)
+        moment = times.format_time(review.now)
+        new["status"] = {
+            "phase": "Pending",
+            "phaseTransitionTimestamps": [{"phase": "Pending", "phaseTransitionTimestamp": moment}],
+            **{key: value for key, value in given.items() if value},
+        }
+
+    def validate(self, review: Review) -> list[FieldError]:
+        """List what is wrong with a new instance, or with what changes in an old one."""
+        new, old = review.new, review.old
+        if old is None:
+            config = cluster_config(review.read)
+            explicit = (new["spec"]["domain"].get("memory") or {}).get("maxGuest") is not None
+            return [
+                *unused_errors("spec", new["spec"]),
+                *spec_errors("spec", new["spec"], config, explicit_maximum=explicit),
+            ]
+        if new["spec"] == old["spec"]:
+            return []
+        if not is_component(review.user):
+            return [wrong("spec", _RESTRICTED, "FieldValueNotSupported")]
+        return _maximum_errors(new["spec"]["domain"], old["spec"]["domain"])
+
+
+def cluster_config(read: Reader) -> configs.Config:
+    """Return the settings of the KubeVirt object in force."""
+    return configs.read(read.get(KUBEVIRT, configs.NAME, configs.NAMESPACE))
+
+
+def owner_uid(instance: Object) -> str:
+    """Return the uid a guest's identity is made from: its VM's, else its own."""
+    meta = instance["metadata"]
+    for owner in meta.get("ownerReferences") or ():
+        if owner.get("controller") and owner.get("kind") == VM.kind:
+            return str(owner["uid"])
+    return str(meta["uid"])
+
+
+def _maximum_errors(new: Object, old: Object) -> list[FieldError]:
+    found = []
+    if (new.get("cpu") or {}).get("maxSockets") != (old.get("cpu") or {}).get("maxSockets"):
+        found.append(wrong("spec.domain.cpu.maxSockets", "CPU topology maxSockets changed"))
+    if (new.get("memory") or {}).get("maxGuest") != (old.get("memory") or {}).get("maxGuest"):
+        found.append(wrong("spec.domain.memory.maxGuest", "Memory maxGuest changed"))
+    return found

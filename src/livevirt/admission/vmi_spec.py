@@ -1,0 +1,140 @@
+"""What is wrong with the spec of an instance, wherever it stands: in a VMI or in a VM's template."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from fnmatch import fnmatchcase
+
+from livevirt.admission.vm_disks import boot_order_errors, disk_errors, wrong
+from livevirt.admission.vm_networks import network_errors
+from livevirt.admission.vm_volumes import volume_errors
+from livevirt.api import names
+from livevirt.api.field_error import FieldError
+from livevirt.api.request import Object
+from livevirt.rollout import instance as instances
+from livevirt.rollout import memory
+from livevirt.rollout.config import Config
+from livevirt.rollout.instance import Instance
+
+MACHINES = ("q35*", "pc-q35*")
+_EVICTION = ("None", "LiveMigrate", "LiveMigrateIfPossible", "External")
+_PAGE_SIZES = ("2Mi", "1Gi")
+_UUID = re.compile(r"[0-9a-fA-F]{8}(-[0-9a-fA-F]{4}){3}-[0-9a-fA-F]{12}")
+_NO_UTILITY_VOLUMES = (
+    "cannot create VMI with utility volumes in spec, utility volumes can only be added via hotplug"
+)
+
+
+def spec_errors(
+    path: str, spec: Object, config: Config, *, explicit_maximum: bool, sized: bool = True
+) -> list[FieldError]:
+    """List what is wrong with a spec whose defaults are filled in.
+
+    `explicit_maximum`: the owner wrote `maxGuest`, so it must be one that works. `sized`: the spec
+    says how large the guest is, which it need not when an instance type does.
+    """
+    instance = instances.read(spec)
+    return [
+        *_cpu_errors(f"{path}.domain.cpu", instance),
+        *_memory_errors(path, instance, config, explicit_maximum, sized),
+        *_resource_errors(f"{path}.domain.resources", instance),
+        *_machine_errors(f"{path}.domain", spec["domain"]),
+        *_placement_errors(path, spec),
+        *disk_errors(path, spec, config),
+        *volume_errors(path, spec),
+        *network_errors(path, spec),
+        *boot_order_errors(path, spec),
+    ]
+
+
+def _cpu_errors(at: str, instance: Instance) -> Iterator[FieldError]:
+    cpu = instance.domain.cpu
+    for name in ("sockets", "cores", "threads", "max_sockets"):
+        if getattr(cpu, name) < 0:
+            field = "maxSockets" if name == "max_sockets" else name
+            yield wrong(f"{at}.{field}", f"{at}.{field} must be greater than or equal to 0.")
+    if cpu.max_sockets and cpu.sockets > cpu.max_sockets:
+        message = "Number of sockets in CPU topology is greater than the maximum sockets allowed"
+        yield wrong(f"{at}.sockets", message)
+
+
+def _memory_errors(
+    path: str, instance: Instance, config: Config, explicit_maximum: bool, sized: bool
+) -> Iterator[FieldError]:
+    at, resources = f"{path}.domain.memory", instance.domain.resources
+    guest, limit = instance.guest, resources.limit("memory")
+    if guest is None:
+        if sized:
+            message = (
+                f"no memory requested, at least one of {at}.guest, {at}.hugepages.size or"
+                f" {path}.domain.resources.requests.memory must be set"
+            )
+            yield wrong(f"{at}.guest", message, "FieldValueRequired")
+        return
+    if guest.nano <= 0:
+        yield wrong(f"{at}.guest", f"{at}.guest '{guest}' must be greater than 0.")
+    elif limit is not None and guest > limit and not config.live_update:
+        limited = f"{path}.domain.resources.limits.memory"
+        message = (
+            f"{at}.guest '{guest}' must be equal to or less than the memory limit"
+            f" {limited} '{limit}'"
+        )
+        yield wrong(f"{at}.guest", message)
+    if explicit_maximum and config.live_update:
+        problem = memory.hotplug_problem(instance, guest, instance.max_guest)
+        if problem:
+            yield wrong(f"{at}.guest", problem)
+    pages = instance.domain.memory.hugepages
+    if pages is not None and pages.page_size not in _PAGE_SIZES:
+        message = f"{at}.hugepages.pageSize '{pages.page_size}' must be one of: 2Mi, 1Gi"
+        yield wrong(f"{at}.hugepages.pageSize", message)
+    elif instance.page is not None and guest.nano % instance.page.nano:
+        message = f"{at}.guest '{guest}' must be a multiple of the page size '{instance.page}'"
+        yield wrong(f"{at}.guest", message)
+
+
+def _resource_errors(at: str, instance: Instance) -> Iterator[FieldError]:
+    resources = instance.domain.resources
+    for side, read in (("requests", resources.request), ("limits", resources.limit)):
+        for name in getattr(resources, side):
+            amount = read(name)
+            if amount is not None and amount.nano < 0:
+                here = f"{at}.{side}.{name}"
+                yield wrong(here, f"{here} '{amount}': must be greater than or equal to 0.")
+    for name in ("cpu", "memory"):
+        asked, limit = resources.request(name), resources.limit(name)
+        if asked is not None and limit is not None and asked > limit:
+            here = f"{at}.requests.{name}"
+            message = f"{here} '{asked}' is greater than {at}.limits.{name} '{limit}'"
+            yield wrong(here, message)
+
+
+def _machine_errors(at: str, domain: Object) -> Iterator[FieldError]:
+    machine = (domain.get("machine") or {}).get("type") or ""
+    if machine and not any(fnmatchcase(machine, each) for each in MACHINES):
+        allowed = " ".join(MACHINES)
+        message = f"{at}.machine.type is not supported: {machine} (allowed values: [{allowed}])"
+        yield wrong(f"{at}.machine.type", message)
+    uuid = (domain.get("firmware") or {}).get("uuid") or ""
+    if uuid and not _UUID.fullmatch(uuid):
+        yield wrong(f"{at}.firmware.uuid", f"{at}.firmware.uuid '{uuid}' is not a UUID")
+
+
+def _placement_errors(path: str, spec: Object) -> Iterator[FieldError]:
+    for field in ("hostname", "subdomain"):
+        for why in names.validate_dns1123_label(spec[field]) if spec.get(field) else ():
+            yield wrong(f"{path}.{field}", f"{path}.{field} does not conform to the rules: {why}")
+    if (grace := spec.get("terminationGracePeriodSeconds")) is not None and grace < 0:
+        at = f"{path}.terminationGracePeriodSeconds"
+        yield wrong(at, f"{at} must be greater than or equal to 0")
+    strategy = spec.get("evictionStrategy") or "None"
+    if strategy not in _EVICTION:
+        at = f"{path}.evictionStrategy"
+        yield wrong(at, f"{at} is set with an unrecognized option: {strategy}")
+    start = spec.get("startStrategy") or "Paused"
+    if start != "Paused":
+        at = f"{path}.startStrategy"
+        yield wrong(at, f"{at} is set with an unrecognized option: {start}")
+    if spec.get("utilityVolumes"):
+        yield wrong(f"{path}.utilityVolumes", _NO_UTILITY_VOLUMES)

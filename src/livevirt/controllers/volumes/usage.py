@@ -1,0 +1,90 @@
+"""Which claims are in use, and by whom: pods and machines that have not ended."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+from livevirt.api.request import Object
+from livevirt.control.controller import Controller
+from livevirt.control.informer import Informer
+from livevirt.control.key import Key, ToKeys
+
+_INDEX = "volumes.claim"
+_ENDED = ("Succeeded", "Failed")
+
+
+@dataclass(frozen=True, slots=True)
+class User:
+    """Something that has a claim."""
+
+    what: str  # "pod ns/name"
+    node: str  # empty until it has one
+    read_only: bool
+
+
+class Usage:
+    """Looks up claims in the pods and machines that name them."""
+
+    def __init__(self, pods: Informer, machines: Informer) -> None:
+        self._pods, self._machines = pods, machines
+        pods.index(_INDEX, pod_claims)
+        machines.index(_INDEX, machine_claims)
+
+    def of(self, claim: Key) -> list[User]:
+        """Return who uses a claim; a machine counts from when it has a node."""
+        return list(self._find(claim))
+
+    def wakes(self, controller: Controller, keys: ToKeys | None = None) -> None:
+        """Have a controller reconcile claims, or what `keys` makes of users, when use changes."""
+        controller.watches(self._pods, keys or pod_claims)
+        controller.watches(self._machines, keys or machine_claims)
+
+    def _find(self, claim: Key) -> Iterator[User]:
+        for pod in self._pods.by(_INDEX, claim):
+            if _phase(pod) not in _ENDED:
+                node = pod["spec"].get("nodeName") or ""
+                yield User(_named("pod", pod), node, _reads_only(pod, claim.name))
+        for machine in self._machines.by(_INDEX, claim):
+            node = (machine.get("status") or {}).get("nodeName") or ""
+            if node and _phase(machine) not in _ENDED:
+                yield User(_named("virtual machine instance", machine), node, False)
+
+
+def claims_of(obj: Object) -> list[Key]:
+    """Return the claims a pod or a machine names."""
+    return machine_claims(obj) if "domain" in obj.get("spec", {}) else pod_claims(obj)
+
+
+def pod_claims(pod: Object) -> list[Key]:
+    """Return the claims a pod names."""
+    namespace = pod["metadata"]["namespace"]
+    sources = (each.get("persistentVolumeClaim") for each in pod["spec"].get("volumes") or ())
+    return [Key(namespace, source["claimName"]) for source in sources if source]
+
+
+def machine_claims(machine: Object) -> list[Key]:
+    """Return the claims a VirtualMachineInstance names; a DataVolume's has the same name."""
+    namespace = machine["metadata"]["namespace"]
+    found = []
+    for volume in (machine.get("spec") or {}).get("volumes") or ():
+        claim = volume.get("persistentVolumeClaim") or (volume.get("ephemeral") or {}).get(
+            "persistentVolumeClaim"
+        )
+        name = (claim or {}).get("claimName") or (volume.get("dataVolume") or {}).get("name")
+        if name:
+            found.append(Key(namespace, name))
+    return found
+
+
+def _reads_only(pod: Object, claim: str) -> bool:
+    sources = (each.get("persistentVolumeClaim") for each in pod["spec"].get("volumes") or ())
+    return all(each.get("readOnly") for each in sources if each and each["claimName"] == claim)
+
+
+def _phase(obj: Object) -> str:
+    return str((obj.get("status") or {}).get("phase", ""))
+
+
+def _named(what: str, obj: Object) -> str:
+    return f"{what} {obj['metadata']['namespace']}/{obj['metadata']['name']}"

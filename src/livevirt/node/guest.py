@@ -1,0 +1,207 @@
+"""One running QEMU: what it says about itself and its guest, kept up to date.
+
+A guest found at start and one just started are the same thing here. It never decides anything;
+whenever what it shows has changed, it wakes whoever does.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import logging
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+
+from livevirt.node import process as processes
+from livevirt.node.intent import Intent
+from livevirt.node.process import Process
+from livevirt.qemu import lifecycle
+from livevirt.qemu.agent import GuestAgent, Interface, OsInfo, Timezone
+from livevirt.qemu.errors import (
+    AgentUnavailable,
+    CommandFailed,
+    Disconnected,
+    LivevirtError,
+    QmpError,
+)
+from livevirt.qemu.lifecycle import Standing, standing
+from livevirt.qemu.observe import Observed, observe
+from livevirt.qemu.session import Event, Session
+
+log = logging.getLogger(__name__)
+
+_EVENTS = (
+    *lifecycle.WATCHED,
+    "VSERPORT_CHANGE",
+    "MEMORY_DEVICE_SIZE_CHANGE",
+    "DEVICE_DELETED",
+    "DEVICE_TRAY_MOVED",
+)
+_FIRST_CONNECT, _LAST_CONNECT = 0.02, 1.0  # seconds between attempts
+_ASK_OFTEN, _ASK_SELDOM = 1.0, 15.0  # seconds between questions to the guest agent
+_OFTEN = 30  # questions asked often, while the guest has no address
+QUIT_SECONDS = 5.0
+
+
+@dataclass(frozen=True, slots=True)
+class AgentView:
+    """What the guest agent last said."""
+
+    version: str
+    os: OsInfo = OsInfo()
+    hostname: str = ""
+    timezone: Timezone | None = None
+    interfaces: tuple[Interface, ...] = ()
+
+    @property
+    def has_address(self) -> bool:
+        """Whether a card has an address that was given to it, not made up by itself."""
+        return any(
+            address.ip_address_type == "ipv4"
+            for card in self.interfaces
+            if card.hardware_address != "00:00:00:00:00:00"
+            for address in card.ip_addresses
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class View:
+    """What is known of a guest at one moment; None is not known yet."""
+
+    standing: Standing | None = None
+    observed: Observed | None = None
+    agent: AgentView | None = None
+
+
+class Guest:
+    """Follows one QEMU process from when it is known until it has ended."""
+
+    def __init__(self, intent: Intent, process: Process, wake: Callable[[], None]) -> None:
+        self.intent = intent
+        self.process = process
+        self.view = View()
+        self.agent = GuestAgent(intent.machine.agent_socket)
+        self._wake = wake
+        self._qmp: Session | None = None
+        self._last_shutdown: Event | None = None
+        self._asked = asyncio.Event()  # the agent's port has opened or closed
+        self._task = asyncio.create_task(self._run(), name=f"guest {intent.vmi}")
+
+    @property
+    def ended(self) -> bool:
+        return self._task.done()
+
+    async def close(self) -> None:
+        """Let go of it; QEMU runs on."""
+        self._task.cancel()
+        with contextlib.suppress(asyncio.CancelledError):
+            await self._task
+
+    def qmp(self) -> Session:
+        """Return the session with QEMU; raises Disconnected while there is none."""
+        if self._qmp is None or not self._qmp.connected:
+            raise Disconnected(f"QEMU of {self.intent.vmi} does not answer")
+        return self._qmp
+
+    async def quit(self) -> None:
+        """End QEMU, by asking first; return once it is gone."""
+        try:
+            async with asyncio.timeout(QUIT_SECONDS):
+                await lifecycle.quit(self.qmp())
+                await processes.exited(self.process)
+        except (TimeoutError, QmpError):
+            processes.kill(self.process)
+            await processes.exited(self.process)
+
+    async def refresh(self) -> None:
+        """Look again at once, for who has just changed something."""
+        await self._look(self.qmp())
+
+    async def _run(self) -> None:
+        following = asyncio.create_task(self._follow())
+        asking = asyncio.create_task(self._ask())
+        try:
+            await processes.exited(self.process)
+        finally:
+            for task in (following, asking):
+                task.cancel()
+            await asyncio.gather(following, asking, return_exceptions=True)
+            await self.agent.close()
+            if self._qmp is not None:
+                await self._qmp.close()
+            asyncio.get_running_loop().call_soon(self._wake)  # when `ended` is true
+
+    async def _follow(self) -> None:
+        """Keep a session with QEMU and look at it again whenever it says something."""
+        pause = _FIRST_CONNECT
+        while True:
+            try:
+                async with await Session.connect(self.intent.machine.qmp_socket) as qmp:
+                    pause = _FIRST_CONNECT
+                    self._qmp = qmp
+                    with qmp.listen(*_EVENTS) as events:
+                        await self._look(qmp)
+                        async for event in events:
+                            if event.name == "SHUTDOWN":
+                                self._last_shutdown = event
+                            await self._look(qmp)
+            except (LivevirtError, OSError) as error:
+                log.debug("QEMU does not answer", extra=self._facts(error))
+            await asyncio.sleep(pause)
+            pause = min(pause * 2, _LAST_CONNECT)
+
+    async def _look(self, qmp: Session) -> None:
+        seen = await observe(qmp)
+        if (self.view.observed and self.view.observed.agent_open) != seen.agent_open:
+            self._asked.set()
+        self._show(
+            replace(
+                self.view,
+                observed=seen,
+                standing=standing(seen.run_state, self._last_shutdown),
+                agent=self.view.agent if seen.agent_open else None,
+            )
+        )
+
+    async def _ask(self) -> None:
+        """Ask the guest agent while there is one: often until the guest has an address."""
+        often = _OFTEN
+        while True:
+            self._asked.clear()
+            if self.view.observed is None or not self.view.observed.agent_open:
+                often = _OFTEN
+                await self._asked.wait()
+                continue
+            answer = await self._answer()
+            if answer is not None:
+                self._show(replace(self.view, agent=answer))
+            often = 0 if answer and answer.has_address else max(0, often - 1)
+            with contextlib.suppress(TimeoutError):
+                async with asyncio.timeout(_ASK_OFTEN if often else _ASK_SELDOM):
+                    await self._asked.wait()
+
+    async def _answer(self) -> AgentView | None:
+        known = self.view.agent
+        try:
+            if known is None:
+                known = AgentView((await self.agent.info()).version)
+                with contextlib.suppress(CommandFailed):
+                    known = replace(known, os=await self.agent.osinfo())
+                with contextlib.suppress(CommandFailed):
+                    known = replace(known, timezone=await self.agent.timezone())
+            with contextlib.suppress(CommandFailed):
+                known = replace(known, hostname=await self.agent.hostname())
+            with contextlib.suppress(CommandFailed):
+                known = replace(known, interfaces=await self.agent.interfaces())
+        except (AgentUnavailable, CommandFailed) as error:
+            log.debug("the guest agent does not answer", extra=self._facts(error))
+            return None
+        return known
+
+    def _show(self, view: View) -> None:
+        if view != self.view:
+            self.view = view
+            self._wake()
+
+    def _facts(self, error: Exception) -> dict[str, str]:
+        return {"vmi": f"{self.intent.namespace}/{self.intent.vmi}", "error": str(error)}

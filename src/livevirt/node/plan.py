@@ -1,0 +1,158 @@
+"""What to do next about one pod's guest. Pure.
+
+There is never a second QEMU for a pod: one is started only where none was, and a lock that QEMU
+inherits says whether one is there, whatever became of the process ids we knew.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+from typing import Literal
+
+from livevirt.api.times import format_time
+from livevirt.node import ending
+from livevirt.node.ending import Ending
+from livevirt.qemu.lifecycle import Standing
+
+PRESS_AGAIN = timedelta(seconds=5)  # a guest that is still booting misses the power button
+LOOK_AGAIN = timedelta(milliseconds=50)
+
+Wanted = Literal["run", "stop", "gone"]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Seen:
+    """One pod and its process, at one moment."""
+
+    wanted: Wanted
+    now: datetime
+    startable: bool = True  # its VMI is there and not being deleted
+    intent: bool = False  # a start was begun
+    spawned: bool = False  # and a process was made
+    rebooted: bool = False  # the machine restarted since
+    locked: bool = False  # a process is there
+    known: bool = False  # and we know which
+    standing: Standing | None = None  # what QEMU says, once it has been asked
+    ending: Ending | None = None  # recorded before
+    oom_killed: bool = False
+    complaint: str = ""
+    deadline: datetime | None = None  # of a pod that is being deleted
+    pressed: datetime | None = None  # when the power button last was
+
+
+@dataclass(frozen=True, slots=True)
+class Start:
+    """Prepare everything, write the intent, then spawn."""
+
+
+@dataclass(frozen=True, slots=True)
+class Spawn:
+    """Spawn what an earlier start intended and did not come to."""
+
+
+@dataclass(frozen=True, slots=True)
+class Press:
+    """Press the guest's power button."""
+
+
+@dataclass(frozen=True, slots=True)
+class Record:
+    """Write down how the guest ended, before anything else is done about it."""
+
+    ending: Ending
+
+
+@dataclass(frozen=True, slots=True)
+class Quit:
+    """End the process."""
+
+
+@dataclass(frozen=True, slots=True)
+class Clean:
+    """Remove sockets, cgroup and disks that end with the guest; logs stay."""
+
+
+@dataclass(frozen=True, slots=True)
+class Report:
+    """Tell pod and VMI what is true."""
+
+
+@dataclass(frozen=True, slots=True)
+class Remove:
+    """Remove the pod, now that nothing of it runs."""
+
+
+@dataclass(frozen=True, slots=True)
+class Forget:
+    """Remove every file of the pod."""
+
+
+@dataclass(frozen=True, slots=True)
+class Wait:
+    """Come back then."""
+
+    until: datetime
+
+
+Step = Start | Spawn | Press | Record | Quit | Clean | Report | Remove | Forget | Wait
+
+
+def plan(seen: Seen) -> list[Step]:
+    """List the next steps; the first rule that matches wins."""
+    if seen.locked and not seen.known:
+        return [Wait(seen.now + LOOK_AGAIN)]  # a launcher on its way to become QEMU
+    if seen.locked:
+        return _alive(seen)
+    if seen.ending is None and seen.intent and (seen.spawned or seen.rebooted):
+        what = ending.vanished(
+            format_time(seen.now),
+            oom_killed=seen.oom_killed,
+            rebooted=seen.rebooted,
+            complaint=seen.complaint,
+        )
+        return [Record(what), *_over(seen)]
+    if seen.ending is not None:
+        return _over(seen)
+    return _never_ran(seen)
+
+
+def _alive(seen: Seen) -> list[Step]:
+    at = format_time(seen.now)
+    if seen.ending is not None:
+        return [Quit(), Wait(seen.now)]
+    if seen.standing is not None and seen.standing.ended:
+        return [Record(ending.of_standing(seen.standing, at)), Quit(), Wait(seen.now)]
+    late = seen.deadline is not None and seen.now >= seen.deadline
+    if seen.wanted == "gone" or (seen.wanted == "stop" and late):
+        return [Record(ending.destroyed(at)), Quit(), Wait(seen.now)]
+    if seen.wanted == "run":
+        return [Report()]
+    again = (seen.pressed or seen.now) + PRESS_AGAIN
+    press: list[Step] = [] if seen.pressed and seen.now < again else [Press()]
+    until = again if not press else seen.now + PRESS_AGAIN
+    return [Report(), *press, Wait(min(until, seen.deadline or until))]
+
+
+def _over(seen: Seen) -> list[Step]:
+    match seen.wanted:
+        case "run":
+            return [Clean(), Report()]
+        case "stop":
+            return [Clean(), Report(), Forget(), Remove()]
+        case "gone":
+            return [Clean(), Report(), Forget()]
+
+
+def _never_ran(seen: Seen) -> list[Step]:
+    match seen.wanted:
+        case "run" if seen.intent:
+            return [Spawn(), Wait(seen.now)]
+        case "run" if seen.startable:
+            return [Start(), Wait(seen.now)]
+        case "run":
+            return []  # the VMI's next change will wake us
+        case "stop":
+            return [Clean(), Forget(), Remove()]
+        case "gone":
+            return [Clean(), Forget()]
