@@ -1,4 +1,4 @@
-"""The KubeVirt object: settings that are wrong are refused, so what is stored is what is in force."""
+"""The KubeVirt object: wrong settings are refused, so what is stored is what is in force."""
 
 from __future__ import annotations
 

@@ -13,8 +13,7 @@ from livevirt.api.request import Object
 MOST_WARNINGS = 10  # what is beyond is counted: answers have room for so many headers only
 
 #: Naming a path supports everything below it. Items of lists have the path of the list.
-SUPPORTED = frozenset(
-    """
+_TABLE = """
     affinity architecture evictionStrategy hostname nodeSelector priorityClassName schedulerName
     startStrategy subdomain terminationGracePeriodSeconds tolerations topologySpreadConstraints
     networks.name networks.pod
@@ -44,8 +43,8 @@ SUPPORTED = frozenset(
     volumes.name
     volumes.cloudInitNoCloud volumes.containerDisk volumes.dataVolume volumes.emptyDisk
     volumes.ephemeral volumes.persistentVolumeClaim
-    """.split()
-)
+"""
+SUPPORTED = frozenset(_TABLE.split())
 _ABOVE = frozenset(
     path.rsplit(".", depth)[0] for path in SUPPORTED for depth in range(1, path.count(".") + 1)
 )

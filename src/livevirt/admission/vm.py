@@ -1,4 +1,4 @@
-"""VirtualMachines: the spec stays as its owner wrote it; what it stands for is checked on a copy."""
+"""VirtualMachines: the spec stays as its owner wrote it; its meaning is checked on a copy."""
 
 from __future__ import annotations
 

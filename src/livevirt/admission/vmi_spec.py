@@ -1,4 +1,4 @@
-"""What is wrong with the spec of an instance, wherever it stands: in a VMI or in a VM's template."""
+"""What is wrong with the spec of an instance, be it in a VMI or in a VM's template."""
 
 from __future__ import annotations
 

@@ -32,7 +32,7 @@ class Subresource:
     verbs: tuple[str, ...] = ("get", "patch", "update")
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, eq=False)
 class Kind:
     """One kind of object; there is exactly one of these per kind, in `registry`."""
 
@@ -51,7 +51,7 @@ class Kind:
     subresources: tuple[Subresource, ...] = ()
     columns: tuple[Column, ...] = ()
     selectable: tuple[str, ...] = ()  # field selectors besides metadata.name and .namespace
-    tables: dict[str, str] = field(default_factory=dict, hash=False)  # version → definition
+    tables: dict[str, str] = field(default_factory=dict)  # version → definition
 
     @property
     def singular(self) -> str:
@@ -60,7 +60,7 @@ class Kind:
 
     @property
     def resource(self) -> str:
-        """`plural`, or `plural.group` outside the core group: its name in messages and the store."""
+        """`plural`, or `plural.group` outside the core group: its name in messages."""
         return f"{self.plural}.{self.group}" if self.group else self.plural
 
     @property

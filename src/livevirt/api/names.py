@@ -7,6 +7,7 @@ UTF-8, as Go counts them.
 
 from __future__ import annotations
 
+import functools
 import re
 import secrets
 from collections.abc import Callable
@@ -15,6 +16,7 @@ NameRule = Callable[[str], list[str]]
 """Says what is wrong with an object's name."""
 
 LABEL_MAX = 63
+_REMEMBERED_MAX = 128  # longer texts are judged each time: they are rare and would fill memory
 SUBDOMAIN_MAX = 253
 
 # Without vowels and look-alike digits, so no generated name spells a word.
@@ -35,6 +37,18 @@ _KEY_NAME_RULE = (
 _CONDITION_REASON = "[A-Za-z]([A-Za-z0-9_,:]*[A-Za-z0-9_])?"
 
 
+def _remembered(rule: NameRule) -> NameRule:
+    """Keep a rule's verdicts: the same keys and values come again and again."""
+    verdict = functools.lru_cache(maxsize=4096)(lambda name: tuple(rule(name)))
+
+    @functools.wraps(rule)
+    def judge(name: str) -> list[str]:
+        return list(verdict(name)) if len(name) <= _REMEMBERED_MAX else rule(name)
+
+    return judge
+
+
+@_remembered
 def validate_dns1123_label(name: str) -> list[str]:
     """What keeps the name from being one lower-case DNS label (namespaces, volumes)."""
     found = _longer_than(LABEL_MAX, name, "characters")
@@ -82,6 +96,7 @@ def validate_path_segment(name: str) -> list[str]:
     return [f"may not contain '{char}'" for char in "/%" if char in name]
 
 
+@_remembered
 def validate_qualified_name(key: str) -> list[str]:
     """What keeps the key from being `name` or `domain/name` (labels, annotations, finalizers)."""
     mismatch = _mismatch(_KEY_NAME_RULE, _KEY_NAME, "MyName", "my.name", "123-abc")
@@ -113,6 +128,7 @@ def validate_annotation_key(key: str) -> list[str]:
     return validate_qualified_name(key.lower())
 
 
+@_remembered
 def validate_label_value(value: str) -> list[str]:
     """What keeps the text from being a label's value; the empty one is fine."""
     found = _longer_than(LABEL_MAX, value, "bytes")
@@ -140,6 +156,7 @@ def validate_env_var_name(name: str) -> list[str]:
     return found
 
 
+@_remembered
 def validate_config_key(key: str) -> list[str]:
     """What keeps the key from being one of a ConfigMap's or Secret's data."""
     found = _longer_than(SUBDOMAIN_MAX, key, "characters")

@@ -70,6 +70,7 @@ class View:
 
     standing: Standing | None = None
     observed: Observed | None = None
+    machine_type: str = ""  # the one an alias such as `q35` stands for
     agent: AgentView | None = None
 
 
@@ -158,6 +159,7 @@ class Guest:
             replace(
                 self.view,
                 observed=seen,
+                machine_type=self.view.machine_type or await _machine_type(qmp),
                 standing=standing(seen.run_state, self._last_shutdown),
                 agent=self.view.agent if seen.agent_open else None,
             )
@@ -205,3 +207,8 @@ class Guest:
 
     def _facts(self, error: Exception) -> dict[str, str]:
         return {"vmi": f"{self.intent.namespace}/{self.intent.vmi}", "error": str(error)}
+
+
+async def _machine_type(qmp: Session) -> str:
+    name: str = await qmp.execute("qom-get", {"path": "/machine", "property": "type"})
+    return name.removesuffix("-machine")

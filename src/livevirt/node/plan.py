@@ -16,9 +16,10 @@ from livevirt.node.ending import Ending
 from livevirt.qemu.lifecycle import Standing
 
 PRESS_AGAIN = timedelta(seconds=5)  # a guest that is still booting misses the power button
-LOOK_AGAIN = timedelta(milliseconds=50)
+LOOK_AGAIN = timedelta(milliseconds=200)
 
-Wanted = Literal["run", "stop", "gone"]
+#: A pod that is to run, that is being deleted, that has ended and is kept, or that is no more.
+Wanted = Literal["run", "stop", "ended", "gone"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -124,7 +125,7 @@ def _alive(seen: Seen) -> list[Step]:
     if seen.standing is not None and seen.standing.ended:
         return [Record(ending.of_standing(seen.standing, at)), Quit(), Wait(seen.now)]
     late = seen.deadline is not None and seen.now >= seen.deadline
-    if seen.wanted == "gone" or (seen.wanted == "stop" and late):
+    if seen.wanted in ("ended", "gone") or (seen.wanted == "stop" and late):
         return [Record(ending.destroyed(at)), Quit(), Wait(seen.now)]
     if seen.wanted == "run":
         return [Report()]
@@ -136,7 +137,7 @@ def _alive(seen: Seen) -> list[Step]:
 
 def _over(seen: Seen) -> list[Step]:
     match seen.wanted:
-        case "run":
+        case "run" | "ended":
             return [Clean(), Report()]
         case "stop":
             return [Clean(), Report(), Forget(), Remove()]
@@ -150,8 +151,8 @@ def _never_ran(seen: Seen) -> list[Step]:
             return [Spawn(), Wait(seen.now)]
         case "run" if seen.startable:
             return [Start(), Wait(seen.now)]
-        case "run":
-            return []  # the VMI's next change will wake us
+        case "run" | "ended":
+            return []  # a change of pod or VMI will wake us
         case "stop":
             return [Clean(), Forget(), Remove()]
         case "gone":

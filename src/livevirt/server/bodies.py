@@ -45,22 +45,15 @@ def read_patch(media: str, body: bytes) -> tuple[Any, tuple[str, ...]]:
 
 def read_json(body: bytes) -> tuple[Any, tuple[str, ...]]:
     """Return JSON decoded, and the paths of keys that were given twice (the last one wins)."""
-    twice = False
-
-    def collect(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
-        nonlocal twice
-        found = dict(pairs)
-        twice = twice or len(found) != len(pairs)
-        return found
-
+    _Members.twice = False
     try:
-        value = json.loads(body, object_pairs_hook=collect, parse_constant=_refuse_constant)
+        value = _DECODER.decode(body.decode())
     except (ValueError, RecursionError) as error:
         raise BadRequest(f"the body is not valid JSON: {_shown(error)}") from None
     may_be_deep = body.count(b"{") + body.count(b"[") > _MAX_DEPTH
     if may_be_deep and _too_deep(value, _MAX_DEPTH):
         raise BadRequest(f"the body is nested more than {_MAX_DEPTH} levels deep")
-    return value, tuple(_duplicates(body)) if twice else ()
+    return value, tuple(_duplicates(body)) if _Members.twice else ()
 
 
 def read_yaml(body: bytes) -> Any:
@@ -87,8 +80,27 @@ _Loader.yaml_implicit_resolvers = {
 }
 
 
+class _Members:
+    """Builds objects from their members and notes whether a key came twice.
+
+    One for all: a body is decoded in one go, in the event loop's thread.
+    """
+
+    twice = False
+
+    @staticmethod
+    def collect(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+        found = dict(pairs)
+        if len(found) != len(pairs):
+            _Members.twice = True
+        return found
+
+
 def _refuse_constant(name: str) -> NoReturn:
     raise ValueError(f"{name} is not a JSON number")
+
+
+_DECODER = json.JSONDecoder(object_pairs_hook=_Members.collect, parse_constant=_refuse_constant)
 
 
 def _too_deep(value: Any, left: int) -> bool:

@@ -1,0 +1,17 @@
+"""The rules of the kinds that virtual machines are made of, by the name of the resource."""
+
+from __future__ import annotations
+
+from livevirt.admission.datavolumes import DataVolumeRules
+from livevirt.admission.kubevirt import KubeVirtRules
+from livevirt.admission.review import Rules
+from livevirt.admission.vm import VirtualMachineRules
+from livevirt.admission.vmi import InstanceRules
+from livevirt.api import registry
+
+RULES: dict[str, Rules] = {
+    registry.VM.resource: VirtualMachineRules(),
+    registry.VMI.resource: InstanceRules(),
+    registry.KUBEVIRT.resource: KubeVirtRules(),
+    registry.DATA_VOLUME.resource: DataVolumeRules(),
+}

@@ -1,0 +1,34 @@
+"""Why a disk could not be filled, sorted by whether trying again can help."""
+
+from __future__ import annotations
+
+import errno
+
+from livevirt.errors import LivevirtError, Terminal
+
+_FULL = (errno.ENOSPC, errno.EDQUOT)
+
+
+class ImportFailed(LivevirtError):
+    """It did not work this time; the message says what to look at."""
+
+    reason = "Error"
+
+
+class ImageMissing(ImportFailed):
+    """The image store has no image of that name."""
+
+    reason = "ImagePullFailed"
+
+
+class ImportRefused(Terminal):
+    """What was offered can never become this disk."""
+
+
+def of_system(error: OSError, where: str) -> ImportFailed:
+    """Return what an error of the operating system means for an import."""
+    if error.errno in _FULL:
+        return ImportFailed(
+            f"no space left below {where}: free some, or remove volumes that are not needed"
+        )
+    return ImportFailed(f"cannot write below {where}: {error.strerror or error}")

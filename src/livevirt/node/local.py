@@ -1,0 +1,81 @@
+"""What this node holds of one pod: files, perhaps a process, perhaps a guest that answers."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Callable, Mapping
+from datetime import datetime
+
+from livevirt.api.request import Object
+from livevirt.control.key import Key
+from livevirt.node import intent as intents
+from livevirt.node import process as processes
+from livevirt.node.cgroups import PodCgroup
+from livevirt.node.ending import Ending
+from livevirt.node.guest import Guest
+from livevirt.node.intent import Intent
+from livevirt.node.pod_dir import PodDir
+from livevirt.node.pod_status import Waiting
+from livevirt.node.process import Process
+
+
+class Local:
+    """One pod's state on this node. All of it can be read again from files and processes."""
+
+    def __init__(self, key: Key, folder: PodDir, wake: Callable[[], None]) -> None:
+        self.key = key
+        self.folder = folder
+        self.intent: Intent | None = folder.read_intent()
+        self.ending: Ending | None = folder.read_ending()
+        self.guest: Guest | None = None
+        self.waiting: Waiting | None = None  # what a start waits for
+        self.attempts = 0  # at getting what it waits for
+        self.pressed: datetime | None = None  # when the power button last was
+        self.claims: Mapping[str, Object] | None = None  # by volume; None is not read yet
+        self.clean = False  # nothing but logs is left
+        self._wake = wake
+
+    @property
+    def cgroup(self) -> PodCgroup:
+        return PodCgroup(self.intent.cgroups if self.intent else ())
+
+    @property
+    def spawned(self) -> bool:
+        return self.guest is not None or self.folder.spawned.exists()
+
+    @property
+    def rebooted(self) -> bool:
+        return self.intent is not None and self.intent.boot_id != intents.boot_id()
+
+    def look(self) -> bool:
+        """Find the process, if there is one; return whether there is, known or not."""
+        if self.guest is not None and not self.guest.ended:
+            return True
+        self.guest = None
+        if self.intent is None or not self.folder.locked():
+            return False
+        found = self._find(self.intent)
+        if found is not None:
+            self.follow(found)
+        return True
+
+    def follow(self, process: Process) -> None:
+        """Take the process for this pod's QEMU."""
+        assert self.intent is not None
+        self.folder.process.write_bytes(processes.note(process))
+        self.guest = Guest(self.intent, process, self._wake)
+
+    def _find(self, intent: Intent) -> Process | None:
+        found = processes.find(intent.argv, self.cgroup.pids())
+        if found is not None:
+            return found
+        with contextlib.suppress(FileNotFoundError):
+            noted = processes.noted(self.folder.process.read_bytes())
+            if noted is not None and processes.alive(noted):
+                return noted
+        return processes.find(intent.argv, processes.all_pids())
+
+    async def close(self) -> None:
+        """Let go of the guest; it runs on."""
+        if self.guest is not None:
+            await self.guest.close()

@@ -1,0 +1,220 @@
+"""What a pod's status says, from what the node sees. Pure; the shape is a kubelet's."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from datetime import datetime
+
+from livevirt.api import conditions
+from livevirt.api.conditions import Condition
+from livevirt.api.request import Object
+from livevirt.api.times import format_time
+from livevirt.node.ending import Ending
+
+UNPAUSED = "kubevirt.io/virtual-machine-unpaused"  # KubeVirt's readiness gate
+RESIZE_PENDING, RESIZE_IN_PROGRESS = "PodResizePending", "PodResizeInProgress"
+
+
+@dataclass(frozen=True, slots=True)
+class Waiting:
+    """Why a container does not run yet."""
+
+    reason: str
+    message: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Resources:
+    """What the node has granted and what is in force; and a resize that is neither, if any."""
+
+    allocated: Object
+    in_force: Object
+    pending: Waiting | None = None
+    failed: str = ""  # why a granted resize could not be put in force
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Seen:
+    """Everything the status depends on."""
+
+    pod: Object
+    now: datetime
+    resources: Resources
+    address: str = "127.0.0.1"
+    started: str = ""  # when QEMU was started; empty before
+    paused: bool = False
+    waiting: Waiting | None = None
+    ending: Ending | None = None
+
+
+def status(seen: Seen) -> Object:
+    """Return the whole status of a pod that is bound to this node."""
+    old = seen.pod.get("status") or {}
+    new = {
+        **old,
+        "phase": _phase(seen),
+        "startTime": old.get("startTime") or seen.started or format_time(seen.now),
+        "hostIP": seen.address,
+        "hostIPs": [{"ip": seen.address}],
+        "containerStatuses": [
+            _container(seen, each) for each in seen.pod["spec"].get("containers") or ()
+        ],
+        "conditions": _conditions(seen),
+    }
+    if seen.started:
+        new |= {"podIP": seen.address, "podIPs": [{"ip": seen.address}]}
+    if seen.ending is not None and seen.ending.phase == "Failed":
+        new |= {"reason": seen.ending.reason, "message": seen.ending.message}
+    return new
+
+
+def refused(pod: Object, message: str, now: datetime) -> Object:
+    """Return the status of a pod this node cannot run at all."""
+    found = conditions.with_condition(
+        (pod.get("status") or {}).get("conditions"),
+        {"type": "Ready", "status": "False", "reason": "PodFailed"},
+        now,
+    )
+    return {
+        **(pod.get("status") or {}),
+        "phase": "Failed",
+        "reason": "NotAVirtualMachine",
+        "message": message,
+        "startTime": format_time(now),
+        "conditions": found,
+    }
+
+
+def _phase(seen: Seen) -> str:
+    if seen.ending is not None:
+        return seen.ending.phase
+    return "Running" if seen.started else "Pending"
+
+
+def _container(seen: Seen, container: Object) -> Object:
+    running = bool(seen.started) and seen.ending is None
+    found: Object = {
+        "name": container["name"],
+        "image": container.get("image") or "",
+        "imageID": "",
+        "restartCount": 0,
+        "ready": running,
+        "started": running,
+        "state": _state(seen),
+        "lastState": {},
+    }
+    if seen.started:
+        found["containerID"] = f"qemu://{seen.pod['metadata']['uid']}"
+    if seen.resources.allocated:
+        found["allocatedResources"] = seen.resources.allocated
+    found["resources"] = seen.resources.in_force
+    return found
+
+
+def _state(seen: Seen) -> Object:
+    ending = seen.ending
+    if ending is not None:
+        ended = {
+            "exitCode": ending.exit_code,
+            "reason": _exit_reason(ending),
+            "message": ending.message,
+            "finishedAt": ending.at,
+        }
+        if seen.started:
+            ended |= {
+                "startedAt": seen.started,
+                "containerID": f"qemu://{seen.pod['metadata']['uid']}",
+            }
+        return {"terminated": ended}
+    if seen.started:
+        return {"running": {"startedAt": seen.started}}
+    waiting = seen.waiting or Waiting("ContainerCreating")
+    found = {"reason": waiting.reason}
+    return {"waiting": found | ({"message": waiting.message} if waiting.message else {})}
+
+
+def _exit_reason(ending: Ending) -> str:
+    """Return the word container runtimes have for it; the details are in the message."""
+    if ending.phase == "Succeeded":
+        return "Completed"
+    return ending.reason if ending.reason == "OOMKilled" else "Error"
+
+
+def _conditions(seen: Seen) -> list[Condition]:
+    found: list[Condition] | None = (seen.pod.get("status") or {}).get("conditions")
+    for condition in _wanted(seen):
+        found = conditions.with_condition(found, condition, seen.now)
+    for type_, condition in _resize(seen).items():
+        if condition is None:
+            found = conditions.without_condition(found, type_)
+        else:
+            found = conditions.with_condition(found, condition, seen.now)
+    return found or []
+
+
+def _wanted(seen: Seen) -> list[Condition]:
+    names = [each["name"] for each in seen.pod["spec"].get("containers") or ()]
+    unready: Condition | None = None
+    if seen.ending is not None:
+        reason = "PodCompleted" if seen.ending.phase == "Succeeded" else "PodFailed"
+        unready = {"status": "False", "reason": reason}
+    elif not seen.started:
+        message = f"containers with unready status: [{' '.join(names)}]"
+        unready = {"status": "False", "reason": "ContainersNotReady", "message": message}
+    containers = unready or {"status": "True"}
+    wanted: list[Condition] = [
+        {"type": "PodReadyToStartContainers", "status": "True"},
+        {"type": "Initialized", "status": "True"},
+        {"type": "ContainersReady", **containers},
+    ]
+    ready = containers
+    gates = [gate["conditionType"] for gate in seen.pod["spec"].get("readinessGates") or ()]
+    if UNPAUSED in gates and seen.started and seen.ending is None:
+        wanted.append(_unpaused(seen))
+        if seen.paused and unready is None:
+            ready = {
+                "status": "False",
+                "reason": "ReadinessGatesNotReady",
+                "message": f'the status of pod readiness gate "{UNPAUSED}" is not "True", but False',
+            }
+    return [*wanted, {"type": "Ready", **ready}]
+
+
+def _unpaused(seen: Seen) -> Condition:
+    if seen.paused:
+        return {
+            "type": UNPAUSED,
+            "status": "False",
+            "reason": "Paused",
+            "message": "the virtual machine is paused",
+        }
+    return {
+        "type": UNPAUSED,
+        "status": "True",
+        "reason": "NotPaused",
+        "message": "the virtual machine is not paused",
+    }
+
+
+def _resize(seen: Seen) -> dict[str, Condition | None]:
+    found: dict[str, Condition | None] = {RESIZE_PENDING: None, RESIZE_IN_PROGRESS: None}
+    if seen.ending is not None:
+        return found
+    seen_generation = {"observedGeneration": seen.pod["metadata"].get("generation", 1)}
+    if (pending := seen.resources.pending) is not None:
+        found[RESIZE_PENDING] = {
+            "type": RESIZE_PENDING,
+            "status": "True",
+            "reason": pending.reason,
+            "message": pending.message,
+            **seen_generation,
+        }
+    if seen.resources.failed:
+        found[RESIZE_IN_PROGRESS] = {
+            "type": RESIZE_IN_PROGRESS,
+            "status": "True",
+            "reason": "Error",
+            "message": seen.resources.failed,
+            **seen_generation,
+        }
+    return found

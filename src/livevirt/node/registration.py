@@ -1,0 +1,214 @@
+"""The Node object and the Lease that keeps it alive."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import os
+import platform
+from collections.abc import Mapping
+from dataclasses import dataclass
+from datetime import datetime
+
+import livevirt
+from livevirt.api import conditions, registry
+from livevirt.api.conditions import Condition
+from livevirt.api.quantity import Format, Quantity
+from livevirt.api.request import Object
+from livevirt.api.times import format_micro_time, format_time
+from livevirt.client.interface import Client
+from livevirt.control.clock import Now
+from livevirt.errors import AlreadyExists, ApiError, Conflict, NotFound
+from livevirt.node import intent
+from livevirt.qemu.accelerator import Accelerator
+
+log = logging.getLogger(__name__)
+
+LEASE_NAMESPACE = "kube-node-lease"
+LEASE_SECONDS = 40
+RENEW_SECONDS = 10.0
+PODS = 110
+_DEVICES = "1k"  # as many guests as KubeVirt's device plugin offers a device to
+ACCELERATED, CONFINED = "livevirt.io/Accelerated", "livevirt.io/Confined"
+_ARCHITECTURES = {"x86_64": "amd64", "aarch64": "arm64"}
+
+
+@dataclass(frozen=True, slots=True)
+class Facts:
+    """What there is to say about a node."""
+
+    name: str
+    capacity: Mapping[str, Quantity]  # cpu and memory
+    accelerator: Accelerator
+    qemu: tuple[int, int, int]
+    unconfined: str = ""  # why pods have no cgroup; empty if they have
+    address: str = "127.0.0.1"
+
+
+def machine_capacity(nodes: int = 1) -> dict[str, Quantity]:
+    """Return what each of so many nodes on this machine has to offer."""
+    memory = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
+    cpus = len(os.sched_getaffinity(0))
+    page = 1024 * 1024
+    return {
+        "cpu": Quantity.from_milli(cpus * 1000 // nodes),
+        "memory": Quantity.from_int(memory // nodes // page * page, Format.BINARY_SI),
+    }
+
+
+def node(facts: Facts) -> Object:
+    """Return the Node without its status. Pure."""
+    architecture = _ARCHITECTURES.get(platform.machine(), platform.machine())
+    return {
+        "apiVersion": "v1",
+        "kind": "Node",
+        "metadata": {
+            "name": facts.name,
+            "labels": {
+                "kubernetes.io/hostname": facts.name,
+                "kubernetes.io/arch": architecture,
+                "kubernetes.io/os": "linux",
+                "kubevirt.io/schedulable": "true",
+                "kubevirt.io/cpumanager": "false",
+                f"machine-type.node.kubevirt.io/{'q35'}": "true",
+                "livevirt.io/accelerator": facts.accelerator.name,
+            },
+            "annotations": {"livevirt.io/accelerator-reason": facts.accelerator.reason},
+        },
+    }
+
+
+def status(facts: Facts, old: Object, now: datetime) -> Object:
+    """Return the Node's status; conditions keep the time they last changed. Pure but for uname."""
+    kvm = facts.accelerator.name == "kvm"
+    resources = {
+        **{name: str(amount) for name, amount in facts.capacity.items()},
+        "pods": str(PODS),
+        "devices.kubevirt.io/kvm": _DEVICES if kvm else "0",
+        "devices.kubevirt.io/tun": _DEVICES,
+        "devices.kubevirt.io/vhost-net": _DEVICES,
+    }
+    found = old.get("conditions")
+    for condition in _conditions(facts):
+        beat = {"lastHeartbeatTime": format_time(now)}
+        found = conditions.with_condition(found, condition | beat, now)
+    return {
+        "capacity": resources,
+        "allocatable": resources,
+        "addresses": [
+            {"type": "InternalIP", "address": facts.address},
+            {"type": "Hostname", "address": facts.name},
+        ],
+        "nodeInfo": _info(facts),
+        "conditions": found,
+    }
+
+
+def _conditions(facts: Facts) -> list[Condition]:
+    good = [
+        ("MemoryPressure", "KubeletHasSufficientMemory"),
+        ("DiskPressure", "KubeletHasNoDiskPressure"),
+        ("PIDPressure", "KubeletHasSufficientPID"),
+    ]
+    kvm = facts.accelerator.name == "kvm"
+    return [
+        *({"type": type_, "status": "False", "reason": reason} for type_, reason in good),
+        {
+            "type": ACCELERATED,
+            "status": "True" if kvm else "False",
+            "reason": "KVM" if kvm else "Emulated",
+            "message": facts.accelerator.reason,
+        },
+        {
+            "type": CONFINED,
+            "status": "False" if facts.unconfined else "True",
+            "reason": "NoCgroups" if facts.unconfined else "Cgroups",
+            "message": facts.unconfined or "each pod has a cgroup with its limits",
+        },
+        {
+            "type": "Ready",
+            "status": "True",
+            "reason": "KubeletReady",
+            "message": "livevirt's node agent is running",
+        },
+    ]
+
+
+def _info(facts: Facts) -> Object:
+    kernel = platform.uname()
+    return {
+        "architecture": _ARCHITECTURES.get(kernel.machine, kernel.machine),
+        "bootID": intent.boot_id(),
+        "containerRuntimeVersion": "qemu://" + ".".join(str(part) for part in facts.qemu),
+        "kernelVersion": kernel.release,
+        "kubeProxyVersion": "",
+        "kubeletVersion": f"livevirt-{livevirt.__version__}",
+        "machineID": "",
+        "operatingSystem": "linux",
+        "osImage": kernel.system,
+        "systemUUID": "",
+    }
+
+
+class Registration:
+    """Keeps the Node there and its Lease fresh, while `run` runs."""
+
+    def __init__(self, client: Client, facts: Facts, now: Now) -> None:
+        self._client, self._facts, self._now = client, facts, now
+
+    async def run(self) -> None:
+        """Register, then renew the lease until cancelled."""
+        registered = False
+        while True:
+            try:
+                if not registered:
+                    await self.register()
+                    registered = True
+                await self.renew()
+            except NotFound:
+                registered = False  # somebody deleted the node or its namespace
+            except ApiError as error:
+                log.warning("heartbeat failed", extra={"node": self._facts.name, "error": str(error)})
+            await asyncio.sleep(RENEW_SECONDS)
+
+    async def register(self) -> None:
+        """Create the Node or bring it up to date."""
+        wanted = node(self._facts)
+        try:
+            found = await self._client.create(registry.NODE, wanted)
+        except AlreadyExists:
+            metadata = {key: wanted["metadata"][key] for key in ("labels", "annotations")}
+            found = await self._client.patch(
+                registry.NODE, self._facts.name, "", {"metadata": metadata}
+            )
+        new = status(self._facts, found.get("status") or {}, self._now())
+        await self._client.patch(
+            registry.NODE, self._facts.name, "", {"status": new}, subresource="status"
+        )
+        log.info(
+            "node registered",
+            extra={
+                "node": self._facts.name,
+                "accelerator": self._facts.accelerator.name,
+                "because": self._facts.accelerator.reason,
+                "unconfined": self._facts.unconfined,
+            },
+        )
+
+    async def renew(self) -> None:
+        """Say that this node is alive."""
+        renewed = {"renewTime": format_micro_time(self._now())}
+        name = self._facts.name
+        try:
+            await self._client.patch(registry.LEASE, name, LEASE_NAMESPACE, {"spec": renewed})
+        except NotFound:
+            lease = {
+                "apiVersion": registry.LEASE.api_version,
+                "kind": "Lease",
+                "metadata": {"name": name, "namespace": LEASE_NAMESPACE},
+                "spec": renewed | {"holderIdentity": name, "leaseDurationSeconds": LEASE_SECONDS},
+            }
+            try:
+                await self._client.create(registry.LEASE, lease, LEASE_NAMESPACE)
+            except (AlreadyExists, Conflict):
+                return  # by another start of ours; renewed next time
