@@ -14,7 +14,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
 
-from livevirt.node.intent import CgroupDir
+from livevirt.node.intent import CgroupDir, Limits
 
 CONTROLLERS = ("cpu", "memory")
 PERIOD = 100_000  # microseconds over which a CPU quota counts
@@ -22,15 +22,6 @@ _MIN_QUOTA = 1_000
 _MIN_SHARES, _MAX_SHARES = 2, 262_144
 _NO_LIMIT = 1 << 62  # version 1 writes "unlimited" as the largest number of whole pages
 _FOLDER = "livevirt"
-
-
-@dataclass(frozen=True, slots=True)
-class Limits:
-    """What a pod gets: thousandths of a CPU and bytes. None is no limit."""
-
-    cpu_request: int = 0
-    cpu_limit: int | None = None
-    memory_limit: int | None = None
 
 
 @dataclass(frozen=True, slots=True)

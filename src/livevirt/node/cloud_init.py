@@ -75,7 +75,11 @@ def iso(label: str, content: Mapping[str, bytes]) -> bytes:
     try:
         for number, (name, data) in enumerate(content.items()):
             disc.add_fp(
-                io.BytesIO(data), len(data), f"/FILE{number}.;1", rr_name=name, joliet_path=f"/{name}"
+                io.BytesIO(data),
+                len(data),
+                f"/FILE{number}.;1",
+                rr_name=name,
+                joliet_path=f"/{name}",
             )
         out = io.BytesIO()
         disc.write_fp(out)

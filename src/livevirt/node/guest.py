@@ -41,6 +41,7 @@ _FIRST_CONNECT, _LAST_CONNECT = 0.02, 1.0  # seconds between attempts
 _ASK_OFTEN, _ASK_SELDOM = 1.0, 15.0  # seconds between questions to the guest agent
 _OFTEN = 30  # questions asked often, while the guest has no address
 QUIT_SECONDS = 5.0
+_NO_OS = OsInfo()
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,7 +49,7 @@ class AgentView:
     """What the guest agent last said."""
 
     version: str
-    os: OsInfo = OsInfo()
+    os: OsInfo = _NO_OS
     hostname: str = ""
     timezone: Timezone | None = None
     interfaces: tuple[Interface, ...] = ()
@@ -74,13 +75,16 @@ class View:
     agent: AgentView | None = None
 
 
+NOTHING_YET = View()
+
+
 class Guest:
     """Follows one QEMU process from when it is known until it has ended."""
 
     def __init__(self, intent: Intent, process: Process, wake: Callable[[], None]) -> None:
         self.intent = intent
         self.process = process
-        self.view = View()
+        self.view = NOTHING_YET
         self.agent = GuestAgent(intent.machine.agent_socket)
         self._wake = wake
         self._qmp: Session | None = None

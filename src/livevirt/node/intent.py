@@ -29,6 +29,14 @@ class CgroupDir(msgspec.Struct, frozen=True, rename="camel"):
     version: int  # of the hierarchy: 1 or 2
 
 
+class Limits(msgspec.Struct, frozen=True, rename="camel"):
+    """What a pod gets: thousandths of a CPU and bytes. None is no limit."""
+
+    cpu_request: int = 0
+    cpu_limit: int | None = None
+    memory_limit: int | None = None
+
+
 class Intent(msgspec.Struct, frozen=True, rename="camel", kw_only=True):
     """One QEMU to be started, for one pod."""
 
@@ -43,6 +51,7 @@ class Intent(msgspec.Struct, frozen=True, rename="camel", kw_only=True):
     argv: tuple[str, ...]
     machine: Machine
     cgroups: tuple[CgroupDir, ...]
+    limits: Limits
     created: str  # when, as Kubernetes writes times
 
 

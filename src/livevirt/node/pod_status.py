@@ -175,7 +175,7 @@ def _wanted(seen: Seen) -> list[Condition]:
             ready = {
                 "status": "False",
                 "reason": "ReadinessGatesNotReady",
-                "message": f'the status of pod readiness gate "{UNPAUSED}" is not "True", but False',
+                "message": f'readiness gate "{UNPAUSED}" is not "True", but False',
             }
     return [*wanted, {"type": "Ready", **ready}]
 

@@ -70,7 +70,7 @@ def node(facts: Facts) -> Object:
                 "kubernetes.io/os": "linux",
                 "kubevirt.io/schedulable": "true",
                 "kubevirt.io/cpumanager": "false",
-                f"machine-type.node.kubevirt.io/{'q35'}": "true",
+                "machine-type.node.kubevirt.io/q35": "true",
                 "livevirt.io/accelerator": facts.accelerator.name,
             },
             "annotations": {"livevirt.io/accelerator-reason": facts.accelerator.reason},
@@ -161,15 +161,22 @@ class Registration:
         registered = False
         while True:
             try:
-                if not registered:
+                if not registered or not await self._exists():
                     await self.register()
                     registered = True
                 await self.renew()
-            except NotFound:
-                registered = False  # somebody deleted the node or its namespace
             except ApiError as error:
-                log.warning("heartbeat failed", extra={"node": self._facts.name, "error": str(error)})
+                log.warning(
+                    "heartbeat failed", extra={"node": self._facts.name, "error": str(error)}
+                )
             await asyncio.sleep(RENEW_SECONDS)
+
+    async def _exists(self) -> bool:
+        try:
+            await self._client.get(registry.NODE, self._facts.name)
+        except NotFound:
+            return False  # somebody deleted it
+        return True
 
     async def register(self) -> None:
         """Create the Node or bring it up to date."""

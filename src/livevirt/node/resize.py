@@ -1,4 +1,4 @@
-"""Whether a pod's changed resources can be granted on this node. Pure; the rules are a kubelet's."""
+"""Whether a pod's changed resources can be granted here. Pure; the rules are a kubelet's."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from typing import Any
 from livevirt.api import quantity
 from livevirt.api.quantity import Quantity
 from livevirt.api.request import Object
-from livevirt.node.cgroups import Limits
+from livevirt.node.intent import Limits
 
 COMPUTE = "compute"
 _NAMES = ("cpu", "memory")

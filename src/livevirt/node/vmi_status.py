@@ -14,7 +14,7 @@ from livevirt.api.request import Object
 from livevirt.api.times import format_time
 from livevirt.node.domain import DISK_PREFIX, NIC_PREFIX
 from livevirt.node.ending import Ending
-from livevirt.node.guest import AgentView, View
+from livevirt.node.guest import NOTHING_YET, AgentView, View
 from livevirt.qemu.agent import Interface
 from livevirt.qemu.lifecycle import Standing
 from livevirt.qemu.machine import Machine
@@ -31,7 +31,7 @@ class Seen:
     vmi: Object
     now: datetime
     machine: Machine
-    view: View = View()
+    view: View = NOTHING_YET
     ending: Ending | None = None
     claims: Mapping[str, Object] = field(default_factory=dict)  # by volume
 

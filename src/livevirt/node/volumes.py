@@ -8,6 +8,7 @@ roots, and the way there is walked without following symbolic links.
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import os
 import stat
 from collections.abc import Mapping, Sequence
@@ -76,6 +77,18 @@ class Volumes:
                 found[volume["name"]] = prepared
         return found
 
+    async def claims(self, vmi: Object) -> dict[str, Object]:
+        """Return the claim of every volume that has one, as far as they exist."""
+        found = {}
+        for volume in vmi["spec"].get("volumes") or ():
+            name = claim_name(volume)
+            if name:
+                with contextlib.suppress(NotFound):
+                    found[volume["name"]] = await self._client.get(
+                        registry.CLAIM, name, vmi["metadata"]["namespace"]
+                    )
+        return found
+
     async def _prepare(
         self, vmi: Object, volume: Object, folder: Path, metadata: Mapping[str, Any]
     ) -> Prepared | None:
@@ -116,7 +129,6 @@ class Volumes:
 
     async def _overlay(self, below: Prepared, path: Path) -> Prepared:
         base = below.image
-        path.unlink(missing_ok=True)
         await _qemu_img(
             *("create", "-q", "-f", "qcow2", "-F", base.format, "-b", base.path, str(path))
         )
@@ -207,6 +219,16 @@ class Volumes:
     def _give(self, path: Path) -> None:
         if self._owner is not None:
             os.chown(path, *self._owner, follow_symlinks=False)
+
+
+def claim_name(volume: Object) -> str:
+    """Return which claim a guest writes to through this volume, if any."""
+    match volume:
+        case {"persistentVolumeClaim": {"claimName": str(name)}} | {
+            "dataVolume": {"name": str(name)}
+        }:
+            return name
+    return ""
 
 
 def claim_size(claim: Object) -> int:

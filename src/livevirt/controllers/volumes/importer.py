@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Protocol
@@ -12,6 +13,7 @@ from livevirt.controllers.volumes.download import Source as Http
 from livevirt.controllers.volumes.download import download
 from livevirt.controllers.volumes.failure import ImageMissing, ImportFailed
 from livevirt.controllers.volumes.qemu_img import Image, Progress
+from livevirt.errors import LivevirtError
 
 _FETCHED = 90.0  # percent that is done when a download is
 _SLACK = 64 * 2**20  # a qcow2 is a little larger than the disk in it
@@ -102,7 +104,10 @@ async def fill(order: Order, progress: Progress) -> None:
 
 
 async def _stored(reference: str, images: Images) -> Image:
-    found = images.find(reference)
+    try:
+        found = await asyncio.to_thread(images.find, reference)
+    except LivevirtError as error:
+        raise ImportFailed(str(error)) from error
     if found is None:
         raise ImageMissing(
             f"no image {reference} in the local store: import it with"
@@ -134,5 +139,3 @@ async def _fetch(order: Order, source: Http, candidate: Path, progress: Progress
     fetched.unlink()
     return image.virtual_size
 
-
-__all__ = ["Blank", "Clone", "File", "Http", "Images", "ImportFailed", "Order", "Stored", "fill"]

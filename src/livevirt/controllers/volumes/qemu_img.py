@@ -1,8 +1,8 @@
 """`qemu-img`: what an image is, and turning one into a raw disk.
 
-Images come from strangers. Nothing is believed of one but raw and qcow2, and one that refers to
-another file is refused: it could name any file of this machine. What is converted is always
-opened in the format that was found or is known, never guessed again.
+Images come from strangers. Only raw and qcow2 are taken, and one that refers to another file is
+refused before QEMU opens it: it could name any file of this machine. The format is read off the
+first bytes here and told to QEMU, which never guesses.
 """
 
 from __future__ import annotations
@@ -10,6 +10,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import re
+import struct
 from asyncio.subprocess import DEVNULL, PIPE, Process
 from collections.abc import AsyncIterator, Callable
 from dataclasses import dataclass
@@ -23,7 +24,16 @@ Progress = Callable[[float], None]  # told how much is done, in percent
 
 PROBE_SECONDS = 30.0  # what is crafted to take for ever is no image
 _PERCENT = re.compile(rb"\((\d+(?:\.\d+)?)/100%\)")
-_FORMATS = ("raw", "qcow2")
+HEADER = 104  # bytes of a qcow2 header, version 3
+_EXTERNAL_DATA = 1 << 2  # in its incompatible features
+_NOT_TAKEN = {
+    b"KDMV": "vmdk",
+    b"# Disk DescriptorFile": "vmdk",
+    b"conectix": "vpc",
+    b"vhdxfile": "vhdx",
+    b"<<< ": "vdi",
+    b"QED\x00": "qed",
+}
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,17 +46,33 @@ class Image:
 
 
 class _Info(msgspec.Struct, rename="kebab"):
-    format: str
     virtual_size: int
     backing_filename: str | None = None
-    full_backing_filename: str | None = None
-    format_specific: msgspec.Raw = msgspec.Raw(b"{}")
+    encrypted: bool = False
+
+
+def format_of(start: bytes) -> str:
+    """Return the format of a file that starts so; refuses what does not stand alone."""
+    for magic, name in _NOT_TAKEN.items():
+        if start.startswith(magic):
+            raise ImportRefused(f"unsupported image format: {name}; raw and qcow2 are taken")
+    if not start.startswith(b"QFI\xfb"):
+        return "raw"
+    if len(start) < HEADER:
+        raise ImportRefused("the image ends within its header")
+    version, backing = struct.unpack_from(">IQ", start, 4)
+    if backing:
+        raise ImportRefused("expected no backing file, but the image has one")
+    if version >= 3 and struct.unpack_from(">Q", start, 72)[0] & _EXTERNAL_DATA:
+        raise ImportRefused("expected no external data file, but the image has one")
+    return "qcow2"
 
 
 async def probe(path: Path, format: str = "") -> Image:
-    """Return what an image is; refuses all but raw and qcow2 that stand alone."""
-    known = ["-f", format] if format else []
-    async with _started("info", "-U", "--output=json", *known, _local(path)) as process:
+    """Return what an image is: in the format given, else in the one it starts like."""
+    format = format or await asyncio.to_thread(_format_of_file, path)
+    arguments = ("-U", "--output=json", "-f", format, _local(path))
+    async with _started("info", *arguments) as process:
         try:
             async with asyncio.timeout(PROBE_SECONDS):
                 output, errors = await process.communicate()
@@ -54,23 +80,17 @@ async def probe(path: Path, format: str = "") -> Image:
             raise ImportRefused("the image takes too long to read: it is damaged") from None
     if process.returncode != 0:
         raise ImportRefused(f"the image cannot be read: {_last_line(errors, path)}")
-    return image_of(path, output)
-
-
-def image_of(path: Path, info: bytes) -> Image:
-    """Return the image that `qemu-img info` describes, if it is one we take."""
-    found = msgspec.json.decode(info, type=_Info)
-    if found.format not in _FORMATS:
-        raise ImportRefused(f"unsupported image format: {found.format}; raw and qcow2 are taken")
-    backing = found.backing_filename or found.full_backing_filename
-    if backing:
-        raise ImportRefused(f"expected no backing file, but found {backing}")
-    specific = msgspec.json.decode(found.format_specific)
-    if (specific.get("data") or {}).get("data-file"):
-        raise ImportRefused("the image keeps its data in another file, which is not taken")
-    if (specific.get("data") or {}).get("encrypt") or found.format == "luks":
+    info = msgspec.json.decode(output, type=_Info)
+    if info.backing_filename:
+        raise ImportRefused("expected no backing file, but the image has one")
+    if info.encrypted:
         raise ImportRefused("the image is encrypted")
-    return Image(path, found.format, found.virtual_size)
+    return Image(path, format, info.virtual_size)
+
+
+def _format_of_file(path: Path) -> str:
+    with path.open("rb") as file:
+        return format_of(file.read(HEADER))
 
 
 async def convert(image: Image, target: Path, progress: Progress) -> None:

@@ -1,0 +1,444 @@
+"""The node agent: sees to it that the pods bound to its node run as QEMU, and says what is true.
+
+It can be killed at any moment. Everything it knows it reads again at start: pods and VMIs from the
+API, intents and endings from its files, guests from their processes. A reconcile looks at one pod,
+plans, and follows the plan step by step; no two work on the same pod at once.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Mapping
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+
+from livevirt.api import registry, times
+from livevirt.api.quantity import Quantity
+from livevirt.api.request import Object
+from livevirt.client.interface import Client
+from livevirt.control.cache import Change
+from livevirt.control.clock import Now
+from livevirt.control.controller import DONE, Controller, Result
+from livevirt.control.events import Recorder
+from livevirt.control.informer import Informer
+from livevirt.control.key import Key, key_of
+from livevirt.errors import NotFound
+from livevirt.node import events, pod_dir, pod_status, resize, vmi_status
+from livevirt.node.cgroups import Cgroups
+from livevirt.node.guest import NOTHING_YET, Guest
+from livevirt.node.images import ImageStore
+from livevirt.node.intent import UnknownIntent
+from livevirt.node.local import Local
+from livevirt.node.plan import (
+    Clean,
+    Forget,
+    Press,
+    Quit,
+    Record,
+    Remove,
+    Report,
+    Seen,
+    Spawn,
+    Start,
+    Step,
+    Wait,
+    Wanted,
+    plan,
+)
+from livevirt.node.pod_dir import PodDir
+from livevirt.node.pod_status import Resources, Waiting
+from livevirt.node.process import Account
+from livevirt.node.registration import Facts, Registration
+from livevirt.node.start import NotReady, Starter
+from livevirt.node.volumes import Volumes
+from livevirt.paths import DataDir
+from livevirt.qemu import lifecycle
+from livevirt.qemu.accelerator import Accelerator
+from livevirt.qemu.errors import QmpError
+
+log = logging.getLogger(__name__)
+
+WORKERS = 8
+OWNER_UID = "owner-uid"
+RETRY_DEFERRED = timedelta(minutes=3)
+_ENDED = ("Succeeded", "Failed")
+
+
+@dataclass(frozen=True, slots=True)
+class Host:
+    """What all nodes of one machine have in common."""
+
+    accelerator: Accelerator
+    qemu: tuple[int, int, int]
+    account: Account | None  # who QEMU runs as; None is who we are
+
+
+class Agent:
+    """One node. `run` it; ask it for guests."""
+
+    def __init__(
+        self,
+        name: str,
+        client: Client,
+        data: DataDir,
+        images: ImageStore,
+        capacity: Mapping[str, Quantity],
+        host: Host,
+        now: Now,
+    ) -> None:
+        self.name = name
+        self._client, self._now = client, now
+        self._capacity = dict(capacity)
+        self._pods_dir, self._run_dir = data.root / "nodes" / name / "pods", data.run
+        self._cgroups = Cgroups.discover(name)
+        owner = host.account.owner if host.account else None
+        volumes = Volumes(client, images, (data.root / "volumes",), owner)
+        self._starter = Starter(name, volumes, self._cgroups, host.accelerator, host.account)
+        facts = Facts(name, capacity, host.accelerator, host.qemu, self._cgroups.problem)
+        self._registration = Registration(client, facts, now)
+        self._recorder = Recorder(client, events.COMPONENT, now, name)
+        self._local: dict[str, Local] = {}  # by pod uid
+        self._deferred: set[Key] = set()  # pods whose resize waits for room
+        self._pods = Informer(client, registry.POD, fields=f"spec.nodeName={name}")
+        self._vmis = Informer(client, registry.VMI)
+        self._controller = Controller(f"node-{name}", self._reconcile, workers=WORKERS)
+
+    async def run(self) -> None:
+        """Work until cancelled; guests run on."""
+        self._pods.index(OWNER_UID, _owner_uids)
+        self._controller.watches(self._pods).watches(self._vmis, self._pods_of)
+        self._pods.on_change(self._retry_deferred)
+        self._adopt()
+        try:
+            async with asyncio.TaskGroup() as group:
+                group.create_task(self._pods.run(), name=f"{self.name}-pods")
+                group.create_task(self._vmis.run(), name=f"{self.name}-vmis")
+                group.create_task(self._recorder.run(), name=f"{self.name}-events")
+                group.create_task(self._registration.run(), name=f"{self.name}-registration")
+                group.create_task(self._controller.run(), name=f"{self.name}-pods-controller")
+        finally:
+            for local in self._local.values():
+                await local.close()
+
+    def guest(self, namespace: str, vmi: str) -> Guest | None:
+        """Return the running guest of a VMI, if it is on this node."""
+        found = self.held(namespace, vmi)
+        return found.guest if found else None
+
+    def held(self, namespace: str, vmi: str) -> Local | None:
+        """Return what this node has of a VMI: of its running guest, else of its last one."""
+        mine = [
+            local
+            for local in self._local.values()
+            if local.intent and (local.intent.namespace, local.intent.vmi) == (namespace, vmi)
+        ]
+        mine.sort(
+            key=lambda local: (local.guest is not None, local.intent and local.intent.created)
+        )
+        return mine[-1] if mine else None
+
+    # ------------------------------------------------------------ what is there
+
+    def _adopt(self) -> None:
+        """Take in what an earlier run left; whether it is still wanted, the API will say."""
+        for folder in pod_dir.all_in(self._pods_dir, self._run_dir):
+            try:
+                intent = folder.read_intent()
+            except UnknownIntent as error:
+                log.error("left alone", extra={"pod_uid": folder.uid, "error": str(error)})
+                continue
+            if intent is None:
+                folder.remove()  # a start that came to nothing: an intent comes before a process
+                continue
+            self._hold(Key(intent.namespace, intent.pod), folder)
+            self._controller.queue.add(Key(intent.namespace, intent.pod))
+
+    def _hold(self, key: Key, folder: PodDir) -> Local:
+        local = Local(key, folder, lambda: self._controller.queue.add(key))
+        self._local[folder.uid] = local
+        return local
+
+    def _pods_of(self, vmi: Object) -> list[Key]:
+        return [key_of(pod) for pod in self._pods.by(OWNER_UID, vmi["metadata"]["uid"])]
+
+    def _retry_deferred(self, change: Change) -> None:
+        for key in self._deferred - {change.key}:
+            self._controller.queue.add(key)
+
+    def _vmi_of(self, local: Local, pod: Object | None) -> Object | None:
+        """Return the VMI the pod is for, and not another one of its name."""
+        if local.intent is not None:
+            name, uid = local.intent.vmi, local.intent.vmi_uid
+        else:
+            owner = _owner(pod) if pod else None
+            if owner is None:
+                return None
+            name, uid = owner["name"], owner["uid"]
+        vmi = self._vmis.get(Key(local.key.namespace, name))
+        return vmi if vmi is not None and vmi["metadata"]["uid"] == uid else None
+
+    def _see(self, local: Local, pod: Object | None) -> Seen:
+        locked = local.look()
+        guest = local.guest
+        vmi = self._vmi_of(local, pod)
+        gone = not locked and local.ending is None
+        return Seen(
+            wanted=_wanted(pod),
+            now=self._now(),
+            startable=vmi is not None and "deletionTimestamp" not in vmi["metadata"],
+            intent=local.intent is not None,
+            spawned=local.spawned,
+            rebooted=gone and local.rebooted,
+            locked=locked,
+            known=guest is not None,
+            standing=guest.view.standing if guest else None,
+            ending=local.ending,
+            oom_killed=gone and local.cgroup.oom_killed(),
+            complaint=local.folder.complaint() if gone else "",
+            deadline=_deadline(pod),
+            pressed=local.pressed,
+        )
+
+    # ------------------------------------------------------------ what to do
+
+    async def _reconcile(self, key: Key) -> Result:
+        pod = self._pods.get(key)
+        uid = pod["metadata"]["uid"] if pod else ""
+        waits = []
+        for local in [each for each in self._local.values() if each.key == key]:
+            if local.folder.uid != uid:
+                waits.append(await self._follow_plan(local, None))
+        if pod is not None:
+            if _owner(pod) is None:
+                await self._refuse(pod)
+            else:
+                local = self._local.get(uid) or self._hold(
+                    key, PodDir(self._pods_dir, self._run_dir, uid)
+                )
+                waits.append(await self._follow_plan(local, pod))
+        after = min((wait for wait in waits if wait is not None), default=None)
+        return DONE if after is None else Result(after)
+
+    async def _follow_plan(self, local: Local, pod: Object | None) -> timedelta | None:
+        """Do what is to be done now; return when to look again."""
+        seen = self._see(local, pod)
+        for step in plan(seen):
+            if isinstance(step, Wait):
+                return max(step.until - seen.now, timedelta(0))
+            wait = await self._do(step, local, pod)
+            if wait is not None:
+                return wait
+        return None
+
+    async def _do(self, step: Step, local: Local, pod: Object | None) -> timedelta | None:
+        match step:
+            case Start():
+                return await self._start(local, pod)
+            case Spawn():
+                await self._starter.spawn(local)
+            case Press():
+                await self._press(local, pod)
+            case Record(what):
+                await asyncio.to_thread(local.folder.write_ending, what)
+                local.ending = what
+                log.info("guest ended", extra=_facts(local) | {"because": what.reason})
+            case Quit():
+                if local.guest is not None:
+                    await local.guest.quit()
+            case Clean():
+                self._clean(local)
+            case Report():
+                return await self._report(local, pod)
+            case Forget():
+                await asyncio.to_thread(local.folder.remove)
+                self._local.pop(local.folder.uid, None)
+                self._deferred.discard(local.key)
+            case Remove():
+                assert pod is not None
+                await self._remove(pod)
+        return None
+
+    async def _start(self, local: Local, pod: Object | None) -> timedelta | None:
+        vmi = self._vmi_of(local, pod)
+        if pod is None or vmi is None:
+            return None
+        try:
+            await self._starter.start(local, pod, vmi, self._now())
+        except NotReady as error:
+            local.attempts += 1
+            local.waiting = error.waiting(local.attempts)
+            await self._report_pod(local, pod)
+            return error.retry(local.attempts)
+        local.waiting = None
+        log.info("guest started", extra=_facts(local))
+        return None
+
+    async def _press(self, local: Local, pod: Object | None) -> None:
+        vmi = self._vmi_of(local, pod)
+        if vmi is not None and local.pressed is None:
+            events.shutting_down(self._recorder, vmi)
+        local.pressed = self._now()
+        if local.guest is None:
+            return
+        try:
+            if vmi_status.is_paused(local.guest.view.standing):
+                await lifecycle.resume(local.guest.qmp())  # a guest that stands still hears nothing
+            await lifecycle.powerdown(local.guest.qmp())
+        except QmpError as error:
+            log.debug("power button not pressed", extra=_facts(local) | {"error": str(error)})
+
+    def _clean(self, local: Local) -> None:
+        if not local.clean:
+            local.cgroup.remove()
+            local.folder.remove_run()
+            local.folder.remove_disks()
+            local.clean = True
+
+    async def _remove(self, pod: Object) -> None:
+        metadata = pod["metadata"]
+        try:
+            await self._client.delete(
+                registry.POD,
+                metadata["name"],
+                metadata["namespace"],
+                uid=metadata["uid"],
+                grace_seconds=0,
+            )
+        except NotFound:
+            return
+
+    async def _refuse(self, pod: Object) -> None:
+        if "deletionTimestamp" in pod["metadata"]:
+            await self._remove(pod)
+        elif (pod.get("status") or {}).get("phase") not in _ENDED:
+            message = "this node runs virtual machines only; the pod belongs to none"
+            await self._write_pod(pod, pod_status.refused(pod, message, self._now()))
+
+    # ------------------------------------------------------------ what to say
+
+    async def _report(self, local: Local, pod: Object | None) -> timedelta | None:
+        guest = local.guest
+        if local.ending is None and (guest is None or guest.view.standing is None):
+            return None  # QEMU will say something in a moment, or be gone
+        vmi = self._vmi_of(local, pod)
+        if vmi is not None:
+            await self._report_vmi(local, vmi)
+        if pod is not None:
+            await self._report_pod(local, pod)
+        return RETRY_DEFERRED if local.key in self._deferred else None
+
+    async def _report_vmi(self, local: Local, vmi: Object) -> None:
+        assert local.intent is not None
+        if local.claims is None:
+            local.claims = await self._starter.claims(vmi)
+        changed = vmi_status.patch(
+            vmi_status.Seen(
+                vmi=vmi,
+                now=self._now(),
+                machine=local.intent.machine,
+                view=local.guest.view if local.guest else NOTHING_YET,
+                ending=local.ending,
+                claims=local.claims,
+            )
+        )
+        if not changed:
+            return
+        metadata = vmi["metadata"]
+        try:
+            await self._client.patch(
+                registry.VMI,
+                metadata["name"],
+                metadata["namespace"],
+                {"metadata": {"resourceVersion": metadata["resourceVersion"]}, "status": changed},
+            )
+        except NotFound:
+            return
+        if "phaseTransitionTimestamps" in changed:
+            if local.ending is not None:
+                events.ended(self._recorder, vmi, local.ending)
+            else:
+                events.started(self._recorder, vmi)
+
+    async def _report_pod(self, local: Local, pod: Object) -> None:
+        seen = pod_status.Seen(
+            pod=pod,
+            now=self._now(),
+            resources=self._resources(local, pod),
+            started=local.intent.created if local.intent else "",
+            paused=vmi_status.is_paused(local.guest.view.standing) if local.guest else False,
+            waiting=local.waiting,
+            ending=local.ending,
+        )
+        await self._write_pod(pod, pod_status.status(seen))
+
+    async def _write_pod(self, pod: Object, status: Object) -> None:
+        if status == pod.get("status"):
+            return
+        metadata = pod["metadata"]
+        try:
+            await self._client.patch(
+                registry.POD,
+                metadata["name"],
+                metadata["namespace"],
+                {"metadata": {"resourceVersion": metadata["resourceVersion"]}, "status": status},
+                subresource="status",
+            )
+        except NotFound:
+            return
+
+    def _resources(self, local: Local, pod: Object) -> Resources:
+        """Grant what the pod asks for if there is room, put it in force, and say what is."""
+        wanted, current = resize.desired(pod), resize.in_force(pod)
+        self._deferred.discard(local.key)
+        if current is None or local.guest is None or resize.same(wanted, current):
+            return Resources(wanted.get("requests") or {}, wanted)
+        allocated = resize.container_status(pod).get("allocatedResources") or {}
+        others = resize.taken(self._pods.list(), pod["metadata"]["uid"])
+        asked = resize.amounts(wanted.get("requests"))
+        match resize.decide(asked, others, self._capacity):
+            case resize.Refused(reason, message):
+                if reason == "Deferred":
+                    self._deferred.add(local.key)
+                return Resources(allocated, current, pending=Waiting(reason, message))
+            case resize.Granted():
+                failure = self._starter.resize(local, wanted)
+                if failure:
+                    return Resources(wanted.get("requests") or {}, current, failed=failure)
+        log.info("pod resized", extra=_facts(local))
+        return Resources(wanted.get("requests") or {}, wanted)
+
+
+def _owner(pod: Object) -> Object | None:
+    """Return the reference to the VMI that a pod runs, if it runs one."""
+    for owner in pod["metadata"].get("ownerReferences") or ():
+        if owner.get("controller") and owner.get("kind") == registry.VMI.kind:
+            found: Object = owner
+            return found
+    return None
+
+
+def _owner_uids(pod: Object) -> list[str]:
+    owner = _owner(pod)
+    return [owner["uid"]] if owner else []
+
+
+def _wanted(pod: Object | None) -> Wanted:
+    if pod is None:
+        return "gone"
+    if "deletionTimestamp" in pod["metadata"]:
+        return "stop"
+    if (pod.get("status") or {}).get("phase") in _ENDED:
+        return "ended"
+    return "run"
+
+
+def _deadline(pod: Object | None) -> datetime | None:
+    """Return when a pod that is being deleted must be gone."""
+    said = pod["metadata"].get("deletionTimestamp") if pod else None
+    return times.parse_time(said) if said else None
+
+
+def _facts(local: Local) -> dict[str, object]:
+    vmi = local.intent.vmi if local.intent else ""
+    return {"pod": str(local.key), "vmi": vmi}

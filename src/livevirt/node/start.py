@@ -1,0 +1,149 @@
+"""Starting a guest: everything it needs, then the intent on the disk, then the process."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+from collections.abc import Mapping
+from datetime import datetime, timedelta
+
+from livevirt.api import quantity
+from livevirt.api.request import Object
+from livevirt.api.times import format_time
+from livevirt.errors import LivevirtError
+from livevirt.node import domain, resize
+from livevirt.node import intent as intents
+from livevirt.node import process as processes
+from livevirt.node.cgroups import Cgroups
+from livevirt.node.domain import BadDomain, Place
+from livevirt.node.intent import Intent
+from livevirt.node.local import Local
+from livevirt.node.pod_status import Waiting
+from livevirt.node.process import Account, Order, SpawnFailed
+from livevirt.node.volumes import VolumeProblem, Volumes
+from livevirt.qemu.accelerator import Accelerator
+from livevirt.qemu.cmdline import argv
+
+_FIRST_RETRY, _LAST_RETRY = timedelta(seconds=2), timedelta(seconds=60)
+_BACK_OFF = {"ErrImagePull": "ImagePullBackOff"}
+
+
+class NotReady(LivevirtError):
+    """A guest cannot be started yet; the pod says why."""
+
+    def __init__(self, reason: str, message: str) -> None:
+        super().__init__(message)
+        self.reason = reason
+
+    def waiting(self, attempts: int) -> Waiting:
+        """Return what the container waits for, after so many attempts."""
+        reason = _BACK_OFF.get(self.reason, self.reason) if attempts > 1 else self.reason
+        return Waiting(reason, str(self))
+
+    def retry(self, attempts: int) -> timedelta:
+        """Return how long to wait before the next attempt."""
+        return min(_FIRST_RETRY * 2 ** min(attempts - 1, 10), _LAST_RETRY)
+
+
+class Starter:
+    """Starts the guests of one node."""
+
+    def __init__(
+        self,
+        node: str,
+        volumes: Volumes,
+        cgroups: Cgroups,
+        accelerator: Accelerator,
+        account: Account | None,
+    ) -> None:
+        self._node = node
+        self._volumes = volumes
+        self._cgroups = cgroups
+        self._accelerator = accelerator
+        self._account = account
+
+    async def start(self, local: Local, pod: Object, vmi: Object, now: datetime) -> None:
+        """Bring a guest to life; raises NotReady while something it needs is missing."""
+        folder = local.folder
+        try:
+            folder.create(self._owner)
+            metadata = {
+                "instance-id": domain.firmware_uuid(vmi),
+                "local-hostname": vmi["spec"].get("hostname") or vmi["metadata"]["name"],
+            }
+            prepared = await self._volumes.prepare(vmi, folder.disks, metadata)
+            place = Place(str(folder.run), str(folder.serial))
+            machine = domain.machine(vmi, prepared, self._accelerator, place)
+        except VolumeProblem as error:
+            raise NotReady(error.reason, str(error)) from error
+        except BadDomain as error:
+            raise NotReady("CreateContainerConfigError", str(error)) from error
+        except OSError as error:  # no space, most likely
+            raise NotReady("CreateContainerError", str(error)) from error
+        local.claims = {name: each.claim for name, each in prepared.items() if each.claim}
+        local.intent = Intent(
+            boot_id=intents.boot_id(),
+            node=self._node,
+            namespace=pod["metadata"]["namespace"],
+            pod=pod["metadata"]["name"],
+            pod_uid=pod["metadata"]["uid"],
+            vmi=vmi["metadata"]["name"],
+            vmi_uid=vmi["metadata"]["uid"],
+            argv=tuple(argv(machine)),
+            machine=machine,
+            cgroups=self._cgroups.of(pod["metadata"]["uid"]).dirs,
+            limits=resize.limits(resize.desired(pod)),
+            created=format_time(now),
+        )
+        await asyncio.to_thread(folder.write_intent, local.intent)
+        await self.spawn(local)
+
+    async def spawn(self, local: Local) -> None:
+        """Start the process that was intended, unless one is there."""
+        assert local.intent is not None
+        lock = local.folder.take_lock()
+        if lock is None:
+            return
+        try:
+            local.folder.create_run(self._owner)
+            local.cgroup.create()
+            local.cgroup.apply(local.intent.limits)
+            order = Order(
+                argv=local.intent.argv,
+                log=local.folder.stderr,
+                marker=local.folder.spawned,
+                lock=lock,
+                cgroups=local.cgroup.procs,
+                account=self._account,
+            )
+            found = await processes.spawn(order)
+        except (OSError, SpawnFailed) as error:
+            raise NotReady("RunContainerError", str(error)) from error
+        finally:
+            os.close(lock)
+        if found is not None:
+            local.follow(found)
+
+    async def claims(self, vmi: Object) -> Mapping[str, Object]:
+        """Return the claims behind a VMI's volumes, for a guest that was found running."""
+        return await self._volumes.claims(vmi)
+
+    def resize(self, local: Local, wanted: Object) -> str:
+        """Put other limits in force; return what went wrong, if anything did."""
+        cgroup, limits = local.cgroup, resize.limits(wanted)
+        used = cgroup.memory_used()
+        if limits.memory_limit is not None and used >= limits.memory_limit:
+            return (
+                "cannot decrease memory limits: attempting to set pod memory limit"
+                f" ({quantity.Quantity.from_int(limits.memory_limit, quantity.Format.BINARY_SI)})"
+                f" below current usage ({used} bytes)"
+            )
+        try:
+            cgroup.apply(limits)
+        except OSError as error:
+            return str(error)
+        return ""
+
+    @property
+    def _owner(self) -> tuple[int, int] | None:
+        return self._account.owner if self._account else None
