@@ -1,7 +1,8 @@
 """The limit: a bare aiohttp handler and a bare SQLite commit loop, nothing of Kubernetes.
 
-It knows one thing only, JSON documents under a path, but it serves them over the same TLS and
-makes each write durable (WAL, synchronous=FULL, group commit in a writer thread) as livevirt does.
+It knows JSON documents under a path and a history to watch them by. It serves them over the same
+TLS and makes each write durable (WAL, synchronous=FULL, group commit in a writer thread) with the
+same libraries as livevirt does; it checks, defaults and forbids nothing.
 Run as `python sketch.py CERT.pem DB`; prints its port.
 """
 
@@ -28,6 +29,9 @@ class Sketch:
         self.reader.execute(
             "CREATE TABLE IF NOT EXISTS doc (name TEXT PRIMARY KEY, rev INTEGER, value BLOB)"
         )
+        self.reader.execute(
+            "CREATE TABLE IF NOT EXISTS history (rev INTEGER PRIMARY KEY, name TEXT, value BLOB)"
+        )
         self.path = path
         self.revision = 0
         self.queue: queue.SimpleQueue = queue.SimpleQueue()
@@ -45,9 +49,11 @@ class Sketch:
             for name, obj, _ in batch:
                 self.revision += 1
                 obj["metadata"]["resourceVersion"] = str(self.revision)
+                value = encode(obj)
                 db.execute(
-                    "INSERT OR REPLACE INTO doc VALUES (?,?,?)", (name, self.revision, encode(obj))
+                    "INSERT OR REPLACE INTO doc VALUES (?,?,?)", (name, self.revision, value)
                 )
+                db.execute("INSERT INTO history VALUES (?,?,?)", (self.revision, name, value))
             db.execute("COMMIT")
             self.loop.call_soon_threadsafe(self.settle, batch)
 

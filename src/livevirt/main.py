@@ -30,7 +30,7 @@ from livevirt.client.local import LocalClient
 from livevirt.controllers import bootstrap
 from livevirt.errors import LivevirtError
 from livevirt.paths import DataDir
-from livevirt.server import actions, pki, reviews
+from livevirt.server import actions, pki, protocol, reviews
 from livevirt.server.api import Api
 from livevirt.server.authenticate import Authenticator
 from livevirt.server.http import MAX_BODY, Front
@@ -78,7 +78,7 @@ async def _serve(
     tokens = Tokens(keys.token_key)
     services = Services(store, builtin.RULES, utc_now, reader)
     api = Api(services, reviews.verbs(tokens))
-    front = Front(api, Authenticator(tokens, reader, utc_now), Metrics(), actions.handle, {})
+    front = Front(api, Authenticator(tokens, reader, utc_now), Metrics(store), actions.handle, {})
     client = LocalClient(api, CONTROLLER)
     await bootstrap.ensure(client)
     stopping = asyncio.Event()
@@ -113,7 +113,7 @@ async def _listen(
     stack: contextlib.AsyncExitStack, front: Front, keys: Pki, settings: Settings
 ) -> int:
     """Start the HTTPS server; return the port it got."""
-    server = web.Server(front.handle, request_factory=_request, access_log=None)
+    server = protocol.Server(front.handle, request_factory=_request, access_log=None)
     runner = web.ServerRunner(server, access_log=None, shutdown_timeout=1.0)
     await runner.setup()
     stack.push_async_callback(runner.cleanup)

@@ -5,9 +5,8 @@ from __future__ import annotations
 import copy
 from collections.abc import Iterator
 
-from livevirt.admission import support
+from livevirt.admission import datavolumes, support
 from livevirt.admission.accounts import is_component
-from livevirt.admission.datavolumes import source_errors
 from livevirt.admission.review import Review, Rules
 from livevirt.admission.vm_disks import wrong
 from livevirt.admission.vmi import cluster_config
@@ -121,4 +120,4 @@ def _data_volume_errors(vm: Object) -> Iterator[FieldError]:
                 f" {vm['metadata']['namespace']}"
             )
             yield wrong(at, message)
-        yield from source_errors(f"{at}.spec", template["spec"])
+        yield from datavolumes.spec_errors(f"{at}.spec", template["spec"], namespace)

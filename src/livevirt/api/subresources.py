@@ -45,6 +45,7 @@ SUBRESOURCES: tuple[Action, ...] = (
     Action(_VMI, "reset", "update"),
     Action(_VMI, "addvolume", "update", "AddVolumeOptions"),
     Action(_VMI, "removevolume", "update", "RemoveVolumeOptions"),
+    Action(_VMI, "exec", "create"),  # our own: a command in the guest, by its agent
     Action(_VMI, "console", "get"),
     Action(_VMI, "vnc", "get"),
     Action(_VMI, "portforward", "get"),

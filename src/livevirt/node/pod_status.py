@@ -141,15 +141,15 @@ def _exit_reason(ending: Ending) -> str:
 
 
 def _conditions(seen: Seen) -> list[Condition]:
-    found: list[Condition] | None = (seen.pod.get("status") or {}).get("conditions")
-    for condition in _wanted(seen):
-        found = conditions.with_condition(found, condition, seen.now)
-    for type_, condition in _resize(seen).items():
-        if condition is None:
+    found: list[Condition] = (seen.pod.get("status") or {}).get("conditions") or []
+    for wanted in _wanted(seen):
+        found = conditions.with_condition(found, wanted, seen.now)
+    for type_, resize in _resize(seen).items():
+        if resize is None:
             found = conditions.without_condition(found, type_)
         else:
-            found = conditions.with_condition(found, condition, seen.now)
-    return found or []
+            found = conditions.with_condition(found, resize, seen.now)
+    return found
 
 
 def _wanted(seen: Seen) -> list[Condition]:
@@ -161,7 +161,7 @@ def _wanted(seen: Seen) -> list[Condition]:
     elif not seen.started:
         message = f"containers with unready status: [{' '.join(names)}]"
         unready = {"status": "False", "reason": "ContainersNotReady", "message": message}
-    containers = unready or {"status": "True"}
+    containers: Condition = unready or {"status": "True"}
     wanted: list[Condition] = [
         {"type": "PodReadyToStartContainers", "status": "True"},
         {"type": "Initialized", "status": "True"},

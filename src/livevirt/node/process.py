@@ -171,10 +171,10 @@ async def exited(process: Process) -> None:
     if handle is None:
         return
     loop = asyncio.get_running_loop()
-    ended = loop.create_future()
-    loop.add_reader(handle, lambda: ended.done() or ended.set_result(None))
+    ended = asyncio.Event()
+    loop.add_reader(handle, ended.set)
     try:
-        await ended
+        await ended.wait()
     finally:
         loop.remove_reader(handle)
         os.close(handle)

@@ -42,7 +42,8 @@ class NotReady(LivevirtError):
 
     def retry(self, attempts: int) -> timedelta:
         """Return how long to wait before the next attempt."""
-        return min(_FIRST_RETRY * 2 ** min(attempts - 1, 10), _LAST_RETRY)
+        doubled: int = 1 << min(attempts - 1, 10)
+        return min(_FIRST_RETRY * doubled, _LAST_RETRY)
 
 
 class Starter:

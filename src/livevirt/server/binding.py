@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from livevirt.admission import pod_binding
+from livevirt.api.kind import Kind
 from livevirt.api.request import Answer, Object, Request
-from livevirt.errors import BadRequest
 from livevirt.server import objects, options, refusals
+from livevirt.server.incoming import receive_as
 from livevirt.server.services import Services
 from livevirt.store import Missing, Put, Stale
 
@@ -16,18 +17,18 @@ SUCCESS: Object = {
     "status": "Success",
     "code": 201,
 }
+_BINDING = Kind("", "Binding", "bindings", ("v1",), "core.Binding", stored=False)
 _TRIES = 50
 
 
 async def bind(services: Services, request: Request) -> Answer:
     """Set the node of a pod that has none."""
     options.check_write(request.options, "CreateOptions")
-    if not isinstance(request.body, dict):
-        raise BadRequest("the body must be a Binding object")
+    binding = receive_as(_BINDING, request)
     for _ in range(_TRIES):
         stored = services.stored(request)
         pod = objects.decode(stored.value)
-        bound = pod_binding.bind(pod, request.body, services.now())
+        bound = pod_binding.bind(pod, binding, services.now())
         if request.dry_run:
             return Answer(201, SUCCESS)
         write = objects.writer(request.kind, bound)

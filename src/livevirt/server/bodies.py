@@ -50,6 +50,8 @@ def read_json(body: bytes) -> tuple[Any, tuple[str, ...]]:
         value = _DECODER.decode(body.decode())
     except (ValueError, RecursionError) as error:
         raise BadRequest(f"the body is not valid JSON: {_shown(error)}") from None
+    if b"\\ud" in body or b"\\uD" in body:
+        _refuse_half_characters(value)
     may_be_deep = body.count(b"{") + body.count(b"[") > _MAX_DEPTH
     if may_be_deep and _too_deep(value, _MAX_DEPTH):
         raise BadRequest(f"the body is nested more than {_MAX_DEPTH} levels deep")
@@ -101,6 +103,14 @@ def _refuse_constant(name: str) -> NoReturn:
 
 
 _DECODER = json.JSONDecoder(object_pairs_hook=_Members.collect, parse_constant=_refuse_constant)
+
+
+def _refuse_half_characters(value: Any) -> None:
+    """Refuse text that UTF-8 cannot hold: an escaped surrogate without its other half."""
+    try:
+        json.dumps(value, ensure_ascii=False).encode()
+    except UnicodeEncodeError:
+        raise BadRequest("the body is not valid JSON: half a surrogate pair") from None
 
 
 def _too_deep(value: Any, left: int) -> bool:

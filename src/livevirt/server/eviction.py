@@ -3,25 +3,26 @@
 from __future__ import annotations
 
 from livevirt.admission import pod_eviction
+from livevirt.api.kind import Kind
 from livevirt.api.request import Answer, Request
-from livevirt.errors import BadRequest
 from livevirt.server import objects, options, refusals
 from livevirt.server.binding import SUCCESS
 from livevirt.server.delete import delete_one
+from livevirt.server.incoming import receive_as
 from livevirt.server.services import Services
 from livevirt.store import Missing, Put, Stale
 
+_EVICTION = Kind("policy", "Eviction", "evictions", ("v1",), "policy.Eviction", stored=False)
 _TRIES = 50
 
 
 async def evict(services: Services, request: Request) -> Answer:
     """Note the cause in the pod's status, then delete it."""
     options.check_write(request.options, "CreateOptions")
-    if not isinstance(request.body, dict):
-        raise BadRequest("the body must be an Eviction object")
+    eviction = receive_as(_EVICTION, request)
     for _ in range(_TRIES):
         stored = services.stored(request)
-        evicted = pod_eviction.evict(objects.decode(stored.value), request.body, services.now())
+        evicted = pod_eviction.evict(objects.decode(stored.value), eviction, services.now())
         how = options.read_delete(request.options, evicted.options)
         if not how.dry_run:
             write = objects.writer(request.kind, evicted.pod)

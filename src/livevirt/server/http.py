@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import gzip
+import json
 import logging
 import time
 from collections.abc import Awaitable, Callable
@@ -13,6 +14,7 @@ from urllib.parse import parse_qsl, unquote
 import msgspec
 import yaml
 from aiohttp import web
+from aiohttp.http import HttpProcessingError
 
 from livevirt.api.kind import Kind
 from livevirt.api.request import Answer, Object, Request, User
@@ -94,6 +96,8 @@ class Front:
             return await self._answer(http, request)
         except ApiError as error:
             return _refusal(error)
+        except (HttpProcessingError, web.RequestPayloadError) as error:
+            return _refusal(refusals.unreadable_body(error))
         except web.HTTPRequestEntityTooLarge:
             return _refusal(RequestEntityTooLarge(f"Request entity too large: limit is {MAX_BODY}"))
         except (asyncio.CancelledError, ConnectionError):
@@ -275,7 +279,10 @@ class Front:
 
 def _parts(path: str) -> list[str]:
     if "%" in path:
-        parts = [unquote(part, errors="strict") for part in path.split("/")]
+        try:
+            parts = [unquote(part, errors="strict") for part in path.split("/")]
+        except UnicodeDecodeError:
+            raise BadRequest("the path is not UTF-8") from None
     else:
         parts = path.split("/")
     return [part for part in parts if part]
@@ -321,9 +328,11 @@ async def _response(
 
 
 def _refusal(error: ApiError) -> web.Response:
-    response = web.Response(
-        status=error.status_code, body=objects.encode(error.status()), headers=_JSON_HEADERS
-    )
+    try:
+        body = objects.encode(error.status())
+    except UnicodeEncodeError:  # it repeats half a character out of the request
+        body = json.dumps(error.status()).encode()
+    response = web.Response(status=error.status_code, body=body, headers=_JSON_HEADERS)
     for text in error.warnings:
         response.headers.add("Warning", _warning(text))
     retry = error.details.get("retryAfterSeconds")

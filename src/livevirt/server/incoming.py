@@ -14,7 +14,15 @@ from livevirt.server import refusals
 
 def receive(request: Request, body: Any) -> tuple[Object, list[str]]:
     """Return a request's body as an object of its kind, with the warnings it deserves."""
-    kind, version = request.kind, request.version
+    return _receive(request.kind, request.version, request, body)
+
+
+def receive_as(kind: Kind, request: Request) -> Object:
+    """Return the body of a request to an object of another kind, such as a Binding to a pod."""
+    return _receive(kind, kind.version, request, request.body)[0]
+
+
+def _receive(kind: Kind, version: str, request: Request, body: Any) -> tuple[Object, list[str]]:
     if not isinstance(body, dict):
         raise BadRequest(f"the body must be a {kind.kind} object, not {type(body).__name__}")
     _check_type_meta(kind, version, body)
@@ -70,6 +78,9 @@ def shape(kind: Kind, version: str, body: Object) -> tuple[Object, list[str]]:
 
 def _check_type_meta(kind: Kind, version: str, body: Object) -> None:
     api_version, name = body.get("apiVersion"), body.get("kind")
+    for part, given in (("apiVersion", api_version), ("kind", name)):
+        if given is not None and not isinstance(given, str):
+            raise BadRequest(f"the {part} of the body must be a string")
     wanted = kind.api_version_of(version)
     if not kind.custom:
         api_version = api_version or wanted

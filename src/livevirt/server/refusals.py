@@ -121,6 +121,11 @@ def too_large_version(wanted: int, current: int) -> Timeout:
     )
 
 
+def unreadable_body(error: Exception) -> BadRequest:
+    """Return the refusal of a body that breaks off, or is not encoded as its header says."""
+    return BadRequest(f"the body of the request cannot be read ({type(error).__name__})")
+
+
 def bad_request(message: str) -> BadRequest:
     """Return the refusal of something that cannot be understood."""
     return BadRequest(message)

@@ -12,7 +12,7 @@ from livevirt.api.kind import Kind
 from livevirt.api.request import Answer, Object, Request
 from livevirt.server import options, refusals
 from livevirt.server.api import Verb
-from livevirt.server.incoming import receive
+from livevirt.server.incoming import receive, receive_as
 from livevirt.server.services import Services
 from livevirt.server.tokens import Tokens
 
@@ -24,6 +24,7 @@ _TOKEN_REQUEST = Kind(
 )  # fmt: skip
 _TOKEN_SECONDS = 3600
 _MIN_TOKEN_SECONDS = 600
+_MAX_TOKEN_SECONDS = 1 << 32
 
 
 def verbs(tokens: Tokens) -> dict[tuple[str, str], Verb]:
@@ -88,17 +89,24 @@ def _token_request(tokens: Tokens) -> Verb:
         account = services.reader.get(registry.SERVICE_ACCOUNT, request.name, request.namespace)
         if account is None:
             raise refusals.not_found(registry.SERVICE_ACCOUNT, request.name)
-        body = request.body if isinstance(request.body, dict) else {}
-        spec = body.get("spec") or {}
+        spec = receive_as(_TOKEN_REQUEST, request)["spec"]
         wanted = spec.get("expirationSeconds") or _TOKEN_SECONDS
         audiences = spec.get("audiences") or ["https://kubernetes.default.svc"]
         errors = []
-        if not isinstance(wanted, int) or wanted < _MIN_TOKEN_SECONDS:
+        if wanted < _MIN_TOKEN_SECONDS:
             errors.append(
                 field_error.invalid(
                     "spec.expirationSeconds",
                     wanted,
                     "may not specify a duration less than 10 minutes",
+                )
+            )
+        if wanted > _MAX_TOKEN_SECONDS:
+            errors.append(
+                field_error.invalid(
+                    "spec.expirationSeconds",
+                    wanted,
+                    "may not specify a duration larger than 2^32 seconds",
                 )
             )
         if errors:

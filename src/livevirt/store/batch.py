@@ -50,6 +50,10 @@ class Batch:
         self.compacted: int | None = None  # the new mark, if the transaction moves it
         self.error: Exception | None = None  # why the commit failed
 
+    def __len__(self) -> int:
+        """The number of calls."""
+        return len(self._calls)
+
     def apply(self, database: sqlite3.Connection) -> None:
         """Begin a transaction and put in the calls that can be; raise sqlite3.Error if it can't."""
         execute = database.cursor().execute

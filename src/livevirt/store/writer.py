@@ -20,6 +20,8 @@ from livevirt.store.retention import Ages, Retention
 
 BATCH = 256  # calls; bounds how long the loop is kept from other work
 CHUNK = 128  # revisions compacted in passing, when so many are due
+PATIENCE = 0.25  # of a commit's duration may be spent on waiting for more calls,
+MOST_PATIENCE = 0.002  # but no more than so many seconds
 IDLE = 0.5  # seconds without writes before compaction gets transactions of its own,
 IDLE_CHUNK = 512  # each of so many revisions: a few milliseconds
 
@@ -48,6 +50,10 @@ class Writer:
         self._waiting: deque[Call] = deque()
         self._busy = False
         self._closing = False
+        self._crowd = 1  # calls that lately came together
+        self._patience = 0.0  # seconds to wait for them
+        self._began = 0.0  # when the thread got the batch under way
+        self._gathering: asyncio.TimerHandle | None = None
         self._idle: asyncio.Future[None] | None = None
         self._tidying: asyncio.TimerHandle | None = None
         self._batches: SimpleQueue[tuple[Batch, asyncio.AbstractEventLoop] | None] = SimpleQueue()
@@ -63,8 +69,23 @@ class Writer:
         self._waiting.append(Call(changes, outcome))
         if not self._busy:
             self._busy = True
-            loop.call_soon(self._next)  # not at once: others ready in this turn can still join
+            self._gather(loop)
+        elif self._gathering and len(self._waiting) >= self._crowd:
+            self._gathering.cancel()
+            self._gathering = None
+            loop.call_soon(self._next)
         return outcome
+
+    def _gather(self, loop: asyncio.AbstractEventLoop) -> None:
+        """Start the next batch, once as many calls wait as lately came together, or soon.
+
+        Callers that were answered together come back together, but not in the same instant;
+        without some patience the first of them would have the disk to itself.
+        """
+        if len(self._waiting) >= self._crowd or self._closing:
+            loop.call_soon(self._next)  # not at once: others ready in this turn can still join
+        else:
+            self._gathering = loop.call_later(self._patience, self._next)
 
     async def close(self) -> None:
         """Finish what was submitted, then end the thread and close the connection."""
@@ -80,6 +101,7 @@ class Writer:
 
     def _next(self) -> None:
         """In the loop: put the waiting calls into a transaction and hand it to the thread."""
+        self._gathering = None
         waiting = self._waiting
         if not waiting:
             self._rest()
@@ -104,6 +126,7 @@ class Writer:
         """Let the thread commit the batch and compact up to `chunk` revisions with it."""
         if chunk and (due := self._compactable()) > self.compacted:
             batch.compacted = min(due, self.compacted + chunk)
+        self._began = time.monotonic()
         self._batches.put((batch, asyncio.get_running_loop()))
 
     def _compactable(self) -> int:
@@ -141,7 +164,13 @@ class Writer:
                 self.compacted = batch.compacted
             self._publish(batch)
             batch.settle()
-        self._next()
+        taken = time.monotonic() - self._began
+        self._patience = min(MOST_PATIENCE, taken * PATIENCE)
+        self._crowd = max(len(batch), self._crowd // 2)
+        if self._waiting:
+            self._gather(asyncio.get_running_loop())
+        else:
+            self._rest()
 
     def _rest(self) -> None:
         """In the loop: nothing waits; look after the history if it stays so."""

@@ -133,11 +133,25 @@ class VirtualMachines:
         with contextlib.suppress(AlreadyExists):  # this generation has been started before
             await self._client.create(registry.REVISION, template.revision_of(vm), namespace)
         instance = template.instance_of(vm, paused=paused)
-        created = await self._client.create(registry.VMI, instance, namespace)
+        try:
+            created = await self._client.create(registry.VMI, instance, namespace)
+        except AlreadyExists:
+            if await self._has_instance(vm):
+                return  # made before, and not seen yet
+            raise
         log.info("instance created", extra=_facts(vm) | {"uid": created["metadata"]["uid"]})
         events.started(self._recorder, vm)
         if vm["metadata"]["generation"] > 1:
             await self._forget_starts(vm)
+
+    async def _has_instance(self, vm: Object) -> bool:
+        meta = vm["metadata"]
+        try:
+            found = await self._client.get(registry.VMI, meta["name"], meta["namespace"])
+        except NotFound:
+            return False
+        guest = view.guest(found, vm)
+        return guest is not None and guest.owner == "this"
 
     async def _forget_starts(self, vm: Object) -> None:
         """Delete the records of earlier starts."""

@@ -48,7 +48,7 @@ def status(vm: Object, vmi: Object | None, seen: Seen, failure: str = "") -> dic
         "observedGeneration": _started_generation(ours, generation),
         "printableStatus": printable(vm, ours, seen),
         "ready": conditions.is_true(_of(ours), "Ready") or None,
-        "runStrategy": seen.vm.strategy,
+        "runStrategy": _known_strategy(seen),
         "startFailure": _start_failure(vm, seen),
         "stateChangeRequests": _requests(vm, seen),
     }
@@ -64,9 +64,8 @@ def printable(vm: Object, vmi: Object | None, seen: Seen) -> str:
     unsynced = conditions.find(listed, "Synchronized") or {}
     why = unsynced.get("reason", "") if unsynced.get("status") == "False" else ""
     scheduled = conditions.find(listed, "PodScheduled") or {}
-    starts = (
-        seen.vm.strategy in STARTING or seen.requests[:1] and (seen.requests[0].action == START)
-    )
+    asked = next(iter(seen.requests), None)
+    starts = seen.vm.strategy in STARTING or (asked is not None and asked.action == START)
     if seen.vm.deleting:
         return "Terminating"
     if guest is not None and guest.deleting and not guest.final:
@@ -153,6 +152,14 @@ def _start_failure(vm: Object, seen: Seen) -> Object | None:
         "lastFailedVMIUID": guest.uid,
         "retryAfterTimestamp": times.format_time(next_try(count, guest.uid, seen.now)),
     }
+
+
+def _known_strategy(seen: Seen) -> str | None:
+    """Return the strategy that was acted on: RerunOnFailure is, once it has started the guest."""
+    strategy = seen.vm.strategy
+    if strategy == "RerunOnFailure" and seen.guest is None:
+        return seen.vm.known_strategy or None
+    return strategy
 
 
 def _requests(vm: Object, seen: Seen) -> list[Object] | None:

@@ -89,6 +89,7 @@ class Claims:
         return next(promised, None)
 
     async def _act(self, step: Step, seen: Seen) -> Seen:
+        patch: Object
         match step:
             case steps.Protect(finalizers) | steps.Release(finalizers):
                 patch = {"metadata": {"finalizers": list(finalizers)}}

@@ -6,11 +6,11 @@ from dataclasses import dataclass
 from datetime import datetime, timedelta
 from typing import Literal
 
+from livevirt.admission.datavolumes import SERVED
 from livevirt.api.request import Object
 from livevirt.controllers.volumes import datavolume_claim, storageclass
 from livevirt.controllers.volumes.imports import Job
 
-SERVED = ("blank", "http", "pvc", "registry")
 FINAL = ("Succeeded", "Failed")
 
 

@@ -98,9 +98,7 @@ async def fill(order: Order, progress: Progress) -> None:
             case Http() as source:
                 virtual = await _fetch(order, source, candidate, progress)
         size = filling.disk_size(order.room, virtual)
-        await filling.publish(
-            candidate, order.directory, size, preallocate=order.preallocate
-        )
+        await filling.publish(candidate, order.directory, size, preallocate=order.preallocate)
 
 
 async def _stored(reference: str, images: Images) -> Image:
@@ -138,4 +136,3 @@ async def _fetch(order: Order, source: Http, candidate: Path, progress: Progress
     await qemu_img.convert(image, candidate, rest)
     fetched.unlink()
     return image.virtual_size
-

@@ -11,7 +11,7 @@ from livevirt.control.informer import Informer
 from livevirt.control.key import Key, ToKeys
 
 _INDEX = "volumes.claim"
-_ENDED = ("Succeeded", "Failed")
+ENDED = ("Succeeded", "Failed")
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,12 +42,12 @@ class Usage:
 
     def _find(self, claim: Key) -> Iterator[User]:
         for pod in self._pods.by(_INDEX, claim):
-            if _phase(pod) not in _ENDED:
+            if _phase(pod) not in ENDED:
                 node = pod["spec"].get("nodeName") or ""
                 yield User(_named("pod", pod), node, _reads_only(pod, claim.name))
         for machine in self._machines.by(_INDEX, claim):
             node = (machine.get("status") or {}).get("nodeName") or ""
-            if node and _phase(machine) not in _ENDED:
+            if node and _phase(machine) not in ENDED:
                 yield User(_named("virtual machine instance", machine), node, False)
 
 

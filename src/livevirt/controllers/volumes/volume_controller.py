@@ -86,6 +86,7 @@ class Volumes:
 
     async def _act(self, step: Step, seen: Seen) -> Seen:
         name = seen.volume["metadata"]["name"]
+        patch: Object
         match step:
             case steps.Protect(finalizers) | steps.Release(finalizers):
                 patch = {"metadata": {"finalizers": list(finalizers)}}

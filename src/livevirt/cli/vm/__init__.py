@@ -1,0 +1,1 @@
+"""The verbs of `virtctl`, one module per group of verbs."""

@@ -1,0 +1,116 @@
+"""`virtctl pause`, `unpause`, `soft-reboot` and `reset`: what is done to a running guest."""
+
+from __future__ import annotations
+
+import click
+
+from livevirt.cli import cluster
+from livevirt.cli.session import DRY_RUN, VMI, Session, refusals, talk
+from livevirt.errors import BadRequest, NotFound
+
+_KINDS = {
+    name: kind
+    for kind, names in {
+        "vm": ("vm", "vms", "virtualmachine", "virtualmachines"),
+        "vmi": ("vmi", "vmis", "virtualmachineinstance", "virtualmachineinstances"),
+    }.items()
+    for name in names
+}
+
+
+class _Sort(click.ParamType[str]):
+    name = "vm|vmi"
+
+    def convert(self, value: str, param: click.Parameter | None, ctx: click.Context | None) -> str:
+        if value.lower() not in _KINDS:
+            self.fail(f"{value!r} is neither vm nor vmi", param, ctx)
+        return _KINDS[value.lower()]
+
+
+async def _of_vm(session: Session, name: str, verb: str, body: object) -> None:
+    """Do it to the instance of a VM; say so if the VM is not meant to have one."""
+    from livevirt.api import registry
+
+    vm = await session.client.get(registry.VM, name, session.namespace)
+    try:
+        await session.ask("PUT", VMI, name, verb, body)
+    except NotFound:
+        spec = vm["spec"]
+        if spec.get("runStrategy") == "Halted" or spec.get("running") is False:
+            raise BadRequest(f"VirtualMachine {name} is not set to run") from None
+        raise
+
+
+def _either(sort: str, name: str, verb: str, dry_run: bool) -> None:
+    body = DRY_RUN if dry_run else {}
+
+    async def work(session: Session) -> None:
+        if sort == "vm":
+            await _of_vm(session, name, verb, body)
+        else:
+            await session.ask("PUT", VMI, name, verb, body)
+
+    if dry_run:
+        click.echo("Dry Run execution")
+    doing = {"pause": "pausing", "unpause": "unpausing"}[verb]
+    with refusals(f"Error {doing} VirtualMachineInstance {name}: {{}}"):
+        talk(work)
+    click.echo(f"VMI {name} was scheduled to {verb}")
+
+
+@click.command()
+@click.argument("sort", type=_Sort(), metavar="vm|vmi")
+@click.argument("name")
+@click.option("--dry-run", is_flag=True, help="Only check; change nothing.")
+@cluster.flags()
+def pause(sort: str, name: str, dry_run: bool) -> None:
+    """Stop the CPUs of a guest; its memory stays as it is.
+
+    \b
+    virtctl pause vm web
+    virtctl pause vmi web
+    """
+    _either(sort, name, "pause", dry_run)
+
+
+@click.command()
+@click.argument("sort", type=_Sort(), metavar="vm|vmi")
+@click.argument("name")
+@click.option("--dry-run", is_flag=True, help="Only check; change nothing.")
+@cluster.flags()
+def unpause(sort: str, name: str, dry_run: bool) -> None:
+    """Let a paused guest run on.
+
+    \b
+    virtctl unpause vm web
+    virtctl unpause vmi web
+    """
+    _either(sort, name, "unpause", dry_run)
+
+
+@click.command("soft-reboot")
+@click.argument("vmi", metavar="VMI")
+@cluster.flags()
+def soft_reboot(vmi: str) -> None:
+    """Ask the guest to reboot, by its agent or else by ACPI.
+
+    \b
+    virtctl soft-reboot web
+    """
+    with refusals(f"Error soft rebooting VirtualMachineInstance {vmi}: {{}}"):
+        talk(lambda session: session.ask("PUT", VMI, vmi, "softreboot"))
+    click.echo(f"VMI {vmi} was scheduled to soft-reboot")
+
+
+@click.command()
+@click.argument("vmi", metavar="VMI")
+@cluster.flags()
+def reset(vmi: str) -> None:
+    """Reset the machine, as by its reset button: the guest is not asked.
+
+    \b
+    virtctl reset web
+    """
+    with refusals(f"Error reseting VirtualMachineInstance {vmi}: {{}}"):
+        talk(lambda session: session.ask("PUT", VMI, vmi, "reset"))
+    click.echo(f"VMI {vmi} was scheduled to reset")

@@ -1,0 +1,143 @@
+"""`virtctl start`, `stop` and `restart`."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, TypeVar
+
+import click
+
+from livevirt.cli import cluster
+from livevirt.cli.session import DRY_RUN, VM, Session, refusals, talk
+
+F = TypeVar("F", bound=Callable[..., Any])
+
+
+def _dry_run(command: F) -> F:
+    return click.option("--dry-run", is_flag=True, help="Only check; change nothing.")(command)
+
+
+def _waits(command: F) -> F:
+    command = click.option(
+        "--timeout", type=click.IntRange(min=1), default=300, show_default=True, metavar="SECONDS",
+        help="How long --wait waits.",
+    )(command)  # fmt: skip
+    return click.option("-w", "--wait", is_flag=True, help="Return when it is done.")(command)
+
+
+def _forced(command: F) -> F:
+    command = click.option(
+        "--grace-period", type=int, default=-1, metavar="SECONDS",
+        help="How long the guest may take to shut down; needs --force.",
+    )(command)  # fmt: skip
+    return click.option("--force", is_flag=True, help="Do not wait for the guest.")(command)
+
+
+def _grace(force: bool, grace_period: int) -> int | None:
+    if force != (grace_period >= 0):
+        raise click.UsageError("Must both use --force=true and set --grace-period.")
+    return grace_period if force else None
+
+
+def _announce(dry_run: bool) -> None:
+    if dry_run:
+        click.echo("Dry Run execution")
+
+
+@click.command()
+@click.argument("vm", metavar="VM")
+@click.option("--paused", is_flag=True, help="Load the guest but do not run it yet.")
+@_dry_run
+@_waits
+@cluster.flags()
+def start(vm: str, paused: bool, dry_run: bool, wait: bool, timeout: int) -> None:
+    """Start a virtual machine.
+
+    \b
+    virtctl start web                # ask for it and return
+    virtctl start web --wait         # return when the guest is ready
+    virtctl start web --paused       # load it, run it later: virtctl unpause vm web
+    """
+    body: dict[str, Any] = {"paused": True} if paused else {}
+
+    async def work(session: Session) -> None:
+        await session.ask("PUT", VM, vm, "start", body | (DRY_RUN if dry_run else {}))
+        click.echo(f"VM {vm} was scheduled to start")
+        if wait and not dry_run:
+            from livevirt.api import registry
+            from livevirt.cli.vm import wait as waits
+
+            goal = waits.paused if paused else waits.started
+            await waits.until(session, registry.VM, vm, goal, timeout, f"starting {vm}")
+
+    _announce(dry_run)
+    with refusals("Error starting VirtualMachine {}"):
+        talk(work)
+
+
+@click.command()
+@click.argument("vm", metavar="VM")
+@_forced
+@_dry_run
+@_waits
+@cluster.flags()
+def stop(vm: str, force: bool, grace_period: int, dry_run: bool, wait: bool, timeout: int) -> None:
+    """Stop a virtual machine.
+
+    \b
+    virtctl stop web                             # as by its power button
+    virtctl stop web --wait                      # return when it is off
+    virtctl stop web --force --grace-period=0    # pull the plug
+    """
+    grace = _grace(force, grace_period)
+    body: dict[str, Any] = {} if grace is None else {"gracePeriod": grace}
+
+    async def work(session: Session) -> None:
+        await session.ask("PUT", VM, vm, "stop", body | (DRY_RUN if dry_run else {}))
+        click.echo(f"VM {vm} was scheduled to stop")
+        if wait and not dry_run:
+            from livevirt.api import registry
+            from livevirt.cli.vm import wait as waits
+
+            await waits.until(session, registry.VM, vm, waits.stopped, timeout, f"stopping {vm}")
+
+    _announce(dry_run)
+    forced = "error force stopping VirtualMachine: {}"
+    with refusals(forced if force else "error stopping VirtualMachine {}"):
+        talk(work)
+
+
+@click.command()
+@click.argument("vm", metavar="VM")
+@_forced
+@_dry_run
+@_waits
+@cluster.flags()
+def restart(
+    vm: str, force: bool, grace_period: int, dry_run: bool, wait: bool, timeout: int
+) -> None:
+    """Stop a virtual machine and start it anew.
+
+    \b
+    virtctl restart web                             # also applies changes that need a restart
+    virtctl restart web --wait                      # return when the new guest is ready
+    virtctl restart web --force --grace-period=0    # pull the plug first
+    """
+    grace = _grace(force, grace_period)
+    body: dict[str, Any] = {} if grace is None else {"gracePeriodSeconds": grace}
+
+    async def work(session: Session) -> None:
+        from livevirt.api import registry
+        from livevirt.cli.vm import wait as waits
+
+        before = await waits.uid_of(session, vm) if wait else ""
+        await session.ask("PUT", VM, vm, "restart", body | (DRY_RUN if dry_run else {}))
+        click.echo(f"VM {vm} was scheduled to restart")
+        if wait and not dry_run:
+            goal = waits.replaced(before)
+            await waits.until(session, registry.VMI, vm, goal, timeout, f"restarting {vm}")
+
+    _announce(dry_run)
+    forced = "error force restarting VirtualMachine: {}"
+    with refusals(forced if force else "error restarting VirtualMachine: {}"):
+        talk(work)

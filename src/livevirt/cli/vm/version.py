@@ -1,0 +1,30 @@
+"""`virtctl version`."""
+
+from __future__ import annotations
+
+import json
+
+import click
+
+from livevirt.api import version as versions
+from livevirt.cli import cluster
+
+
+@click.command()
+@click.option("-c", "--client", is_flag=True, help="Ask no server.")
+@cluster.flags()
+def version(client: bool) -> None:
+    """Print the versions of this command and of the server.
+
+    \b
+    virtctl version
+    virtctl version --client
+    """
+    click.echo(f"Client Version: {versions.text(versions.info())}")
+    if client:
+        return
+    from livevirt.cli.session import refusals, talk
+
+    with refusals("{}"):
+        answer = talk(lambda session: session.client.raw("GET", versions.PATH))
+    click.echo(f"Server Version: {versions.text(json.loads(answer))}")

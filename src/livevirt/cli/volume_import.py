@@ -1,0 +1,173 @@
+"""Fills a claim of a running livevirt from a file, through its API and its data directory."""
+
+from __future__ import annotations
+
+import asyncio
+from dataclasses import dataclass
+from pathlib import Path
+
+from livevirt.admission import claims
+from livevirt.api import registry
+from livevirt.api.quantity import Format, Quantity, QuantityError, parse
+from livevirt.api.request import Object
+from livevirt.client import kubeconfig
+from livevirt.client.interface import Client
+from livevirt.client.remote import RemoteClient
+from livevirt.control.key import Key, key_of
+from livevirt.controllers.volumes import importer, provision, qemu_img, storageclass, usage
+from livevirt.controllers.volumes.claim_plan import BIND_AT_ONCE
+from livevirt.controllers.volumes.directories import Directories
+from livevirt.controllers.volumes.importer import File, Order
+from livevirt.controllers.volumes.qemu_img import Image, Progress
+from livevirt.errors import LivevirtError, NotFound
+from livevirt.paths import DataDir
+
+BIND_SECONDS = 60.0
+_MIB = 2**20
+
+
+class VolumeError(LivevirtError):
+    """The claim cannot be filled; the message says what to do."""
+
+
+@dataclass(frozen=True, slots=True)
+class Wish:
+    """What was asked for."""
+
+    file: Path
+    namespace: str
+    claim: str
+    size: str | None = None
+
+    @property
+    def key(self) -> Key:
+        """The key of the claim."""
+        return Key(self.namespace, self.claim)
+
+
+async def run(data: DataDir, wish: Wish, progress: Progress) -> None:
+    """Fill the claim through the server of a data directory."""
+    client = RemoteClient(kubeconfig.find(str(data.kubeconfig)))
+    try:
+        await fill(client, Directories(data.root / "volumes"), wish, progress)
+    finally:
+        await client.close()
+
+
+async def fill(client: Client, directories: Directories, wish: Wish, progress: Progress) -> None:
+    """Make the claim if need be and fill it; a claim that was made goes again if that fails."""
+    image = await qemu_img.probe(wish.file)
+    made = None
+    try:
+        claim = await client.get(registry.CLAIM, wish.claim, wish.namespace)
+        refuse_present(claim, wish)
+    except NotFound:
+        wanted = new_claim(wish, image.virtual_size)
+        claim = made = await client.create(registry.CLAIM, wanted, wish.namespace)
+    try:
+        claim = await _bound(client, claim, wish.key)
+        await _refuse_used(client, wish.key)
+        await importer.fill(await _order(client, directories, claim, image), progress)
+    except BaseException:
+        if made is not None:
+            uid = made["metadata"]["uid"]
+            await client.delete(registry.CLAIM, wish.claim, wish.namespace, uid=uid)
+        raise
+
+
+def new_claim(wish: Wish, virtual_size: int) -> Object:
+    """Return the claim for a disk of that size, to be bound at once."""
+    fitting = Quantity.from_int(-(-virtual_size // _MIB) * _MIB, Format.BINARY_SI)
+    wanted = fitting if wish.size is None else _size(wish.size)
+    if wanted.bytes < virtual_size:
+        raise VolumeError(f"--size {wish.size} is too small: the disk in the file needs {fitting}")
+    return {
+        "apiVersion": "v1",
+        "kind": "PersistentVolumeClaim",
+        "metadata": {
+            "name": wish.claim,
+            "namespace": wish.namespace,
+            "annotations": {BIND_AT_ONCE: "true"},
+        },
+        "spec": {
+            "accessModes": [storageclass.ACCESS_MODES[0]],
+            "resources": {"requests": {"storage": str(wanted)}},
+        },
+    }
+
+
+def _size(text: str) -> Quantity:
+    try:
+        return parse(text)
+    except QuantityError as error:
+        raise VolumeError(f"--size {text} is no size such as 20Gi: {error}") from error
+
+
+def refuse_present(claim: Object, wish: Wish) -> None:
+    """Refuse a claim that is there and is not for us to fill."""
+    meta = claim["metadata"]
+    if "deletionTimestamp" in meta:
+        raise VolumeError(f"claim {wish.key} is being deleted; try again when it is gone")
+    if any(each.get("kind") == "DataVolume" for each in meta.get("ownerReferences") or ()):
+        raise VolumeError(f"claim {wish.key} belongs to a DataVolume, which fills it")
+    asked = claims.size(claim)
+    if wish.size is not None and _size(wish.size) != asked:
+        raise VolumeError(
+            f"claim {wish.key} asks for {asked} already: leave out --size, or name another claim"
+        )
+
+
+async def _bound(client: Client, claim: Object, key: Key) -> Object:
+    """Return the claim once it is bound."""
+    if not claim["spec"].get("volumeName"):
+        patch = {"metadata": {"annotations": {BIND_AT_ONCE: "true"}}}
+        claim = await client.patch(registry.CLAIM, key.name, key.namespace, patch)
+    try:
+        async with asyncio.timeout(BIND_SECONDS):
+            return await _until_bound(client, claim, key)
+    except TimeoutError:
+        raise VolumeError(
+            f"claim {key} was not bound within {BIND_SECONDS:.0f} s. See why:"
+            f" kubectl describe pvc -n {key.namespace} {key.name}"
+        ) from None
+
+
+async def _until_bound(client: Client, claim: Object, key: Key) -> Object:
+    while (claim.get("status") or {}).get("phase") != "Bound":
+        events = client.watch(
+            registry.CLAIM, key.namespace, fields=f"metadata.name={key.name}",
+            resource_version=claim["metadata"]["resourceVersion"],
+        )  # fmt: skip
+        async for event in events:
+            if event.type == "DELETED":
+                raise VolumeError(f"claim {key} was deleted")
+            if event.type in ("ADDED", "MODIFIED"):
+                claim = event.object
+                break
+    return claim
+
+
+async def _refuse_used(client: Client, key: Key) -> None:
+    for kind in (registry.POD, registry.VMI):
+        page = await client.list(kind, key.namespace)
+        for obj in page.items:
+            ended = (obj.get("status") or {}).get("phase") in usage.ENDED
+            if key in usage.claims_of(obj) and not ended:
+                raise VolumeError(
+                    f"claim {key} is used by {kind.kind} {obj['metadata']['name']}: stop it first"
+                )
+
+
+async def _order(client: Client, directories: Directories, claim: Object, image: Image) -> Order:
+    found = await client.get(registry.VOLUME, claim["spec"]["volumeName"])
+    name = found["metadata"]["name"]
+    if not provision.is_ours(found) or not directories.exists(name):
+        raise VolumeError(
+            f"volume {name} is not kept in {directories.root}, so it cannot be filled here"
+        )
+    if directories.disk(name).exists():
+        raise VolumeError(
+            f"claim {key_of(claim)} holds a disk already, which is left as it is:"
+            " delete the claim or name another"
+        )
+    return Order(File(image.path), directories.of(name), claims.size(claim).bytes)

@@ -1,0 +1,246 @@
+"""Brings every VirtualMachineInstance to a pod, and with it to its end."""
+
+from __future__ import annotations
+
+import contextlib
+import logging
+from collections.abc import Iterable
+from dataclasses import dataclass, replace
+from datetime import datetime, timedelta
+from decimal import Decimal, InvalidOperation
+
+from livevirt.admission.vmi import FINALIZER
+from livevirt.api import registry
+from livevirt.api.request import Object
+from livevirt.client.interface import Client
+from livevirt.control.cache import Change
+from livevirt.control.clock import Now
+from livevirt.control.controller import DONE, Controller, Result
+from livevirt.control.events import Recorder
+from livevirt.control.informer import Informer
+from livevirt.control.key import Key, key_of, owner_key
+from livevirt.controllers.vmi import events, launcher, view
+from livevirt.controllers.vmi import status as statuses
+from livevirt.controllers.vmi.plan import CreatePod, DeletePod, LetGo, Wait, plan, untold
+from livevirt.errors import AlreadyExists, ApiError, Conflict, NotFound
+from livevirt.rollout.resources import Namespace
+
+log = logging.getLogger(__name__)
+
+GATHER = 0.1  # seconds a new pod has to find its node before that is worth a write of its own
+WORKERS = 4
+_USABLE = ("Succeeded", "WaitForFirstConsumer", "PendingPopulation")
+_MEMORY_RATIO = "alpha.kubevirt.io/auto-memory-limits-ratio"
+
+
+@dataclass(frozen=True, slots=True)
+class Sources:
+    """The informers of what an instance depends on."""
+
+    instances: Informer
+    pods: Informer
+    claims: Informer
+    volumes: Informer  # DataVolumes
+    quotas: Informer
+    namespaces: Informer
+
+
+class Instances:
+    """Watches instances, their pods and what they wait for."""
+
+    def __init__(self, client: Client, now: Now, recorder: Recorder, sources: Sources) -> None:
+        self._client, self._now, self._recorder = client, now, recorder
+        self._from = sources
+        self._ended: dict[Key, tuple[str, datetime]] = {}  # uid, and since when its end is untold
+        sources.pods.index("launcher", _launched_for)
+        sources.instances.index("claim", _claims)
+        self._controller = Controller("vmi", self.reconcile, workers=WORKERS)
+        self._controller.watches(sources.instances)
+        self._controller.watches(sources.pods, lambda _: ())  # woken by `_note`
+        self._controller.watches(sources.claims, self._users)
+        self._controller.watches(sources.volumes, self._users)
+        sources.pods.on_change(self._note)
+
+    async def run(self) -> None:
+        """Work until cancelled."""
+        for informer in (self._from.quotas, self._from.namespaces):
+            await informer.synced.wait()
+        await self._controller.run()
+
+    def _note(self, change: Change) -> None:
+        """Wake the instance of a pod; one that is being scheduled can wait for its node."""
+        pod = change.new or change.old
+        assert pod is not None
+        fresh = change.old is None and change.new is not None and not pod["spec"].get("nodeName")
+        for key in owner_key(registry.VMI)(pod):
+            self._controller.queue.add_after(key, GATHER if fresh else 0)
+
+    def _users(self, claim: Object) -> Iterable[Key]:
+        return [key_of(vmi) for vmi in self._from.instances.by("claim", key_of(claim))]
+
+    async def reconcile(self, key: Key) -> Result:
+        """Bring one instance towards a running guest or to its end."""
+        vmi = self._from.instances.get(key)
+        if vmi is None:
+            self._ended.pop(key, None)
+            return DONE
+        pods = self._pods(vmi)
+        seen = self._seen(vmi, pods)
+        steps = plan(seen)
+        if CreatePod() in steps:
+            await self._create_pod(vmi, seen)
+            return DONE  # the pod will wake us
+        if seen.missing and seen.pod is None and not seen.vmi.deleting:
+            reason, _, message = seen.missing.partition(": ")
+            events.waits_for(self._recorder, vmi, reason, message)
+        last = LetGo() in steps
+        await self._write(vmi, pods[0] if pods else None, seen, let_go=last)
+        for step in steps:
+            match step:
+                case DeletePod(name, uid, grace):
+                    await self._delete_pod(vmi, name, uid, grace)
+                case Wait(time):
+                    return Result(after=time)
+        return DONE
+
+    # ------------------------------------------------------------ reading
+
+    def _pods(self, vmi: Object) -> list[Object]:
+        found = self._from.pods.by("launcher", vmi["metadata"]["uid"])
+        return sorted(found, key=lambda pod: (bool(_ended(pod)), pod["metadata"]["name"]))
+
+    def _seen(self, vmi: Object, pods: list[Object]) -> view.Seen:
+        missing = "" if pods else self._missing(vmi)
+        seen = view.Seen(view.instance(vmi), tuple(map(view.pod, pods)), missing)
+        key, uid, now = key_of(vmi), vmi["metadata"]["uid"], self._now()
+        if not untold(seen):
+            self._ended.pop(key, None)
+            return seen
+        known, since = self._ended.get(key, ("", now))
+        if known != uid:
+            self._ended[key] = uid, now
+            since = now
+        return replace(seen, left=max(now - since, timedelta(0)))
+
+    def _missing(self, vmi: Object) -> str:
+        """Return what keeps the pod from being created, as `reason: message`."""
+        namespace = vmi["metadata"]["namespace"]
+        for volume in vmi["spec"].get("volumes") or ():
+            data = volume.get("dataVolume")
+            if not data or data.get("hotpluggable"):
+                continue
+            found = self._from.volumes.get(Key(namespace, data["name"]))
+            if found is not None and (found.get("status") or {}).get("phase") not in _USABLE:
+                return f"DataVolumesNotReady: DataVolume {data['name']} is not ready yet"
+        for claim in launcher.claim_names(vmi):
+            if self._from.claims.get(Key(namespace, claim)) is None:
+                return (
+                    f"{events.CLAIM_NOT_FOUND}: PVC {namespace}/{claim} does not exist,"
+                    " waiting for it to appear"
+                )
+        return ""
+
+    def _namespace(self, name: str) -> Namespace:
+        """Return what a namespace demands of its pods."""
+        hard = {
+            resource
+            for quota in self._from.quotas.list(name)
+            for resource in (quota.get("spec") or {}).get("hard") or ()
+        }
+        found = self._from.namespaces.get(Key("", name)) or {"metadata": {}}
+        ratio = (found["metadata"].get("labels") or {}).get(_MEMORY_RATIO, "")
+        return Namespace("limits.cpu" in hard, "limits.memory" in hard, _ratio(ratio))
+
+    # ------------------------------------------------------------ writing
+
+    async def _create_pod(self, vmi: Object, seen: view.Seen) -> None:
+        await self._check_current(vmi)
+        namespace = vmi["metadata"]["namespace"]
+        pod = launcher.pod_of(vmi, self._namespace(namespace))
+        name = pod["metadata"]["name"]
+        try:
+            await self._client.create(registry.POD, pod, namespace)
+        except AlreadyExists:
+            await self._check_own(vmi, name)
+            return
+        except ApiError as error:
+            events.pod_failed(self._recorder, vmi, error.message)
+            await self._write(vmi, None, seen, failure=(events.FAILED_CREATE, error.message))
+            raise
+        log.info("pod created", extra=_facts(vmi) | {"pod": name})
+        events.pod_created(self._recorder, vmi, name)
+
+    async def _check_current(self, vmi: Object) -> None:
+        """Raise Conflict unless the instance is as it was read: a second pod must never be."""
+        meta = vmi["metadata"]
+        try:
+            current = await self._client.get(registry.VMI, meta["name"], meta["namespace"])
+        except NotFound:
+            raise Conflict(f"instance {meta['name']} is gone") from None
+        if current["metadata"]["resourceVersion"] != meta["resourceVersion"]:
+            raise Conflict(f"instance {meta['name']} has changed since it was read")
+
+    async def _check_own(self, vmi: Object, name: str) -> None:
+        """Raise Conflict if the pod of our name is somebody else's."""
+        found = await self._client.get(registry.POD, name, vmi["metadata"]["namespace"])
+        if vmi["metadata"]["uid"] not in _launched_for(found):
+            raise Conflict(f"pod {name} belongs to another owner")
+
+    async def _delete_pod(self, vmi: Object, name: str, uid: str, grace: int) -> None:
+        with contextlib.suppress(NotFound):
+            await self._client.delete(
+                registry.POD, name, vmi["metadata"]["namespace"], uid=uid, grace_seconds=grace
+            )
+            log.info("pod deleted", extra=_facts(vmi) | {"pod": name, "grace": grace})
+            events.pod_deleted(self._recorder, vmi, name)
+
+    async def _write(
+        self,
+        vmi: Object,
+        pod: Object | None,
+        seen: view.Seen,
+        *,
+        let_go: bool = False,
+        failure: tuple[str, str] | None = None,
+    ) -> None:
+        """Write status, labels and finalizers in one patch, if anything changes."""
+        meta = vmi["metadata"]
+        status = statuses.changes(vmi, pod, seen, self._now(), failure)
+        labels = statuses.label_changes(vmi, seen)
+        if not (status or labels or let_go):
+            return
+        changed: Object = {"uid": meta["uid"], "resourceVersion": meta["resourceVersion"]}
+        if labels:
+            changed["labels"] = labels
+        if let_go:
+            changed["finalizers"] = [f for f in meta.get("finalizers") or () if f != FINALIZER]
+        patch = {"metadata": changed, **({"status": status} if status else {})}
+        with contextlib.suppress(NotFound):
+            await self._client.patch(registry.VMI, meta["name"], meta["namespace"], patch)
+
+
+def _launched_for(pod: Object) -> list[str]:
+    """Return the uid of the instance a pod was made for."""
+    uid = (pod["metadata"].get("labels") or {}).get(launcher.CREATED_BY)
+    owners = pod["metadata"].get("ownerReferences") or ()
+    return [uid] if uid and any(owner["uid"] == uid for owner in owners) else []
+
+
+def _claims(vmi: Object) -> list[Key]:
+    return [Key(vmi["metadata"]["namespace"], name) for name in launcher.claim_names(vmi)]
+
+
+def _ended(pod: Object) -> bool:
+    return (pod.get("status") or {}).get("phase") in view.FINAL
+
+
+def _ratio(text: str) -> Decimal:
+    try:
+        ratio = Decimal(text or "2")
+    except InvalidOperation:
+        return Decimal(2)
+    return ratio if ratio.is_finite() and ratio >= 1 else Decimal(2)
+
+
+def _facts(vmi: Object) -> dict[str, object]:
+    return {"vmi": f"{vmi['metadata']['namespace']}/{vmi['metadata']['name']}"}

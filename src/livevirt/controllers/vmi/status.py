@@ -1,0 +1,117 @@
+"""The part of an instance's status that is written here: a pure function of what was seen."""
+
+from __future__ import annotations
+
+from datetime import datetime
+from typing import Any
+
+from livevirt.api import conditions, times
+from livevirt.api.conditions import Condition
+from livevirt.api.request import Object
+from livevirt.controllers.vmi import launcher
+from livevirt.controllers.vmi.plan import phase
+from livevirt.controllers.vmi.view import Seen
+
+SYNCHRONIZED = "Synchronized"
+
+
+def changes(
+    vmi: Object,
+    pod: Object | None,
+    seen: Seen,
+    now: datetime,
+    failure: tuple[str, str] | None = None,
+) -> dict[str, Any]:
+    """Return the fields of the status that must change, None for those that must go.
+
+    `failure` is the reason and message of what went wrong in this pass, if anything did.
+    """
+    status = vmi.get("status") or {}
+    wanted: dict[str, Any] = {"conditions": _conditions(vmi, pod, seen, now, failure)}
+    next_phase = phase(seen)
+    if next_phase != status.get("phase"):
+        wanted["phase"] = next_phase
+        wanted["phaseTransitionTimestamps"] = [
+            *(status.get("phaseTransitionTimestamps") or ()),
+            {"phase": next_phase, "phaseTransitionTimestamp": times.format_time(now)},
+        ]
+    if pod is not None and seen.pod is not None and seen.pod.node:
+        wanted |= _placed(status, pod, seen.pod.node)
+    return {name: value for name, value in wanted.items() if value != status.get(name)}
+
+
+def label_changes(vmi: Object, seen: Seen) -> dict[str, str]:
+    """Return the labels that must change: the node's name, for who looks for its guests."""
+    labels = vmi["metadata"].get("labels") or {}
+    node = seen.pod.node if seen.pod is not None else ""
+    return {launcher.NODE_NAME: node} if node and labels.get(launcher.NODE_NAME) != node else {}
+
+
+def _placed(status: Object, pod: Object, node: str) -> dict[str, Any]:
+    uid = pod["metadata"]["uid"]
+    found: dict[str, Any] = {
+        "activePods": {**(status.get("activePods") or {}), uid: node},
+        "launcherContainerImageVersion": launcher.IMAGE,
+        "runtimeUser": launcher.RUN_AS,
+    }
+    if not status.get("nodeName"):  # a migration moves it, and says so itself
+        found["nodeName"] = node
+    if qos := (pod.get("status") or {}).get("qosClass"):
+        found["qosClass"] = qos
+    return found
+
+
+def _conditions(
+    vmi: Object,
+    pod: Object | None,
+    seen: Seen,
+    now: datetime,
+    failure: tuple[str, str] | None,
+) -> list[Condition] | None:
+    listed: list[Condition] = (vmi.get("status") or {}).get("conditions") or []
+    listed = _put(listed, _ready(pod, seen), now)
+    if seen.pod is not None and seen.pod.unschedulable:
+        reason, message = "Unschedulable", seen.pod.unschedulable
+        listed = _put(listed, _false("PodScheduled", reason, message), now)
+    else:
+        listed = conditions.without_condition(listed, "PodScheduled")
+    problem = failure or _problem(seen)
+    if problem:
+        return _put(listed, _false(SYNCHRONIZED, *problem), now)
+    return conditions.without_condition(listed, SYNCHRONIZED)
+
+
+def _problem(seen: Seen) -> tuple[str, str] | None:
+    if seen.vmi.final:
+        return None
+    if seen.pod is not None:
+        return seen.pod.image_problem
+    reason, _, message = seen.missing.partition(": ")
+    return (reason, message) if reason else None
+
+
+def _ready(pod: Object | None, seen: Seen) -> Condition:
+    if pod is None or seen.pod is None:
+        return _false("Ready", "PodNotExists", "virt-launcher pod has not yet been scheduled")
+    if seen.pod.deleting or seen.pod.ended:
+        return _false("Ready", "PodTerminating", "virt-launcher pod is terminating")
+    if phase(seen) != "Running":
+        return _false("Ready", "GuestNotRunning", "Guest VM is not reported as running")
+    found = conditions.find((pod.get("status") or {}).get("conditions"), "Ready")
+    if found is None:
+        message = "virt-launcher pod is missing the Ready condition"
+        return _false("Ready", "PodConditionMissing", message)
+    kept = ("type", "status", "reason", "message")
+    return {key: found[key] for key in kept if found.get(key)}
+
+
+def _false(type_: str, reason: str, message: str) -> Condition:
+    return {"type": type_, "status": "False", "reason": reason, "message": message}
+
+
+def _put(listed: list[Condition], condition: Condition, now: datetime) -> list[Condition]:
+    """Return the list with a condition, unless only its words or times differ."""
+    old = conditions.find(listed, condition["type"])
+    if old is not None and all(old.get(k) == condition.get(k) for k in ("status", "reason")):
+        return listed
+    return conditions.with_condition(listed, condition, now)

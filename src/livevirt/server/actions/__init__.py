@@ -1,0 +1,73 @@
+"""Verbs of subresources.kubevirt.io: start, stop, pause and the like, a module for each noun.
+
+What changes objects is done here, through the same admission as everything else. What reaches into
+a guest is asked of a `GuestDoor`, which the node has. Streams (console) are brought by others.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from aiohttp import web
+
+from livevirt.api import subresources
+from livevirt.api.request import Answer, User
+from livevirt.client.interface import Client
+from livevirt.server import refusals
+from livevirt.server.actions import guest_info, guest_run, restart, start, stop
+from livevirt.server.actions.call import Call, Verb
+from livevirt.server.actions.guest_door import GuestDoor
+from livevirt.server.route import Action
+
+__all__ = ["Actions", "Call", "GuestDoor", "Verb", "handle"]
+
+_METHODS = {"get": ("GET", "HEAD"), "update": ("PUT",), "create": ("POST",)}
+_VM, _VMI = "virtualmachines", "virtualmachineinstances"
+
+VERBS: dict[tuple[str, str], Verb] = {
+    (_VM, "start"): start.start,
+    (_VM, "stop"): stop.stop,
+    (_VM, "restart"): restart.restart,
+    (_VMI, "pause"): guest_run.pause,
+    (_VMI, "unpause"): guest_run.unpause,
+    (_VMI, "softreboot"): guest_run.soft_reboot,
+    (_VMI, "reset"): guest_run.reset,
+    (_VMI, "guestosinfo"): guest_info.guest_os_info,
+    (_VMI, "userlist"): guest_info.user_list,
+    (_VMI, "filesystemlist"): guest_info.filesystem_list,
+}
+
+
+class Actions:
+    """Answers the verbs; `more` holds those that other parts bring along, by resource and name."""
+
+    def __init__(
+        self,
+        client: Client,
+        guests: GuestDoor,
+        more: Mapping[tuple[str, str], Verb] | None = None,
+    ) -> None:
+        self._client, self._guests = client, guests
+        self._verbs = {**VERBS, **(more or {})}
+
+    async def handle(
+        self, action: Action, http: web.BaseRequest, user: User, body: Any
+    ) -> Answer | web.StreamResponse:
+        """Do what a request asks for."""
+        name, _, rest = action.action.partition("/")
+        verb = self._verbs.get((action.resource, name))
+        known = subresources.BY_PATH.get((action.resource, name))
+        if verb is None:
+            raise refusals.no_such_path()
+        if known is not None and http.method not in _METHODS[known.verb]:
+            raise refusals.method_not_allowed()
+        call = Call(
+            self._client, self._guests, action.namespace, action.name, user, http, body, rest
+        )
+        return await verb(call)
+
+
+async def handle(action: Action, http: web.BaseRequest, user: User, body: Any) -> Answer:
+    """Refuse every verb: for a server that runs no guests."""
+    raise refusals.no_such_path()

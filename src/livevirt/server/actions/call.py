@@ -1,0 +1,141 @@
+"""One call of a verb, and what the verbs share: reading, refusing and writing again."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass
+from typing import Any
+
+from aiohttp import web
+
+from livevirt.api import registry
+from livevirt.api.kind import Kind
+from livevirt.api.request import Answer, Object, User
+from livevirt.client.interface import Client
+from livevirt.errors import BadRequest, Conflict, NotFound
+from livevirt.server.actions.guest_door import GuestDoor
+
+FINAL = ("Succeeded", "Failed")
+ACCEPTED = Answer(202, b"")
+DONE = Answer(200, b"")
+_TRIES = 10
+
+
+@dataclass(frozen=True, slots=True)
+class Call:
+    """Everything a verb may need."""
+
+    client: Client  # acts for us, not for the caller
+    guests: GuestDoor
+    namespace: str
+    name: str
+    user: User
+    http: web.BaseRequest
+    body: Any = None
+    rest: str = ""  # of the path, below the verb
+
+    @property
+    def options(self) -> Object:
+        """The body as an object; an empty one means no options."""
+        if self.body is None:
+            return {}
+        if not isinstance(self.body, dict):
+            raise BadRequest("the body of the request must be an object")
+        return self.body
+
+    @property
+    def dry_run(self) -> bool:
+        """Whether nothing may be changed."""
+        return bool(self.options.get("dryRun"))
+
+    async def vm(self) -> Object:
+        """Return the VM; raises NotFound."""
+        return await self.client.get(registry.VM, self.name, self.namespace)
+
+    async def instance(self) -> Object:
+        """Return the instance; raises NotFound."""
+        return await self.client.get(registry.VMI, self.name, self.namespace)
+
+    async def instance_or_none(self) -> Object | None:
+        """Return the instance of the VM's name, if there is one."""
+        try:
+            return await self.instance()
+        except NotFound:
+            return None
+
+    def refuse(self, kind: Kind, why: str) -> Conflict:
+        """Return the refusal of something the object's state does not allow."""
+        return Conflict(
+            f'Operation cannot be fulfilled on {kind.singular}.{kind.group} "{self.name}": {why}',
+            details={"name": self.name, "group": kind.group, "kind": kind.singular},
+        )
+
+
+Verb = Callable[[Call], Awaitable[Answer | web.StreamResponse]]
+
+
+def phase(vmi: Object | None) -> str:
+    """Return the phase of an instance, empty without one."""
+    return str(((vmi or {}).get("status") or {}).get("phase") or "")
+
+
+def running(vmi: Object | None) -> bool:
+    """Tell whether there is an instance that has not ended."""
+    return vmi is not None and phase(vmi) not in FINAL
+
+
+def whole_number(call: Call, field: str) -> int | None:
+    """Return a number of the options that must not be negative."""
+    value = call.options.get(field)
+    if value is None:
+        return None
+    if not isinstance(value, int) or isinstance(value, bool):
+        raise BadRequest(f"{field} must be a whole number")
+    if value < 0:
+        raise BadRequest("gracePeriod has to be greater or equal to 0")
+    return value
+
+
+async def decided(call: Call, decide: Callable[[], Awaitable[Answer]]) -> Answer:
+    """Read, decide and write; all of it again when somebody else wrote in between."""
+    for _ in range(_TRIES - 1):
+        try:
+            return await decide()
+        except Stale:
+            continue
+    return await decide()
+
+
+class Stale(Conflict):
+    """What was read is old by now; not a refusal of what was asked."""
+
+
+async def patch_vm(call: Call, vm: Object, patch: Object, subresource: str = "") -> None:
+    """Change the VM as it was read; raises Stale if it is another one by now."""
+    version = {"resourceVersion": vm["metadata"]["resourceVersion"]}
+    try:
+        await call.client.patch(
+            registry.VM,
+            call.name,
+            call.namespace,
+            {"metadata": version, **patch},
+            subresource=subresource,
+        )
+    except Conflict as error:
+        raise Stale(error.message, details=error.details) from error
+
+
+async def set_strategy(call: Call, vm: Object, strategy: str) -> None:
+    """Change the run strategy, in the words the VM's owner chose."""
+    if vm["spec"].get("running") is not None:
+        spec: Object = {"running": strategy != "Halted"}
+    else:
+        spec = {"runStrategy": strategy}
+    await patch_vm(call, vm, {"spec": spec})
+
+
+async def shorten_grace(call: Call, vmi: Object, seconds: int) -> None:
+    """Give a guest another time to shut down by itself."""
+    version = {"uid": vmi["metadata"]["uid"]}
+    patch = {"metadata": version, "spec": {"terminationGracePeriodSeconds": seconds}}
+    await call.client.patch(registry.VMI, call.name, call.namespace, patch)

@@ -1,0 +1,30 @@
+"""Requests to start and stop, kept in the VM's status until the controller has done them."""
+
+from __future__ import annotations
+
+from livevirt.api import registry
+from livevirt.api.request import Object
+from livevirt.server.actions.call import Call, patch_vm
+
+_UNDERWAY = "unable to complete request: stop/start already underway"
+
+
+def start(*, paused: bool = False) -> Object:
+    """Return the request to start the guest."""
+    return {"action": "Start", "data": {"paused": "true"}} if paused else {"action": "Start"}
+
+
+def stop(vmi: Object) -> Object:
+    """Return the request to stop this guest."""
+    return {"action": "Stop", "uid": vmi["metadata"]["uid"]}
+
+
+async def ask(call: Call, vm: Object, *wanted: Object) -> None:
+    """Put requests on the VM; a lone Stop takes the place of what waits."""
+    waiting = (vm.get("status") or {}).get("stateChangeRequests") or []
+    lone_stop = len(wanted) == 1 and wanted[0]["action"] == "Stop"
+    if waiting and not lone_stop:
+        raise call.refuse(registry.VM, _UNDERWAY)
+    if not call.dry_run:
+        patch = {"status": {"stateChangeRequests": list(wanted)}}
+        await patch_vm(call, vm, patch, subresource="status")

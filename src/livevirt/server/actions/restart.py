@@ -1,0 +1,44 @@
+"""PUT …/virtualmachines/NAME/restart: end the guest and start a new one from the VM as it is."""
+
+from __future__ import annotations
+
+from livevirt.admission.vm import run_strategy
+from livevirt.api import conditions, registry
+from livevirt.api.request import Answer
+from livevirt.errors import BadRequest
+from livevirt.server.actions import requests
+from livevirt.server.actions.call import (
+    ACCEPTED,
+    Call,
+    decided,
+    running,
+    shorten_grace,
+    whole_number,
+)
+
+_AT_ONCE = 1  # second: a pod without any would be gone before its guest
+
+
+async def restart(call: Call) -> Answer:
+    """Ask the controller to stop this guest and to start another."""
+    return await decided(call, lambda: _restart(call))
+
+
+async def _restart(call: Call) -> Answer:
+    grace = whole_number(call, "gracePeriodSeconds")
+    if grace:
+        raise BadRequest("For force restart, only gracePeriod=0 is supported for now")
+    vm, vmi = await call.vm(), await call.instance_or_none()
+    strategy = run_strategy(vm["spec"])
+    if strategy in ("Halted", "Once"):
+        # KubeVirt's own spelling, which clients look for.
+        why = f"RunStategy {strategy} does not support manual restart requests"
+        raise call.refuse(registry.VM, why)
+    if vmi is None or not running(vmi):
+        raise call.refuse(registry.VM, "VM is not running")
+    if conditions.is_true((vmi.get("status") or {}).get("conditions"), "VolumesChange"):
+        raise call.refuse(registry.VM, "VM volumes are being updated")
+    await requests.ask(call, vm, requests.stop(vmi), requests.start())
+    if grace == 0 and not call.dry_run:
+        await shorten_grace(call, vmi, _AT_ONCE)
+    return ACCEPTED

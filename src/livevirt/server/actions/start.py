@@ -1,0 +1,40 @@
+"""PUT …/virtualmachines/NAME/start: let a VM run."""
+
+from __future__ import annotations
+
+from livevirt.admission.vm import run_strategy
+from livevirt.api import conditions, registry
+from livevirt.api.request import Answer
+from livevirt.server.actions import requests
+from livevirt.server.actions.call import ACCEPTED, Call, decided, phase, running, set_strategy
+
+
+async def start(call: Call) -> Answer:
+    """Start the guest, by the run strategy or by a request to the controller."""
+    return await decided(call, lambda: _start(call))
+
+
+async def _start(call: Call) -> Answer:
+    vm, vmi = await call.vm(), await call.instance_or_none()
+    if running(vmi):
+        raise call.refuse(registry.VM, "VM is already running")
+    if conditions.is_true((vm.get("status") or {}).get("conditions"), "ManualRecoveryRequired"):
+        raise call.refuse(registry.VM, "VM recovery required")
+    paused = bool(call.options.get("paused"))
+    wanted = requests.start(paused=paused)
+    strategy = run_strategy(vm["spec"])
+    match strategy:
+        case "Halted" if paused:
+            await requests.ask(call, vm, wanted)
+        case "Halted":
+            if not call.dry_run:
+                await set_strategy(call, vm, "Always")
+        case "RerunOnFailure" if phase(vmi) == "Failed":
+            why = "RerunOnFailure does not support starting VM from failed state"
+            raise call.refuse(registry.VM, why)
+        case "Manual" | "RerunOnFailure":
+            ended = [requests.stop(vmi)] if vmi is not None else []
+            await requests.ask(call, vm, *ended, wanted)
+        case _:
+            raise call.refuse(registry.VM, f"{strategy} does not support manual start requests")
+    return ACCEPTED

@@ -1,0 +1,50 @@
+"""PUT …/virtualmachines/NAME/stop: end a VM's guest and keep it from coming back."""
+
+from __future__ import annotations
+
+from livevirt.admission.vm import run_strategy
+from livevirt.api import registry
+from livevirt.api.request import Answer, Object
+from livevirt.server.actions import requests
+from livevirt.server.actions.call import (
+    ACCEPTED,
+    Call,
+    decided,
+    running,
+    set_strategy,
+    shorten_grace,
+    whole_number,
+)
+
+_NOT_RUNNING = "VM is not running"
+
+
+async def stop(call: Call) -> Answer:
+    """Stop the guest, by the run strategy or by a request to the controller."""
+    return await decided(call, lambda: _stop(call))
+
+
+async def _stop(call: Call) -> Answer:
+    grace = whole_number(call, "gracePeriod")
+    vm, vmi = await call.vm(), await call.instance_or_none()
+    strategy = run_strategy(vm["spec"])
+    if strategy not in ("Always", "Once") and not running(vmi):
+        raise call.refuse(registry.VM, _NOT_RUNNING)
+    if strategy == "Halted" and not _shorter(grace, vmi):
+        why = "Halted only supports manual stop requests with a shorter graceperiod"
+        raise call.refuse(registry.VM, why)
+    if grace is not None and vmi is not None and running(vmi) and not call.dry_run:
+        await shorten_grace(call, vmi, grace)
+    match strategy:
+        case "Manual" | "RerunOnFailure":
+            assert vmi is not None
+            await requests.ask(call, vm, requests.stop(vmi))
+        case "Always" | "Once":
+            if not call.dry_run:
+                await set_strategy(call, vm, "Halted")
+    return ACCEPTED
+
+
+def _shorter(grace: int | None, vmi: Object | None) -> bool:
+    now = (vmi or {"spec": {}})["spec"].get("terminationGracePeriodSeconds")
+    return grace is not None and (now is None or grace < now)

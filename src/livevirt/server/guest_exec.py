@@ -1,0 +1,59 @@
+"""Commands in a guest: the subresource `exec` of a running instance, through its agent."""
+
+from __future__ import annotations
+
+import base64
+import binascii
+from collections.abc import Sequence
+from typing import Any, Protocol
+
+from livevirt.api.request import Answer, Object
+from livevirt.errors import BadRequest
+from livevirt.qemu.agent import Finished
+
+
+class ExecDoor(Protocol):
+    """Runs commands in the guests that run here."""
+
+    async def exec(
+        self, namespace: str, vmi: str, command: Sequence[str], stdin: bytes
+    ) -> Finished:
+        """Run a command in a guest and return how it ended.
+
+        Raises NotFound without such a VMI and Conflict while it does not run or has no agent.
+        """
+
+
+async def run(door: ExecDoor, namespace: str, vmi: str, body: Any) -> Answer:
+    """Answer `{command: […], stdin?: base64}` with the command's output and exit status."""
+    command, stdin = _asked(body)
+    return Answer(200, answer_of(await door.exec(namespace, vmi, command, stdin)))
+
+
+def answer_of(finished: Finished) -> Object:
+    """Return how a command ended; one ended by a signal has the status shells give it."""
+    status = finished.exit_code
+    if status is None:
+        status = 128 + (finished.signal or 0)
+    answer: Object = {
+        "exitCode": status,
+        "stdout": base64.b64encode(finished.stdout).decode(),
+        "stderr": base64.b64encode(finished.stderr).decode(),
+    }
+    if finished.truncated:
+        answer["truncated"] = True
+    return answer
+
+
+def _asked(body: Any) -> tuple[list[str], bytes]:
+    if not isinstance(body, dict):
+        raise BadRequest('the body must be an object with a "command"')
+    command = body.get("command")
+    if not isinstance(command, list) or not command or not command[0]:
+        raise BadRequest('"command" must be a list: the program, then its arguments')
+    if not all(isinstance(word, str) and "\0" not in word for word in command):
+        raise BadRequest('"command" may only hold texts without NUL')
+    try:
+        return command, base64.b64decode(body.get("stdin") or "", validate=True)
+    except (binascii.Error, TypeError, ValueError):
+        raise BadRequest('"stdin" must be base64') from None

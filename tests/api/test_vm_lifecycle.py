@@ -1,0 +1,277 @@
+"""VMs from manifest to guest and back, against a real server; only the node is played."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+from collections.abc import AsyncIterator, Callable
+from dataclasses import dataclass, field
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from livevirt.admission import builtin, virtual
+from livevirt.api import conditions, registry
+from livevirt.api.kind import Kind
+from livevirt.api.request import Object, User
+from livevirt.client.local import LocalClient
+from livevirt.controllers import bootstrap, embedded, kubevirt, vm, vmi
+from livevirt.errors import Conflict, NotFound
+from livevirt.server.api import Api
+from livevirt.server.services import Services, StoreReader
+from livevirt.store import Store
+
+NAMESPACE = "default"
+UNCOUNTED = (registry.EVENT.resource, registry.SERVICE_ACCOUNT.resource)
+ADMIN = User("admin", ("system:masters",))
+CONTROLLER = User("system:serviceaccount:kubevirt:livevirt-controller")
+NODE = User("system:serviceaccount:kubevirt:livevirt-node")
+
+
+def now() -> datetime:
+    return datetime.now(UTC)
+
+
+@dataclass
+class World:
+    """A server with controllers, and what the store holds right now."""
+
+    store: Store
+    read: StoreReader
+    api: Api
+    owner: LocalClient  # the person
+    components: LocalClient
+    writes: list[str] = field(default_factory=list)
+
+    def get(self, kind: Kind, name: str) -> Object | None:
+        return self.read.get(kind, name, NAMESPACE)
+
+    def vm(self, name: str = "web") -> Object:
+        return self.get(registry.VM, name) or {}
+
+    def vmi(self, name: str = "web") -> Object:
+        return self.get(registry.VMI, name) or {}
+
+    def pods(self) -> list[Object]:
+        return self.read.list(registry.POD, NAMESPACE)
+
+    def shown(self, name: str = "web") -> str:
+        status = self.vm(name).get("status") or {}
+        return str(status.get("printableStatus", ""))
+
+    def ready(self, name: str = "web") -> bool:
+        status = self.vm(name).get("status") or {}
+        return conditions.is_true(status.get("conditions"), "Ready")
+
+    async def until(self, holds: Callable[[], Any]) -> None:
+        """Return once it holds, asking again after every change of the store."""
+        watch = self.store.watch(None, since=self.store.revision)
+        try:
+            async with asyncio.timeout(10):
+                while not holds():
+                    await anext(watch)
+        finally:
+            watch.close()
+
+    async def create_vm(self, strategy: str = "Always", name: str = "web", **spec: Any) -> Object:
+        obj = a_vm(strategy, name, **spec)
+        return await self.owner.create(registry.VM, obj, NAMESPACE)
+
+    async def patch_vm(self, patch: Object, name: str = "web") -> Object:
+        return await self.owner.patch(registry.VM, name, NAMESPACE, patch)
+
+
+def a_vm(strategy: str = "Always", name: str = "web", **spec: Any) -> Object:
+    template = {
+        "domain": {"devices": {}, "memory": {"guest": "512Mi"}},
+        "volumes": [{"name": "root", "containerDisk": {"image": "livevirt/guest:latest"}}],
+    }
+    return {
+        "apiVersion": "kubevirt.io/v1",
+        "kind": "VirtualMachine",
+        "metadata": {"name": name},
+        "spec": {"runStrategy": strategy, "template": {"spec": template}, **spec},
+    }
+
+
+class PlayedNode:
+    """A node without guests: pods start at once and end when they are told to."""
+
+    def __init__(self, world: World) -> None:
+        self._world = world
+        self._client = LocalClient(world.api, NODE)
+        self.broken = False  # pods fail before any guest runs
+        self.stuck = False  # pods are left alone
+
+    async def register(self) -> None:
+        node = {"apiVersion": "v1", "kind": "Node", "metadata": {"name": "node-1"}}
+        node["metadata"]["labels"] = {  # type: ignore[index]
+            "kubevirt.io/schedulable": "true",
+            "kubernetes.io/arch": "amd64",
+        }
+        await self._client.create(registry.NODE, node)
+        room = {"cpu": "8", "memory": "16Gi", "pods": "110"}
+        status = {"allocatable": room, "conditions": [{"type": "Ready", "status": "True"}]}
+        await self._client.patch(
+            registry.NODE, "node-1", "", {"status": status}, subresource="status"
+        )
+
+    async def run(self) -> None:
+        watch = self._world.store.watch(None, since=self._world.store.revision)
+        try:
+            async for _ in watch:
+                for pod in self._world.pods():
+                    await self._sync(pod)
+        finally:
+            watch.close()
+
+    async def _sync(self, pod: Object) -> None:
+        meta, phase = pod["metadata"], pod["status"]["phase"]
+        if self.stuck or not pod["spec"].get("nodeName"):
+            return
+        if "deletionTimestamp" in meta:
+            await self.tell(_instance(pod), "Succeeded")
+            with contextlib.suppress(NotFound):
+                await self._client.delete(
+                    registry.POD, meta["name"], NAMESPACE, uid=meta["uid"], grace_seconds=0
+                )
+        elif phase == "Pending" and self.broken:
+            await self._pod(pod, "Failed")
+        elif phase == "Pending":
+            await self._pod(pod, "Running")
+        elif phase == "Running":
+            vmi = self._world.vmi(_instance(pod))
+            if (vmi.get("status") or {}).get("phase") == "Scheduled":
+                await self.tell(_instance(pod), "Running")
+
+    async def power_off(self, name: str = "web", phase: str = "Succeeded") -> None:
+        """End a guest from within."""
+        for pod in self._world.pods():
+            if _instance(pod) == name:
+                await self._pod(pod, phase)
+        await self.tell(name, phase)
+
+    async def tell(self, name: str, phase: str) -> None:
+        for _ in range(20):
+            vmi = self._world.vmi(name)
+            status = vmi.get("status") or {}
+            if not vmi or status["phase"] in ("Succeeded", "Failed", phase):
+                return
+            passed = {"phase": phase, "phaseTransitionTimestamp": "2030-01-01T00:00:00Z"}
+            patch = {
+                "metadata": {"resourceVersion": vmi["metadata"]["resourceVersion"]},
+                "status": {
+                    "phase": phase,
+                    "phaseTransitionTimestamps": [*status["phaseTransitionTimestamps"], passed],
+                },
+            }
+            with contextlib.suppress(Conflict, NotFound):
+                await self._client.patch(registry.VMI, name, NAMESPACE, patch)
+                return
+
+    async def _pod(self, pod: Object, phase: str) -> None:
+        ready = "True" if phase == "Running" else "False"
+        status = {"phase": phase, "conditions": [{"type": "Ready", "status": ready}]}
+        with contextlib.suppress(NotFound):
+            await self._client.patch(
+                registry.POD, pod["metadata"]["name"], NAMESPACE, {"status": status},
+                subresource="status",
+            )  # fmt: skip
+
+
+def _instance(pod: Object) -> str:
+    return str(pod["metadata"]["ownerReferences"][0]["name"])
+
+
+@pytest.fixture
+async def quiet(tmp_path: Path) -> AsyncIterator[World]:
+    """A server whose controllers do not run yet."""
+    store = Store.open(tmp_path / "store.db")
+    reader = StoreReader(store)
+    rules = {**builtin.RULES, **virtual.RULES}
+    api = Api(Services(store, rules, now, reader), {})
+    world = World(store, reader, api, LocalClient(api, ADMIN), LocalClient(api, CONTROLLER))
+    await bootstrap.ensure(world.components)
+    yield world
+    await store.close()
+
+
+@contextlib.asynccontextmanager
+async def running(world: World) -> AsyncIterator[None]:
+    extra = (vm.run, vmi.run, kubevirt.run)
+    controllers = asyncio.create_task(embedded.run(world.components, world.store, now, extra))
+    try:
+        yield
+        assert not controllers.done(), "the controllers must never end by themselves"
+    finally:
+        controllers.cancel()
+        with contextlib.suppress(asyncio.CancelledError):
+            await controllers
+
+
+@pytest.fixture
+async def world(quiet: World) -> AsyncIterator[World]:
+    async with running(quiet):
+        yield quiet
+
+
+@pytest.fixture
+async def node(world: World) -> AsyncIterator[PlayedNode]:
+    played = PlayedNode(world)
+    await played.register()
+    task = asyncio.create_task(played.run())
+    yield played
+    task.cancel()
+    with contextlib.suppress(asyncio.CancelledError):
+        await task
+
+
+# ---------------------------------------------------------------- the one path
+
+
+async def test_a_vm_that_always_runs_becomes_ready(world: World, node: PlayedNode) -> None:
+    written = await world.create_vm()
+    await world.until(world.ready)
+    vm, vmi = world.vm(), world.vmi()
+    assert vm["spec"] == written["spec"] == a_vm()["spec"]
+    assert world.shown() == "Running"
+    assert (vm["status"]["created"], vm["status"]["ready"]) == (True, True)
+    assert vm["status"]["observedGeneration"] == vm["status"]["desiredGeneration"] == 1
+    phases = [each["phase"] for each in vmi["status"]["phaseTransitionTimestamps"]]
+    assert phases == ["Pending", "Scheduled", "Running"]
+    assert vmi["status"]["nodeName"] == vmi["metadata"]["labels"]["kubevirt.io/nodeName"]
+    [pod] = world.pods()
+    assert pod["metadata"]["name"].startswith("virt-launcher-web-")
+    assert vmi["status"]["activePods"] == {pod["metadata"]["uid"]: "node-1"}
+    revision = vmi["status"]["virtualMachineRevisionName"]
+    assert revision == f"revision-start-vm-{vm['metadata']['uid']}-1"
+    recorded = world.get(registry.REVISION, revision)
+    assert recorded is not None
+    assert recorded["data"] == {"spec": vm["spec"]}
+
+
+async def test_a_start_takes_at_most_ten_writes(world: World, node: PlayedNode) -> None:
+    before = world.store.revision
+    await world.create_vm()
+    await world.until(world.ready)
+    watch = world.store.watch(None, since=before)
+    written = []
+    while len(written) < world.store.revision - before:
+        written += await anext(watch)
+    watch.close()
+    counted = [
+        f"{event.type} {event.key.resource}"
+        for event in written
+        if event.key.namespace == NAMESPACE and event.key.resource not in UNCOUNTED
+    ]
+    assert len(counted) - 1 <= 10, counted  # the user's own is one of them
+
+
+async def test_a_deleted_vm_takes_its_guest_along(world: World, node: PlayedNode) -> None:
+    await world.create_vm()
+    await world.until(world.ready)
+    await world.owner.delete(registry.VM, "web", NAMESPACE)
+    await world.until(lambda: not world.vm() and not world.vmi() and not world.pods())
+    await world.until(lambda: not world.read.list(registry.REVISION, NAMESPACE))

@@ -1,0 +1,209 @@
+"""A server without sockets and a node agent on a data directory, for tests that boot guests.
+
+Run as a program it makes a guest, says so, and waits to be killed.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import sys
+from collections.abc import AsyncIterator, Awaitable, Callable
+from dataclasses import dataclass, field
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+from livevirt.admission import builtin
+from livevirt.api import conditions, registry
+from livevirt.api.kind import Kind
+from livevirt.api.quantity import Quantity, parse
+from livevirt.api.request import Object, User
+from livevirt.client.local import LocalClient
+from livevirt.controllers import bootstrap
+from livevirt.node import process
+from livevirt.node.agent import Agent, Host
+from livevirt.node.images import ImageStore
+from livevirt.paths import DataDir
+from livevirt.qemu.accelerator import Accelerator
+from livevirt.server.api import Api
+from livevirt.server.services import Services, StoreReader
+from livevirt.store import Store
+
+NODE = "node1"
+SPACE = "default"
+IMAGE = "livevirt/guest:latest"
+GUEST = Path(__file__).parents[2] / ".cache/guest/guest.qcow2"
+CAPACITY: dict[str, Quantity] = {"cpu": parse("4"), "memory": parse("4Gi")}
+EMULATED = Accelerator("tcg", "asked for by a test")
+
+
+def now() -> datetime:
+    return datetime.now(UTC)
+
+
+@dataclass
+class World:
+    """One data directory, its store and its node agent."""
+
+    root: Path
+    store: Store
+    client: LocalClient
+    read: StoreReader
+    agent: Agent
+    writes: list[str] = field(default_factory=list)
+
+    def get(self, kind: Kind, name: str) -> Object:
+        return self.read.get(kind, name, SPACE if kind.namespaced else "") or {}
+
+    def vmi(self, name: str = "web") -> Object:
+        return self.get(registry.VMI, name)
+
+    def phase(self, name: str = "web") -> str:
+        return (self.vmi(name).get("status") or {}).get("phase", "")
+
+    def condition(self, type_: str, name: str = "web") -> Object:
+        found = (self.vmi(name).get("status") or {}).get("conditions")
+        return conditions.find(found, type_) or {}
+
+    def pod(self, vmi: str = "web") -> Object:
+        return self.get(registry.POD, f"virt-launcher-{vmi}-aaaaa")
+
+    def pod_phase(self, vmi: str = "web") -> str:
+        return (self.pod(vmi).get("status") or {}).get("phase", "")
+
+    def container(self, vmi: str = "web") -> Object:
+        statuses = (self.pod(vmi).get("status") or {}).get("containerStatuses")
+        return statuses[0] if statuses else {}
+
+    async def until(self, what: str, holds: Callable[[], Any], seconds: float = 60) -> None:
+        """Return once it holds, asking again after every change of the store."""
+        watch = self.store.watch(None, since=self.store.revision)
+        try:
+            async with asyncio.timeout(seconds):
+                while not holds():
+                    await anext(watch)
+        except TimeoutError:
+            raise AssertionError(f"not in {seconds} s: {what}\n{self.vmi()}\n{self.pod()}") from None
+        finally:
+            watch.close()
+
+    async def make(self, vmi: Object, **resources: Any) -> None:
+        """Create a VMI and its pod, bound to our node, as the controllers would."""
+        made = await self.client.create(registry.VMI, vmi, SPACE)
+        name = made["metadata"]["name"]
+        await self.client.patch(registry.VMI, name, SPACE, {"status": {"phase": "Scheduled"}})
+        owner = {
+            "apiVersion": "kubevirt.io/v1",
+            "kind": "VirtualMachineInstance",
+            "name": name,
+            "uid": made["metadata"]["uid"],
+            "controller": True,
+        }
+        resources = resources or {"requests": {"cpu": "100m", "memory": "512Mi"}}
+        pod = {
+            "apiVersion": "v1",
+            "kind": "Pod",
+            "metadata": {"name": f"virt-launcher-{name}-aaaaa", "ownerReferences": [owner]},
+            "spec": {
+                "nodeName": NODE,
+                "restartPolicy": "Never",
+                "terminationGracePeriodSeconds": 30,
+                "readinessGates": [{"conditionType": "kubevirt.io/virtual-machine-unpaused"}],
+                "containers": [{"name": "compute", "image": "qemu", "resources": resources}],
+            },
+        }
+        await self.client.create(registry.POD, pod, SPACE)
+
+    async def run(self, script: str, name: str = "web") -> str:
+        """Run a script in the guest and return what it printed."""
+        guest = self.agent.guest(SPACE, name)
+        assert guest is not None
+        done = await guest.agent.exec("/bin/sh", ["-c", script])
+        return done.stdout.decode().strip()
+
+
+def a_vmi(name: str = "web", **changes: Any) -> Object:
+    """Return a VMI with a root disk, an empty disk and a NoCloud disc."""
+    return {
+        "apiVersion": "kubevirt.io/v1",
+        "kind": "VirtualMachineInstance",
+        "metadata": {"name": name},
+        "spec": {
+            "domain": {
+                "cpu": {"sockets": 1, "cores": 1, "threads": 1},
+                "memory": {"guest": "256Mi"},
+                "devices": {
+                    "autoattachGraphicsDevice": False,
+                    "disks": [
+                        {"name": "root", "disk": {"bus": "virtio"}},
+                        {"name": "scratch", "disk": {"bus": "virtio"}, "serial": "SCRATCH"},
+                        {"name": "cloud", "disk": {"bus": "virtio"}},
+                    ],
+                    "interfaces": [{"name": "default", "masquerade": {}}],
+                },
+            },
+            "networks": [{"name": "default", "pod": {}}],
+            "terminationGracePeriodSeconds": 30,
+            "volumes": [
+                {"name": "root", "containerDisk": {"image": IMAGE}},
+                {"name": "scratch", "emptyDisk": {"capacity": "64Mi"}},
+                {
+                    "name": "cloud",
+                    "cloudInitNoCloud": {"userData": "#!/bin/sh\necho hello > /tmp/greeting\n"},
+                },
+            ],
+            **changes,
+        },
+    }
+
+
+@contextlib.asynccontextmanager
+async def opened(root: Path, images: Path) -> AsyncIterator[World]:
+    """Open a data directory, without running anything yet."""
+    store = Store.open(root / "livevirt.db")
+    try:
+        reader = StoreReader(store)
+        api = Api(Services(store, builtin.RULES, now, reader), {})
+        user = User("system:serviceaccount:kubevirt:livevirt-controller", ("system:masters",))
+        client = LocalClient(api, user)
+        await bootstrap.ensure(client)
+        host = Host(EMULATED, (7, 2, 0), process.account(kvm=False))
+        agent = Agent(NODE, client, DataDir(root), ImageStore(images), CAPACITY, host, now)
+        yield World(root, store, client, reader, agent)
+    finally:
+        await store.close()
+
+
+@contextlib.asynccontextmanager
+async def working(agent: Agent) -> AsyncIterator[None]:
+    """Run the agent for a while; guests it started run on afterwards."""
+    task = asyncio.create_task(agent.run())
+    try:
+        yield
+        assert not task.done(), "the agent must never end by itself"
+    finally:
+        task.cancel()
+        with contextlib.suppress(asyncio.CancelledError):
+            await task
+
+
+async def eventually(what: str, holds: Callable[[], Awaitable[bool]], seconds: float = 60) -> None:
+    try:
+        async with asyncio.timeout(seconds):
+            while not await holds():
+                await asyncio.sleep(0.1)
+    except TimeoutError:
+        raise AssertionError(f"not in {seconds} s: {what}") from None
+
+
+async def _main(root: Path, images: Path) -> None:
+    async with opened(root, images) as world, working(world.agent):
+        await world.make(a_vmi())
+        await world.until("it runs", lambda: world.phase() == "Running")
+        print("running", flush=True)
+        await asyncio.Event().wait()
+
+
+if __name__ == "__main__":
+    asyncio.run(_main(Path(sys.argv[1]), Path(sys.argv[2])))
