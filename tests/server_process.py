@@ -132,12 +132,15 @@ class ServerProcess:
         """Run the real kubectl, which must succeed; return what it printed."""
         done = self.run_kubectl(*args, input=input, env=env)
         shown = f"kubectl {' '.join(args)}\n{done.stdout}{done.stderr}"
+        if not self.alive():
+            shown += f"the server has ended:\n{self.log.read_text()[-3000:]}"
         assert done.returncode == 0, shown
         return done.stdout
 
     @functools.cached_property
     def token(self) -> str:
         """A bearer token; everybody who authenticates is an administrator."""
+        self.kubectl("wait", "--for=create", "serviceaccount/default", "--timeout=30s")
         return self.kubectl("create", "token", "default").strip()
 
     def trust(self) -> ssl.SSLContext:

@@ -12,3 +12,6 @@ class Settings(msgspec.Struct, frozen=True):
     host: str = "127.0.0.1"
     port: int = 6443
     log_level: str = "info"
+    nodes: int = 1
+    node_capacity: dict[str, str] = {}  # what each node offers; the machine divided if empty
+    image_store: str = ""  # `images/` of the default data directory if empty

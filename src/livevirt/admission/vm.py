@@ -120,4 +120,4 @@ def _data_volume_errors(vm: Object) -> Iterator[FieldError]:
                 f" {vm['metadata']['namespace']}"
             )
             yield wrong(at, message)
-        yield from datavolumes.spec_errors(f"{at}.spec", template["spec"], namespace)
+        yield from datavolumes.spec_errors(f"{at}.spec", template["spec"])

@@ -98,6 +98,13 @@ def flags(*, all_shown: bool = False) -> Callable[[F], F]:
     return add
 
 
+def namespace_flag(command: F) -> F:
+    """Give a command that contacts no server the one global flag it can use."""
+    return click.option(
+        "-n", "--namespace", expose_value=False, callback=_remember, help="The namespace."
+    )(command)
+
+
 def _remember(ctx: click.Context, param: click.Parameter, value: Any) -> None:
     given: dict[str, Any] = ctx.find_root().ensure_object(dict)
     if value not in (None, ()):

@@ -34,7 +34,7 @@ def main() -> None:
     try:
         _become(order, log)
     except OSError as error:
-        os.write(log, f"cannot start {order['argv'][0]}: {error}\n".encode())
+        os.write(2, f"cannot start {order['argv'][0]}: {error}\n".encode())
     finally:
         os._exit(127)
 
@@ -46,8 +46,9 @@ def _become(order: dict[str, Any], log: int) -> None:
     nothing = os.open(os.devnull, os.O_RDONLY)
     for source, target in ((nothing, 0), (log, 1), (log, 2)):
         os.dup2(source, target)
-    os.close(log)
-    os.close(nothing)
+    # QEMU gets nothing of ours but its lock: event loops leave descriptors open in their children.
+    os.closerange(3, order["lock"])
+    os.closerange(order["lock"] + 1, os.sysconf("SC_OPEN_MAX"))
     resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
     if order["user"] is not None:
         os.setgroups(order["groups"])

@@ -88,6 +88,7 @@ async def spawn(order: Order) -> Process | None:
         "log": str(order.log),
         "marker": str(order.marker),
         "cgroups": list(order.cgroups),
+        "lock": order.lock,
         "user": who.user if who else None,
         "group": who.group if who else None,
         "groups": list(who.groups) if who else [],

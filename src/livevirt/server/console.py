@@ -16,7 +16,9 @@ from typing import Protocol
 
 from aiohttp import WSCloseCode, WSMsgType, web
 
+from livevirt.api import registry
 from livevirt.errors import BadRequest
+from livevirt.server.actions.call import Call, phase
 
 log = logging.getLogger(__name__)
 
@@ -34,8 +36,8 @@ class ConsoleDoor(Protocol):
     async def console_socket(self, namespace: str, vmi: str) -> Path:
         """Return the unix socket of a running guest's serial port.
 
-        Raises NotFound without such a VMI and BadRequest while it does not run: clients wait and
-        ask again for as long as the answer is 400.
+        Whoever calls has seen in the status that the guest runs. Raises BadRequest if it does not
+        run here yet, or not any more.
         """
 
 
@@ -54,21 +56,28 @@ class Consoles:
         self._door = door
         self._holders: dict[Path, _Holder] = {}
 
-    async def attach(
-        self, namespace: str, vmi: str, http: web.BaseRequest
-    ) -> web.WebSocketResponse:
-        """Serve one client until it leaves, the guest ends or another client comes."""
+    async def verb(self, call: Call) -> web.StreamResponse:
+        """Answer `GET …/virtualmachineinstances/NAME/console`.
+
+        While the guest does not run the answer is 400, and clients ask again for as long as it is.
+        """
+        vmi = await call.instance()
+        if phase(vmi) not in ("Scheduled", "Running"):
+            raise BadRequest(f"the console of {call.name} opens when its guest runs")
+        devices = vmi["spec"]["domain"].get("devices") or {}
+        if devices.get("autoattachSerialConsole") is False:
+            raise call.refuse(registry.VMI, "the guest has no serial console")
         # Compression would only delay keystrokes on a loopback connection.
         client = web.WebSocketResponse(protocols=(PROTOCOL,), compress=False)
-        if not client.can_prepare(http).ok:
+        if not client.can_prepare(call.http).ok:
             raise BadRequest("a console is a WebSocket; connect with: virtctl console")
-        path = await self._door.console_socket(namespace, vmi)
-        facts = {"vmi": f"{namespace}/{vmi}"}
+        path = await self._door.console_socket(call.namespace, call.name)
+        facts = {"vmi": f"{call.namespace}/{call.name}"}
         holder = await self._take(path)
         try:
-            guest = await _connected(path, vmi)
+            guest = await _connected(path, call.name)
             try:
-                await client.prepare(http)
+                await client.prepare(call.http)
                 log.info("console opened", extra=facts)
                 reason = await _relay(client, *guest, holder.leave)
             finally:

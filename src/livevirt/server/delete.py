@@ -16,6 +16,7 @@ from livevirt.store import Delete, Missing, Put, Stale, Stored
 
 FOREGROUND = "foregroundDeletion"
 ORPHAN = "orphan"
+_LONGEST_GRACE = 1 << 31  # seconds; a calendar ends somewhere
 _TRIES = 50
 
 
@@ -77,7 +78,7 @@ async def delete_one(
     for _ in range(_TRIES):
         stored = services.stored(request)
         obj = objects.read(kind, version, stored.value)
-        _check_preconditions(kind, request.name, how, obj)
+        check_preconditions(kind, request.name, how, obj)
         rules.check_delete(services.review(request, "delete", obj, obj))
         gone, changed = mark(kind, obj, how, rules.grace(obj, how.grace), services)
         if how.dry_run or not changed:
@@ -103,6 +104,7 @@ def mark(
 ) -> tuple[bool, bool]:
     """Do to `obj` what deleting does; tell whether it is gone and whether anything changed."""
     meta = obj["metadata"]
+    grace = min(grace, _LONGEST_GRACE)
     finalizers = _finalizers(meta, how)
     held = services.rules_of(kind).held(obj)
     if not finalizers and grace == 0 and not held:
@@ -140,7 +142,8 @@ def _finalizers(meta: Object, how: DeleteOptions) -> list[str]:
     return found
 
 
-def _check_preconditions(kind: Kind, name: str, how: DeleteOptions, obj: Object) -> None:
+def check_preconditions(kind: Kind, name: str, how: DeleteOptions, obj: Object) -> None:
+    """Refuse to delete another object, or another version of it, than the options name."""
     meta = obj["metadata"]
     if how.uid and how.uid != meta["uid"]:
         raise refusals.precondition(kind, name, "UID", how.uid, meta["uid"])

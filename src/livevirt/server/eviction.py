@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 from livevirt.admission import pod_eviction
 from livevirt.api.kind import Kind
 from livevirt.api.request import Answer, Request
 from livevirt.server import objects, options, refusals
 from livevirt.server.binding import SUCCESS
-from livevirt.server.delete import delete_one
+from livevirt.server.delete import check_preconditions, delete_one
 from livevirt.server.incoming import receive_as
 from livevirt.server.services import Services
 from livevirt.store import Missing, Put, Stale
@@ -22,14 +24,18 @@ async def evict(services: Services, request: Request) -> Answer:
     eviction = receive_as(_EVICTION, request)
     for _ in range(_TRIES):
         stored = services.stored(request)
-        evicted = pod_eviction.evict(objects.decode(stored.value), eviction, services.now())
+        pod = objects.decode(stored.value)
+        evicted = pod_eviction.evict(pod, eviction, services.now())
         how = options.read_delete(request.options, evicted.options)
+        check_preconditions(request.kind, request.name, how, pod)
         if not how.dry_run:
             write = objects.writer(request.kind, evicted.pod)
             try:
-                await services.store.write(Put(stored.key, stored.revision, write))
+                noted, *_ = await services.store.write(Put(stored.key, stored.revision, write))
             except (Stale, Missing):
                 continue
+            if how.resource_version:  # it was that version; our own note made it another
+                how = replace(how, resource_version=str(noted.revision))
         await delete_one(services, request, how)
         return Answer(201, SUCCESS)
     raise refusals.modified(request.kind, request.name)

@@ -7,9 +7,12 @@ import binascii
 from collections.abc import Sequence
 from typing import Any, Protocol
 
+from livevirt.api import conditions, registry
 from livevirt.api.request import Answer, Object
 from livevirt.errors import BadRequest
 from livevirt.qemu.agent import Finished
+from livevirt.server.actions.call import Call, Verb
+from livevirt.server.actions.guest_run import running_instance
 
 
 class ExecDoor(Protocol):
@@ -20,14 +23,25 @@ class ExecDoor(Protocol):
     ) -> Finished:
         """Run a command in a guest and return how it ended.
 
-        Raises NotFound without such a VMI and Conflict while it does not run or has no agent.
+        Whoever calls has seen in the status that the guest runs and its agent answers. Raises
+        Conflict if that is so no more, or the command cannot be started.
         """
 
 
-async def run(door: ExecDoor, namespace: str, vmi: str, body: Any) -> Answer:
-    """Answer `{command: […], stdin?: base64}` with the command's output and exit status."""
-    command, stdin = _asked(body)
-    return Answer(200, answer_of(await door.exec(namespace, vmi, command, stdin)))
+def verb(door: ExecDoor) -> Verb:
+    """Return the verb that takes `{command: […], stdin?: base64}` and answers how it ended."""
+
+    async def run(call: Call) -> Answer:
+        command, stdin = _asked(call.body)
+        vmi = await running_instance(call)
+        told = (vmi.get("status") or {}).get("conditions")
+        if conditions.is_true(told, "Paused"):
+            raise call.refuse(registry.VMI, "VMI is paused")
+        if not conditions.is_true(told, "AgentConnected"):
+            raise call.refuse(registry.VMI, "VMI does not have guest agent connected")
+        return Answer(200, answer_of(await door.exec(call.namespace, call.name, command, stdin)))
+
+    return run
 
 
 def answer_of(finished: Finished) -> Object:

@@ -6,8 +6,9 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from livevirt.api import field_error, metadata
+from livevirt.api import field_error, metadata, typed
 from livevirt.api.field_error import FieldError
+from livevirt.api.schema import definitions
 from livevirt.errors import BadRequest
 from livevirt.server import refusals
 
@@ -71,14 +72,14 @@ def read_delete(query: Mapping[str, str], body: Any) -> DeleteOptions:
             raise BadRequest("the body of a delete must be a DeleteOptions object")
         if body.get("kind", "DeleteOptions") != "DeleteOptions":
             raise BadRequest(f"a delete takes DeleteOptions, not a {body['kind']}")
-        given = body
+        if not isinstance(body.get("apiVersion"), str | None):
+            raise BadRequest("the apiVersion of delete options must be a string")
+        given = typed.decode(definitions()["meta.DeleteOptions"], body, [])
     grace = given.get("gracePeriodSeconds", number(query, "gracePeriodSeconds"))
     propagation = given.get("propagationPolicy") or query.get("propagationPolicy", "")
     orphan = given.get("orphanDependents", query.get("orphanDependents"))
     dry_run = given.get("dryRun") or ([query["dryRun"]] if "dryRun" in query else [])
-    before = given.get("preconditions") or {}
-    if not _well_formed(grace, propagation, dry_run, before):
-        raise BadRequest("the delete options have values of the wrong type")
+    before = given.get("preconditions", {})
     errors = [
         field_error.not_supported("dryRun", value, ["All"]) for value in dry_run if value != "All"
     ]
@@ -91,7 +92,7 @@ def read_delete(query: Mapping[str, str], body: Any) -> DeleteOptions:
         )  # fmt: skip
     elif propagation and propagation not in _PROPAGATION:
         errors.append(field_error.not_supported("propagationPolicy", propagation, _PROPAGATION))
-    if isinstance(grace, int) and grace < 0:
+    if grace is not None and grace < 0:
         errors.append(field_error.invalid("gracePeriodSeconds", grace, "must not be negative"))
     if errors:
         raise refusals.invalid_options("DeleteOptions", errors)
@@ -99,15 +100,4 @@ def read_delete(query: Mapping[str, str], body: Any) -> DeleteOptions:
         propagation = "Orphan" if orphan in (True, "true", "1") else "Background"
     return DeleteOptions(
         grace, propagation, before.get("uid", ""), before.get("resourceVersion", ""), bool(dry_run)
-    )
-
-
-def _well_formed(grace: Any, propagation: Any, dry_run: Any, before: Any) -> bool:
-    return (
-        (grace is None or type(grace) is int)
-        and isinstance(propagation, str)
-        and isinstance(dry_run, list)
-        and all(isinstance(value, str) for value in dry_run)
-        and isinstance(before, dict)
-        and all(isinstance(before.get(key, ""), str) for key in ("uid", "resourceVersion"))
     )

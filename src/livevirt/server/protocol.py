@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import logging
+from typing import Any
 
 from aiohttp import web
+from aiohttp.http import HttpProcessingError
 
 from livevirt.errors import ApiError, BadRequest
 from livevirt.server import objects
@@ -22,6 +24,11 @@ class Server(web.Server):
 
 class _Connection(web.RequestHandler):
     __slots__ = ()
+
+    def log_exception(self, *args: Any, **more: Any) -> None:
+        """Log a failure of ours; a body that cannot be read is the client's, who was told."""
+        if not isinstance(more.get("exc_info"), HttpProcessingError):
+            super().log_exception(*args, **more)
 
     def handle_error(
         self,

@@ -13,7 +13,7 @@ from livevirt.errors import BadRequest, Expired
 from livevirt.server import objects, options, refusals
 from livevirt.server.selection import Selection
 from livevirt.server.services import Services
-from livevirt.store import Compacted, Stored
+from livevirt.store import Compacted, NotYet, Stored
 
 _CHUNK = 500  # objects looked at in one go when a selector filters a page
 
@@ -96,6 +96,8 @@ def _page(services: Services, request: Request) -> _Page:
         return _selected(services, request, selection, namespace, position, limit)
     except Compacted as error:
         raise _expired(position is not None, error.oldest) from None
+    except NotYet:  # no page of ours ever ended there
+        raise BadRequest("continue key is not valid") from None
 
 
 def _single(services: Services, request: Request, selection: Selection, namespace: str) -> _Page:

@@ -17,6 +17,7 @@ import click
 
 from livevirt.cli import cluster
 from livevirt.cli.session import VMI, Session, refusals, talk
+from livevirt.cli.vm.flags import Command
 
 if TYPE_CHECKING:
     from aiohttp import ClientWebSocketResponse
@@ -29,7 +30,7 @@ _ASK_AGAIN_SECONDS = 0.5
 _QUIET_SECONDS = 1.0
 
 
-@click.command()
+@click.command(cls=Command)
 @click.argument("vmi", metavar="VMI")
 @click.option(
     "--timeout", type=click.IntRange(min=0), default=5, show_default=True, metavar="MINUTES",
@@ -66,7 +67,7 @@ def console(vmi: str, timeout: int) -> None:
 
 async def _opened(session: Session, vmi: str, seconds: float) -> ClientWebSocketResponse:
     """Return the connection, once the guest runs; the server answers 400 until then."""
-    from livevirt.errors import BadRequest, NotFound, Timeout
+    from livevirt.errors import ApiError, BadRequest, NotFound, Timeout
 
     path, told = session.path(VMI, vmi, "console"), False
     loop = asyncio.get_running_loop()
@@ -85,6 +86,10 @@ async def _opened(session: Session, vmi: str, seconds: float) -> ClientWebSocket
                 click.echo(f"Waiting for {vmi} to run …", err=True)
                 told = True
             await asyncio.sleep(_ASK_AGAIN_SECONDS)
+        except ApiError:
+            # The refusal of a WebSocket says only its number; asked plainly, the server says why.
+            await session.client.raw("GET", path)
+            raise
 
 
 @contextlib.contextmanager

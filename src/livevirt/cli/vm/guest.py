@@ -8,6 +8,7 @@ import click
 
 from livevirt.cli import cluster
 from livevirt.cli.session import VMI, refusals, talk
+from livevirt.cli.vm.flags import Command
 
 
 def _show(vmi: str, verb: str, failing: str) -> None:
@@ -16,7 +17,7 @@ def _show(vmi: str, verb: str, failing: str) -> None:
     click.echo(json.dumps(json.loads(answer), indent=2, ensure_ascii=False))
 
 
-@click.command()
+@click.command(cls=Command)
 @click.argument("vmi", metavar="VMI")
 @cluster.flags()
 def guestosinfo(vmi: str) -> None:
@@ -28,7 +29,7 @@ def guestosinfo(vmi: str) -> None:
     _show(vmi, "guestosinfo", "getting guestosinfo of")
 
 
-@click.command()
+@click.command(cls=Command)
 @click.argument("vmi", metavar="VMI")
 @cluster.flags()
 def userlist(vmi: str) -> None:
@@ -40,7 +41,7 @@ def userlist(vmi: str) -> None:
     _show(vmi, "userlist", "listing users of")
 
 
-@click.command()
+@click.command(cls=Command)
 @click.argument("vmi", metavar="VMI")
 @cluster.flags()
 def fslist(vmi: str) -> None:

@@ -6,6 +6,7 @@ import click
 
 from livevirt.cli import cluster
 from livevirt.cli.session import DRY_RUN, VMI, Session, refusals, talk
+from livevirt.cli.vm.flags import Command
 from livevirt.errors import BadRequest, NotFound
 
 _KINDS = {
@@ -58,7 +59,7 @@ def _either(sort: str, name: str, verb: str, dry_run: bool) -> None:
     click.echo(f"VMI {name} was scheduled to {verb}")
 
 
-@click.command()
+@click.command(cls=Command)
 @click.argument("sort", type=_Sort(), metavar="vm|vmi")
 @click.argument("name")
 @click.option("--dry-run", is_flag=True, help="Only check; change nothing.")
@@ -73,7 +74,7 @@ def pause(sort: str, name: str, dry_run: bool) -> None:
     _either(sort, name, "pause", dry_run)
 
 
-@click.command()
+@click.command(cls=Command)
 @click.argument("sort", type=_Sort(), metavar="vm|vmi")
 @click.argument("name")
 @click.option("--dry-run", is_flag=True, help="Only check; change nothing.")
@@ -88,7 +89,7 @@ def unpause(sort: str, name: str, dry_run: bool) -> None:
     _either(sort, name, "unpause", dry_run)
 
 
-@click.command("soft-reboot")
+@click.command("soft-reboot", cls=Command)
 @click.argument("vmi", metavar="VMI")
 @cluster.flags()
 def soft_reboot(vmi: str) -> None:
@@ -102,7 +103,7 @@ def soft_reboot(vmi: str) -> None:
     click.echo(f"VMI {vmi} was scheduled to soft-reboot")
 
 
-@click.command()
+@click.command(cls=Command)
 @click.argument("vmi", metavar="VMI")
 @cluster.flags()
 def reset(vmi: str) -> None:

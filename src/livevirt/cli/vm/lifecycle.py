@@ -9,6 +9,7 @@ import click
 
 from livevirt.cli import cluster
 from livevirt.cli.session import DRY_RUN, VM, Session, refusals, talk
+from livevirt.cli.vm.flags import Command
 
 F = TypeVar("F", bound=Callable[..., Any])
 
@@ -35,7 +36,7 @@ def _forced(command: F) -> F:
 
 def _grace(force: bool, grace_period: int) -> int | None:
     if force != (grace_period >= 0):
-        raise click.UsageError("Must both use --force=true and set --grace-period.")
+        raise click.ClickException("Must both use --force=true and set --grace-period.")
     return grace_period if force else None
 
 
@@ -44,7 +45,7 @@ def _announce(dry_run: bool) -> None:
         click.echo("Dry Run execution")
 
 
-@click.command()
+@click.command(cls=Command)
 @click.argument("vm", metavar="VM")
 @click.option("--paused", is_flag=True, help="Load the guest but do not run it yet.")
 @_dry_run
@@ -75,7 +76,7 @@ def start(vm: str, paused: bool, dry_run: bool, wait: bool, timeout: int) -> Non
         talk(work)
 
 
-@click.command()
+@click.command(cls=Command)
 @click.argument("vm", metavar="VM")
 @_forced
 @_dry_run
@@ -107,7 +108,7 @@ def stop(vm: str, force: bool, grace_period: int, dry_run: bool, wait: bool, tim
         talk(work)
 
 
-@click.command()
+@click.command(cls=Command)
 @click.argument("vm", metavar="VM")
 @_forced
 @_dry_run

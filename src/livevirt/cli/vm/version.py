@@ -8,9 +8,10 @@ import click
 
 from livevirt.api import version as versions
 from livevirt.cli import cluster
+from livevirt.cli.vm.flags import Command
 
 
-@click.command()
+@click.command(cls=Command)
 @click.option("-c", "--client", is_flag=True, help="Ask no server.")
 @cluster.flags()
 def version(client: bool) -> None:

@@ -59,8 +59,8 @@ class DataVolumes:
         self._controller = Controller("datavolumes", self.reconcile)
         self._imports = Imports(now, self._controller.queue.add)
         self._started: dict[Key, str] = {}  # uids of what is being filled
-        self._controller.watches(datavolumes)
-        self._controller.watches(claims, lambda claim: self._concerned([key_of(claim)]))
+        for informer in (datavolumes, claims):  # a copy waits for both of its source
+            self._controller.watches(informer, lambda obj: self._concerned([key_of(obj)]))
         usage.wakes(self._controller, lambda user: self._concerned(claims_of(user)))
 
     async def run(self) -> None:

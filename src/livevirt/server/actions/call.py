@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 from typing import Any
@@ -138,4 +139,5 @@ async def shorten_grace(call: Call, vmi: Object, seconds: int) -> None:
     """Give a guest another time to shut down by itself."""
     version = {"uid": vmi["metadata"]["uid"]}
     patch = {"metadata": version, "spec": {"terminationGracePeriodSeconds": seconds}}
-    await call.client.patch(registry.VMI, call.name, call.namespace, patch)
+    with contextlib.suppress(NotFound):  # gone already, which is what was asked for
+        await call.client.patch(registry.VMI, call.name, call.namespace, patch)

@@ -1,26 +1,22 @@
-"""VMs from manifest to guest and back, against a real server; only the node is played."""
+"""A server with the controllers of virtual machines, and a node that is only played."""
 
 from __future__ import annotations
 
 import asyncio
 import contextlib
 from collections.abc import AsyncIterator, Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from datetime import UTC, datetime
-from pathlib import Path
 from typing import Any
 
-import pytest
-
-from livevirt.admission import builtin, virtual
 from livevirt.api import conditions, registry
 from livevirt.api.kind import Kind
 from livevirt.api.request import Object, User
 from livevirt.client.local import LocalClient
-from livevirt.controllers import bootstrap, embedded, kubevirt, vm, vmi
+from livevirt.controllers import embedded, kubevirt, vm, vmi
 from livevirt.errors import Conflict, NotFound
 from livevirt.server.api import Api
-from livevirt.server.services import Services, StoreReader
+from livevirt.server.services import StoreReader
 from livevirt.store import Store
 
 NAMESPACE = "default"
@@ -43,7 +39,6 @@ class World:
     api: Api
     owner: LocalClient  # the person
     components: LocalClient
-    writes: list[str] = field(default_factory=list)
 
     def get(self, kind: Kind, name: str) -> Object | None:
         return self.read.get(kind, name, NAMESPACE)
@@ -139,6 +134,7 @@ class PlayedNode:
                 )
         elif phase == "Pending" and self.broken:
             await self._pod(pod, "Failed")
+            await self.tell(_instance(pod), "Failed")
         elif phase == "Pending":
             await self._pod(pod, "Running")
         elif phase == "Running":
@@ -185,19 +181,6 @@ def _instance(pod: Object) -> str:
     return str(pod["metadata"]["ownerReferences"][0]["name"])
 
 
-@pytest.fixture
-async def quiet(tmp_path: Path) -> AsyncIterator[World]:
-    """A server whose controllers do not run yet."""
-    store = Store.open(tmp_path / "store.db")
-    reader = StoreReader(store)
-    rules = {**builtin.RULES, **virtual.RULES}
-    api = Api(Services(store, rules, now, reader), {})
-    world = World(store, reader, api, LocalClient(api, ADMIN), LocalClient(api, CONTROLLER))
-    await bootstrap.ensure(world.components)
-    yield world
-    await store.close()
-
-
 @contextlib.asynccontextmanager
 async def running(world: World) -> AsyncIterator[None]:
     extra = (vm.run, vmi.run, kubevirt.run)
@@ -209,69 +192,3 @@ async def running(world: World) -> AsyncIterator[None]:
         controllers.cancel()
         with contextlib.suppress(asyncio.CancelledError):
             await controllers
-
-
-@pytest.fixture
-async def world(quiet: World) -> AsyncIterator[World]:
-    async with running(quiet):
-        yield quiet
-
-
-@pytest.fixture
-async def node(world: World) -> AsyncIterator[PlayedNode]:
-    played = PlayedNode(world)
-    await played.register()
-    task = asyncio.create_task(played.run())
-    yield played
-    task.cancel()
-    with contextlib.suppress(asyncio.CancelledError):
-        await task
-
-
-# ---------------------------------------------------------------- the one path
-
-
-async def test_a_vm_that_always_runs_becomes_ready(world: World, node: PlayedNode) -> None:
-    written = await world.create_vm()
-    await world.until(world.ready)
-    vm, vmi = world.vm(), world.vmi()
-    assert vm["spec"] == written["spec"] == a_vm()["spec"]
-    assert world.shown() == "Running"
-    assert (vm["status"]["created"], vm["status"]["ready"]) == (True, True)
-    assert vm["status"]["observedGeneration"] == vm["status"]["desiredGeneration"] == 1
-    phases = [each["phase"] for each in vmi["status"]["phaseTransitionTimestamps"]]
-    assert phases == ["Pending", "Scheduled", "Running"]
-    assert vmi["status"]["nodeName"] == vmi["metadata"]["labels"]["kubevirt.io/nodeName"]
-    [pod] = world.pods()
-    assert pod["metadata"]["name"].startswith("virt-launcher-web-")
-    assert vmi["status"]["activePods"] == {pod["metadata"]["uid"]: "node-1"}
-    revision = vmi["status"]["virtualMachineRevisionName"]
-    assert revision == f"revision-start-vm-{vm['metadata']['uid']}-1"
-    recorded = world.get(registry.REVISION, revision)
-    assert recorded is not None
-    assert recorded["data"] == {"spec": vm["spec"]}
-
-
-async def test_a_start_takes_at_most_ten_writes(world: World, node: PlayedNode) -> None:
-    before = world.store.revision
-    await world.create_vm()
-    await world.until(world.ready)
-    watch = world.store.watch(None, since=before)
-    written = []
-    while len(written) < world.store.revision - before:
-        written += await anext(watch)
-    watch.close()
-    counted = [
-        f"{event.type} {event.key.resource}"
-        for event in written
-        if event.key.namespace == NAMESPACE and event.key.resource not in UNCOUNTED
-    ]
-    assert len(counted) - 1 <= 10, counted  # the user's own is one of them
-
-
-async def test_a_deleted_vm_takes_its_guest_along(world: World, node: PlayedNode) -> None:
-    await world.create_vm()
-    await world.until(world.ready)
-    await world.owner.delete(registry.VM, "web", NAMESPACE)
-    await world.until(lambda: not world.vm() and not world.vmi() and not world.pods())
-    await world.until(lambda: not world.read.list(registry.REVISION, NAMESPACE))

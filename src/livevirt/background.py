@@ -1,0 +1,49 @@
+"""The second half of the composition root: what runs behind the API once it answers."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from pathlib import Path
+
+from livevirt.api import quantity
+from livevirt.client.local import LocalClient
+from livevirt.control.clock import Now
+from livevirt.controllers import embedded, kubevirt, vm, vmi
+from livevirt.node import process, registration
+from livevirt.node.agent import Agent, Host
+from livevirt.node.images import ImageStore
+from livevirt.paths import DataDir, default_data_dir
+from livevirt.qemu import accelerator
+from livevirt.settings import Settings
+from livevirt.store import Store
+
+log = logging.getLogger(__name__)
+
+CONTROLLERS = (vm.run, vmi.run, kubevirt.run)
+
+
+async def control(client: LocalClient, store: Store, now: Now) -> None:
+    """Run every controller until cancelled."""
+    await embedded.run(client, store, now, CONTROLLERS)
+
+
+async def run_nodes(
+    settings: Settings, data: DataDir, client: LocalClient, now: Now, agents: list[Agent]
+) -> None:
+    """Find out what this machine can do, then run its nodes until cancelled."""
+    host = await _look_at_host()
+    images = ImageStore(Path(settings.image_store or default_data_dir() / "images"))
+    given = {name: quantity.parse(value) for name, value in settings.node_capacity.items()}
+    capacity = {**registration.machine_capacity(settings.nodes), **given}
+    for number in range(1, settings.nodes + 1):
+        agents.append(Agent(f"node{number:02}", client, data, images, capacity, host, now))
+    async with asyncio.TaskGroup() as group:
+        for agent in agents:
+            group.create_task(agent.run(), name=agent.name)
+
+
+async def _look_at_host() -> Host:
+    found, version = await asyncio.gather(accelerator.probe(), accelerator.version())
+    log.info("accelerator found", extra={"accelerator": found.name, "reason": found.reason})
+    return Host(found, version, process.account(kvm=found.name == "kvm"))

@@ -1,0 +1,315 @@
+"""`livevirt demo`: from nothing to a guest that answers, on a server of its own.
+
+A list of small steps; each prints the commands it stands for, so that what is seen can be typed.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import os
+import shlex
+import shutil
+import signal
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, TypeVar
+
+import click
+
+from livevirt.cli import cluster, process
+from livevirt.cli.session import Session
+from livevirt.errors import ApiError, LivevirtError, NotFound
+from livevirt.paths import DataDir
+from livevirt.settings import Settings
+
+if TYPE_CHECKING:
+    from livevirt.api.request import Object
+
+T = TypeVar("T")
+
+VM = "demo"
+IMAGE = "livevirt/guest:latest"
+BOOT_SECONDS = 180.0  # an emulated CPU on a busy machine
+_END_SECONDS = 30.0
+
+MANIFEST = f"""\
+apiVersion: kubevirt.io/v1
+kind: VirtualMachine
+metadata:
+  name: {VM}
+spec:
+  runStrategy: Always
+  template:
+    spec:
+      terminationGracePeriodSeconds: 5
+      domain:
+        cpu:
+          sockets: 1
+        memory:
+          guest: 256Mi
+        devices:
+          disks:
+          - name: root
+            disk:
+              bus: virtio
+          - name: scratch
+            disk:
+              bus: virtio
+          - name: cloudinit
+            disk:
+              bus: virtio
+          interfaces:
+          - name: default
+            masquerade: {{}}
+      networks:
+      - name: default
+        pod: {{}}
+      volumes:
+      - name: root
+        containerDisk:
+          image: {IMAGE}
+      - name: scratch
+        emptyDisk:
+          capacity: 1Gi
+      - name: cloudinit
+        cloudInitNoCloud:
+          userData: |
+            #cloud-config
+            hostname: {VM}
+"""
+
+# What is asked inside the guest, and what it shows.
+LOOKS = (
+    ("CPUs", "nproc"),
+    ("memory", "grep MemTotal /proc/meminfo"),
+    ("disks", "lsblk -o NAME,SIZE,TYPE"),
+)
+
+
+class DemoError(LivevirtError):
+    """A step of the demonstration did not come out."""
+
+
+@dataclass(frozen=True, slots=True)
+class Stage:
+    """What the steps share: the server's files and the real kubectl, if there is one."""
+
+    data: DataDir
+    kubectl: str
+
+    @property
+    def manifest(self) -> Path:
+        """The VM, as a file to apply."""
+        return self.data.root / "demo.yaml"
+
+    def talk(self, work: Callable[[Session], Awaitable[T]]) -> T:
+        """Do something with a client of the server."""
+
+        async def connected() -> T:
+            client = cluster.connect(cluster.access(cluster.Chosen(), self.data))
+            try:
+                return await work(Session(client, "default"))
+            finally:
+                await client.close()
+
+        return asyncio.run(connected())
+
+    def run_kubectl(self, *args: str) -> None:
+        """Show a kubectl command and run it."""
+        _command("kubectl", *args)
+        # Its cache would otherwise go to the user's home.
+        own = {"KUBECONFIG": str(self.data.kubeconfig), "KUBECACHEDIR": str(self.data.root / "c")}
+        done = subprocess.run([self.kubectl, *args], env=os.environ | own, check=False)
+        if done.returncode:
+            raise DemoError(f"kubectl {args[0]} failed; the server's log is {self.data.log}")
+
+
+def _heading(text: str) -> None:
+    click.secho(f"\n{text}", bold=True)
+
+
+def _command(*words: str) -> None:
+    click.secho(f"$ {shlex.join(words)}", fg="cyan")
+
+
+# ---------------------------------------------------------------- the steps
+
+
+def start(stage: Stage) -> None:
+    """Start a server."""
+    _command("livevirt", "up", "--detach", "--data-dir", str(stage.data.root), "--listen",
+             "127.0.0.1:0")  # fmt: skip
+    process.detach(stage.data, Settings(str(stage.data.root), port=0))
+    _command("export", f"KUBECONFIG={stage.data.kubeconfig}")
+
+
+def apply(stage: Stage) -> None:
+    """Describe a virtual machine and hand it over."""
+    stage.manifest.write_text(MANIFEST)
+    _command("cat", str(stage.manifest))
+    click.echo(MANIFEST, nl=False)
+    if stage.kubectl:
+        stage.run_kubectl("apply", "-f", str(stage.manifest))
+        return
+    stage.talk(_create)
+    click.echo(f"virtualmachine.kubevirt.io/{VM} created")
+
+
+async def _create(session: Session) -> None:
+    import yaml
+
+    from livevirt.api import registry
+
+    await session.client.create(registry.VM, yaml.safe_load(MANIFEST), session.namespace)
+
+
+def boot(stage: Stage) -> None:
+    """Wait until the guest runs and its agent answers."""
+    from livevirt.api import registry
+    from livevirt.cli.vm import wait
+
+    async def work(session: Session) -> None:
+        await wait.until(session, registry.VM, VM, _booted, BOOT_SECONDS, f"starting {VM}")
+        await wait.until(
+            session, registry.VMI, VM, wait.agent_connected, BOOT_SECONDS, "waiting for its agent"
+        )
+
+    began = time.monotonic()
+    stage.talk(work)
+    click.echo(f"ready after {time.monotonic() - began:.1f} s")
+
+
+def _booted(vm: Object | None) -> bool:
+    from livevirt.cli.vm import wait
+
+    if wait.state(vm) in ("ErrImagePull", "ImagePullBackOff"):
+        raise DemoError(
+            f"the image store has no image {IMAGE}; `make setup` builds and imports it, or name a"
+            f" disk of your own so: livevirt image import PATH --name {IMAGE}"
+        )
+    return wait.started(vm)
+
+
+def look_inside(stage: Stage) -> None:
+    """Ask the guest itself what it has."""
+    from livevirt.cli import exec as commands
+
+    async def work(session: Session) -> None:
+        for _, look in LOOKS:
+            _command(
+                "livevirt", "exec", "--data-dir", str(stage.data.root), VM, "--", *look.split()
+            )
+            ended = await commands.in_guest(session, VM, tuple(look.split()))
+            click.echo((ended.stdout + ended.stderr).decode(errors="replace"), nl=False)
+            if ended.status:
+                raise DemoError(f"`{look}` ended with status {ended.status} in the guest")
+
+    stage.talk(work)
+
+
+def look_outside(stage: Stage) -> None:
+    """Show what Kubernetes' tools see of it."""
+    if stage.kubectl:
+        stage.run_kubectl("get", "vm,vmi,pods,nodes")
+
+
+STEPS: tuple[tuple[str, Callable[[Stage], None]], ...] = (
+    ("Start livevirt: an API server, its controllers and a node", start),
+    ("Describe a virtual machine, as for KubeVirt", apply),
+    ("It boots", boot),
+    ("What the guest sees", look_inside),
+    ("What kubectl sees", look_outside),
+)
+
+# ---------------------------------------------------------------- around the steps
+
+
+@click.command()
+@click.option("--keep", is_flag=True, help="Leave the server and the guest running.")
+def demo(keep: bool) -> None:
+    """Boot a guest on a server of its own and look inside it; leaves nothing behind.
+
+    \b
+    livevirt demo
+    livevirt demo --keep      # and go on by hand
+    """
+    kubectl = Path(sys.executable).parent / "kubectl"
+    found = str(kubectl) if kubectl.exists() else shutil.which("kubectl") or ""
+    signal.signal(signal.SIGTERM, signal.default_int_handler)  # both must clean up
+    root = _own_directory()
+    stage, finished = Stage(DataDir(root), found), False
+    try:
+        for number, (title, step) in enumerate(STEPS, 1):
+            _heading(f"{number}. {title}")
+            step(stage)
+        finished = True
+    finally:
+        if not (keep and finished):
+            _clean_up(stage)
+            shutil.rmtree(root, ignore_errors=True)
+    _heading("Try next")
+    for line in _kept(stage) if keep else NEXT:
+        click.echo(f"  {line}")
+
+
+def _own_directory() -> Path:
+    """Make a directory: short, for the sockets in it, and passable, for a QEMU without rights."""
+    root = Path(tempfile.mkdtemp(prefix="lv-demo-", dir="/tmp"))
+    root.chmod(0o711)
+    return root
+
+
+def _clean_up(stage: Stage) -> None:
+    """Delete the VM and stop the server, whatever came before; not to be interrupted."""
+    for number in (signal.SIGINT, signal.SIGTERM):
+        signal.signal(number, signal.SIG_IGN)
+    _heading("Clean up")
+    if process.running_pid(stage.data) is None:
+        return
+    _command("kubectl", "delete", "vm", VM)
+    try:
+        stage.talk(_delete)
+    except (LivevirtError, TimeoutError, OSError) as error:
+        click.echo(f"the VM could not be deleted: {error}", err=True)
+    _command("livevirt", "down", "--data-dir", str(stage.data.root))
+    process.stop(stage.data)
+
+
+async def _delete(session: Session) -> None:
+    """Delete the VM; return once nothing of it runs."""
+    from livevirt.api import registry
+    from livevirt.cli.vm import wait
+
+    with contextlib.suppress(NotFound):
+        await session.client.delete(registry.VM, VM, session.namespace, propagation="Foreground")
+    try:
+        await wait.until(
+            session, registry.VMI, VM, lambda vmi: vmi is None, _END_SECONDS, f"stopping {VM}"
+        )
+    except ApiError as error:
+        raise DemoError(error.message) from error
+
+
+NEXT = (
+    "livevirt demo --keep                        # the same, left running",
+    "livevirt up --detach                        # a server to keep",
+    f"virtctl create vm --name web --volume-containerdisk src:{IMAGE} | kubectl apply -f -",
+    "virtctl console web                         # user root, no password; Ctrl+] leaves",
+)
+
+
+def _kept(stage: Stage) -> tuple[str, ...]:
+    root = stage.data.root
+    return (
+        f"export KUBECONFIG={stage.data.kubeconfig}",
+        f"virtctl console {VM}                        # user root, no password; Ctrl+] leaves",
+        f"virtctl guestosinfo {VM}",
+        f"virtctl restart {VM} --wait",
+        f"kubectl delete vm {VM} && livevirt down --data-dir {root} && rm -r {root}",
+    )

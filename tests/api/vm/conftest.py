@@ -1,0 +1,47 @@
+from __future__ import annotations
+
+import asyncio
+import contextlib
+from collections.abc import AsyncIterator
+from pathlib import Path
+
+import pytest
+
+from livevirt.admission import builtin, virtual
+from livevirt.client.local import LocalClient
+from livevirt.controllers import bootstrap
+from livevirt.server.api import Api
+from livevirt.server.services import Services, StoreReader
+from livevirt.store import Store
+
+from .vm_world import ADMIN, CONTROLLER, PlayedNode, World, now, running
+
+
+@pytest.fixture
+async def quiet(tmp_path: Path) -> AsyncIterator[World]:
+    """A server whose controllers do not run yet."""
+    store = Store.open(tmp_path / "store.db")
+    reader = StoreReader(store)
+    rules = {**builtin.RULES, **virtual.RULES}
+    api = Api(Services(store, rules, now, reader), {})
+    world = World(store, reader, api, LocalClient(api, ADMIN), LocalClient(api, CONTROLLER))
+    await bootstrap.ensure(world.components)
+    yield world
+    await store.close()
+
+
+@pytest.fixture
+async def world(quiet: World) -> AsyncIterator[World]:
+    async with running(quiet):
+        yield quiet
+
+
+@pytest.fixture
+async def node(world: World) -> AsyncIterator[PlayedNode]:
+    played = PlayedNode(world)
+    await played.register()
+    task = asyncio.create_task(played.run())
+    yield played
+    task.cancel()
+    with contextlib.suppress(asyncio.CancelledError):
+        await task
