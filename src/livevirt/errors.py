@@ -13,6 +13,7 @@ LivevirtError
 │   ├── UnplugRefused  the guest kept the device
 │   └── Disconnected   the outcome is unknown: observe before acting again
 ├── Terminal           no retry can help: shown on the object, not requeued
+├── ImageError         an image cannot be imported; see `livevirt.node.oci`
 └── StoreError         the database cannot be used; see `livevirt.store.errors`
 """
 

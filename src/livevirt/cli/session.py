@@ -119,10 +119,12 @@ def advice(error: ApiError) -> str:
     """Return what to do about a refusal, where the refusal itself does not say it."""
     if error.status_code == 503 and "cannot be reached" in error.message:
         return "see `livevirt status`, start it with `livevirt up --detach`"
-    if isinstance(error, NotFound) and 'virtualmachine.kubevirt.io "' in error.message:
+    about = error.details.get("kind", "")
+    if isinstance(error, NotFound) and about == VM:
         return "see `kubectl get vm --all-namespaces`"
-    if isinstance(error, NotFound) and "virtualmachineinstance" in error.message:
+    if isinstance(error, NotFound) and about == VMI:
         return "it does not run: see `kubectl get vm`, start it with `virtctl start`"
-    if "agent" in error.message:
-        return "wait for it: `kubectl wait vmi NAME --for=condition=AgentConnected`"
+    if "guest agent" in error.message:
+        name = error.details.get("name", "NAME")
+        return f"wait for it: `kubectl wait vmi {name} --for=condition=AgentConnected`"
     return ""

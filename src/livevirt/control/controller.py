@@ -91,6 +91,9 @@ class Controller:
                 raise
             finally:
                 self.queue.done(key)
+            # A reconcile that had nothing to wait for, on a key that keeps coming back, would keep
+            # everybody else from running.
+            await asyncio.sleep(0)
 
     async def _handle(self, key: Key) -> None:
         try:

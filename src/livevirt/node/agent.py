@@ -123,20 +123,17 @@ class Agent:
 
     def guest(self, namespace: str, vmi: str) -> Guest | None:
         """Return the running guest of a VMI, if it is on this node."""
-        found = self.held(namespace, vmi)
-        return found.guest if found else None
+        for local in self._local.values():
+            guest = local.guest
+            if guest and (guest.intent.namespace, guest.intent.vmi) == (namespace, vmi):
+                return guest
+        return None
 
-    def held(self, namespace: str, vmi: str) -> Local | None:
-        """Return what this node has of a VMI: of its running guest, else of its last one."""
-        mine = [
-            local
-            for local in self._local.values()
-            if local.intent and (local.intent.namespace, local.intent.vmi) == (namespace, vmi)
-        ]
-        mine.sort(
-            key=lambda local: (local.guest is not None, local.intent and local.intent.created)
-        )
-        return mine[-1] if mine else None
+    def held_pod(self, key: Key) -> Local | None:
+        """Return what this node has of a pod, once it was started."""
+        pod = self._pods.get(key)
+        local = self._local.get(pod["metadata"]["uid"]) if pod else None
+        return local if local and local.intent else None
 
     # ------------------------------------------------------------ what is there
 

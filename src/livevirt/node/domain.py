@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
-import uuid
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any, cast, get_args
@@ -15,11 +13,11 @@ from livevirt.node.volumes import Prepared
 from livevirt.qemu.accelerator import Accelerator
 from livevirt.qemu.disk import Aio, Bus, Cache, Disk, Kind, OnError
 from livevirt.qemu.machine import Cpu, Feature, Machine, Memory, Nic, NicModel, Smbios
+from livevirt.rollout import identity as stable
 
 DISK_PREFIX = "ua-"  # libvirt's mark of an id that a user chose; KubeVirt's disks have it
 NIC_PREFIX = "net-"
 DEFAULT_MACHINE = "q35"
-_NAMES = uuid.UUID("6a1a24a1-4061-4607-8bf4-a3963d0c5895")  # KubeVirt's, for UUIDs made of names
 _SMALL = 2 * 1024**3  # a guest this small gets few spare ports
 _KINDS: tuple[Kind, ...] = ("disk", "cdrom", "lun")
 _OFF = ("disable", "forbid")
@@ -84,13 +82,7 @@ def identity(vmi: Object) -> str:
 def firmware_uuid(vmi: Object) -> str:
     """Return the machine's UUID: the one asked for, or one that stays over restarts."""
     given = ((vmi["spec"].get("domain") or {}).get("firmware") or {}).get("uuid")
-    return str(given).lower() if given else str(uuid.uuid5(_NAMES, identity(vmi)))
-
-
-def mac_address(vmi: Object, interface: str) -> str:
-    """Return a locally administered address that stays over restarts and migrations."""
-    digest = hashlib.sha256(f"{identity(vmi)}/{interface}".encode()).digest()
-    return ":".join(f"{byte:02x}" for byte in (0x02, *digest[:5]))
+    return str(given).lower() if given else stable.firmware_uuid(identity(vmi))
 
 
 def _cpu(cpu: Object, accelerator: Accelerator) -> Cpu:
@@ -175,7 +167,7 @@ def _one_of(choices: Any, value: str | None, default: Any) -> Any:
 def _nics(vmi: Object, devices: Object) -> Iterator[Nic]:
     for interface in devices.get("interfaces") or ():
         name = interface["name"]
-        mac = interface.get("macAddress") or mac_address(vmi, name)
+        mac = interface.get("macAddress") or stable.mac_address(identity(vmi), name)
         yield Nic(
             id=NIC_PREFIX + name,
             mac=mac.lower().replace("-", ":"),

@@ -89,6 +89,7 @@ class Guest:
         self._wake = wake
         self._qmp: Session | None = None
         self._last_shutdown: Event | None = None
+        self._rebooting = False  # a shutdown is the first half of a reboot
         self._asked = asyncio.Event()  # the agent's port has opened or closed
         self._task = asyncio.create_task(self._run(), name=f"guest {intent.vmi}")
 
@@ -113,10 +114,19 @@ class Guest:
         try:
             async with asyncio.timeout(QUIT_SECONDS):
                 await lifecycle.quit(self.qmp())
-                await processes.exited(self.process)
+                await asyncio.wait({self._task})
         except (TimeoutError, QmpError):
             processes.kill(self.process)
-            await processes.exited(self.process)
+        await asyncio.wait({self._task})
+
+    async def reboot(self) -> None:
+        """Ask the guest to reboot: by its agent, else by the power button and a reset after it."""
+        if self.view.agent is not None:
+            with contextlib.suppress(AgentUnavailable):
+                await self.agent.shutdown("reboot")
+                return
+        self._rebooting = True
+        await lifecycle.powerdown(self.qmp())
 
     async def refresh(self) -> None:
         """Look again at once, for who has just changed something."""
@@ -157,6 +167,11 @@ class Guest:
 
     async def _look(self, qmp: Session) -> None:
         seen = await observe(qmp)
+        if self._rebooting and seen.run_state == "shutdown":
+            self._rebooting = False
+            await lifecycle.reset(qmp)
+            await lifecycle.resume(qmp)
+            seen = await observe(qmp)
         if (self.view.observed and self.view.observed.agent_open) != seen.agent_open:
             self._asked.set()
         self._show(

@@ -79,7 +79,7 @@ def _running(seen: Seen) -> Object:
         "machine": {"type": view.machine_type},
         "interfaces": _interfaces(seen),
         "volumeStatus": list(_volumes(seen)),
-        "guestOSInfo": _os_info(view.agent) if view.agent else {},
+        "guestOSInfo": os_info(view.agent) if view.agent else {},
         "migrationMethod": "BlockMigration" if _has_local_disks(seen) else "LiveMigration",
         "conditions": _conditions(seen),
     }
@@ -158,7 +158,8 @@ def _bytes(amount: int) -> str:
     return str(Quantity.from_int(amount, Format.BINARY_SI))
 
 
-def _os_info(agent: AgentView) -> Object:
+def os_info(agent: AgentView) -> Object:
+    """Return what the guest runs, as KubeVirt words it."""
     found = {
         "id": agent.os.id,
         "name": agent.os.name,

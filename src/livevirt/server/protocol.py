@@ -27,7 +27,7 @@ class _Connection(web.RequestHandler):
 
     def log_exception(self, *args: Any, **more: Any) -> None:
         """Log a failure of ours; a body that cannot be read is the client's, who was told."""
-        if not isinstance(more.get("exc_info"), HttpProcessingError):
+        if not isinstance(more.get("exc_info"), HttpProcessingError | web.RequestPayloadError):
             super().log_exception(*args, **more)
 
     def handle_error(

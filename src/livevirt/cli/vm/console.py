@@ -67,7 +67,7 @@ def console(vmi: str, timeout: int) -> None:
 
 async def _opened(session: Session, vmi: str, seconds: float) -> ClientWebSocketResponse:
     """Return the connection, once the guest runs; the server answers 400 until then."""
-    from livevirt.errors import ApiError, BadRequest, NotFound, Timeout
+    from livevirt.errors import ApiError, BadRequest, Timeout
 
     path, told = session.path(VMI, vmi, "console"), False
     loop = asyncio.get_running_loop()
@@ -75,8 +75,6 @@ async def _opened(session: Session, vmi: str, seconds: float) -> ClientWebSocket
     while True:
         try:
             return await session.client.websocket(path, protocols=(PROTOCOL,))
-        except NotFound:
-            raise NotFound(f'virtualmachineinstance.kubevirt.io "{vmi}" not found') from None
         except BadRequest:
             if loop.time() >= deadline:
                 raise Timeout(

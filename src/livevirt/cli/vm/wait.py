@@ -114,7 +114,7 @@ def _arrived(kind: Kind, name: str, obj: Object | None, goal: Goal, tell: Tell) 
     if goal(obj):
         return True
     if obj is None and kind is registry.VM:
-        raise NotFound(f'{kind.singular}.{kind.group} "{name}" not found')
+        raise NotFound(f'{kind.resource} "{name}" was deleted')
     return False
 
 

@@ -7,7 +7,7 @@ from typing import Any
 from livevirt.api import registry
 from livevirt.api.request import Object
 from livevirt.controllers.volumes import storageclass
-from livevirt.controllers.volumes.claim_plan import BIND_AT_ONCE
+from livevirt.controllers.volumes.claim_plan import BIND_AT_ONCE, PROTECTION
 
 ADOPTION = "cdi.kubevirt.io/allowClaimAdoption"
 CONTENT_TYPE = "cdi.kubevirt.io/storage.contentType"
@@ -39,6 +39,7 @@ def claim_for(dv: Object, storage_class: Object | None, source_size: str = "") -
             "namespace": meta["namespace"],
             "labels": labels,
             "annotations": annotations,
+            "finalizers": [PROTECTION],
             "ownerReferences": [owner(dv)],
         },
         "spec": filled,

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import asyncio
+import base64
 import hashlib
 import os
 import ssl
@@ -16,6 +16,7 @@ from yarl import URL
 
 from livevirt.controllers.volumes.expanding import MAGIC, Expander, expander
 from livevirt.controllers.volumes.failure import ImportFailed, ImportRefused
+from livevirt.controllers.volumes.filling import finished
 from livevirt.controllers.volumes.qemu_img import Progress
 
 _CHUNK = 2**18
@@ -78,12 +79,12 @@ async def _receive(
             if opened is None and len(buffer) >= MAGIC:
                 opened = expander(buffer)
             if opened is not None:
-                await asyncio.to_thread(sink.take, opened, buffer)
+                await finished(sink.take, opened, buffer)
                 buffer = b""
             if total:
                 progress(100.0 * received / total)
         opened = opened or expander(buffer)
-        await asyncio.to_thread(sink.take, opened, buffer)
+        await finished(sink.take, opened, buffer)
         if total is not None and received < total:
             raise ImportFailed(f"the file ended after {received} of {total} bytes")
         opened.close()
@@ -131,11 +132,13 @@ class _Sink:
 
 
 def _session(source: Source) -> aiohttp.ClientSession:
-    auth = aiohttp.BasicAuth(source.user, source.password) if source.user else None
+    headers = {"Accept-Encoding": "identity", **source.headers}
+    if source.user:
+        pair = base64.b64encode(f"{source.user}:{source.password}".encode()).decode()
+        headers["Authorization"] = f"Basic {pair}"
     context = ssl.create_default_context(cadata=source.authority) if source.authority else True
     return aiohttp.ClientSession(
-        auth=auth,
-        headers={"Accept-Encoding": "identity", **source.headers},
+        headers=headers,
         connector=aiohttp.TCPConnector(ssl=context),
         timeout=_PATIENCE,
         auto_decompress=False,

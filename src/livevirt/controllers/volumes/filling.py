@@ -8,12 +8,16 @@ import fcntl
 import os
 import shutil
 import tempfile
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable
 from pathlib import Path
+from typing import ParamSpec, TypeVar
 
 from livevirt.controllers.volumes import failure
 from livevirt.controllers.volumes.directories import DISK, sync
 from livevirt.controllers.volumes.failure import ImportFailed, ImportRefused
+
+P = ParamSpec("P")
+T = TypeVar("T")
 
 _SCRATCH = ".import-"
 _MIB = 2**20
@@ -64,7 +68,22 @@ def sweep(directory: Path) -> None:
 
 async def publish(candidate: Path, directory: Path, size: int, *, preallocate: bool) -> None:
     """Make a finished file the volume's disk, durably; a disk that is there is never replaced."""
-    await asyncio.to_thread(_publish, candidate, directory, size, preallocate)
+    await finished(_publish, candidate, directory, size, preallocate)
+
+
+async def finished(work: Callable[P, T], *args: P.args, **rest: P.kwargs) -> T:
+    """Do blocking work in a thread, and when cancelled wait for its end all the same.
+
+    A thread cannot be stopped: let go of too early, it would write behind its successor's back.
+    """
+    task = asyncio.ensure_future(asyncio.to_thread(work, *args, **rest))
+    try:
+        return await asyncio.shield(task)
+    except asyncio.CancelledError:
+        await asyncio.wait({task})
+        if not task.cancelled():
+            task.exception()  # nobody asks for it any more
+        raise
 
 
 def _publish(candidate: Path, directory: Path, size: int, preallocate: bool) -> None:

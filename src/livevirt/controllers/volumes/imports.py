@@ -8,6 +8,7 @@ import logging
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
+from typing import Any
 
 from livevirt.control.clock import Now
 from livevirt.control.key import Key
@@ -80,7 +81,7 @@ class Imports:
 
         def progress(done: float) -> None:
             nonlocal told
-            self._jobs[uid] = replace(self._jobs[uid], progress=done)
+            self._note(uid, progress=done)
             time = asyncio.get_running_loop().time()
             if time - told >= TELL_EVERY:
                 told = time
@@ -88,19 +89,22 @@ class Imports:
 
         try:
             async with self._turns:
-                self._jobs[uid] = replace(self._jobs[uid], running=True)
+                self._note(uid, running=True)
                 self._changed(key)
                 await work(progress)
-            del self._jobs[uid]
-        except asyncio.CancelledError:
-            raise
+            self._jobs.pop(uid, None)
         except Exception as error:
-            self._jobs[uid] = self._failed(self._jobs[uid], error)
             facts = {"key": str(key), "error": str(error)}
             foreign = not isinstance(error, ImportFailed | Terminal)
             log.warning("import failed", extra=facts, exc_info=error if foreign else None)
+            if uid in self._jobs:
+                self._jobs[uid] = self._failed(self._jobs[uid], error)
         self._tasks.pop(uid, None)
         self._changed(key)
+
+    def _note(self, uid: str, **changes: Any) -> None:
+        if uid in self._jobs:  # it may have been stopped and not have noticed yet
+            self._jobs[uid] = replace(self._jobs[uid], **changes)
 
     def _failed(self, job: Job, error: Exception) -> Job:
         wait = min(FIRST_WAIT * 2.0 ** min(job.failures, 16), LONGEST_WAIT)

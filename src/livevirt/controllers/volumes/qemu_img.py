@@ -89,8 +89,11 @@ async def probe(path: Path, format: str = "") -> Image:
 
 
 def _format_of_file(path: Path) -> str:
-    with path.open("rb") as file:
-        return format_of(file.read(HEADER))
+    try:
+        with path.open("rb") as file:
+            return format_of(file.read(HEADER))
+    except OSError as error:
+        raise ImportFailed(f"{path} cannot be read: {error.strerror}") from error
 
 
 async def convert(image: Image, target: Path, progress: Progress) -> None:

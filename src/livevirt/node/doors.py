@@ -1,0 +1,143 @@
+"""The ways into running guests that the API server opens to people: by namespace and name."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Sequence
+from contextlib import asynccontextmanager
+from pathlib import Path
+
+from livevirt.api.request import Object
+from livevirt.control.key import Key
+from livevirt.errors import BadRequest, Conflict
+from livevirt.node.agent import Agent
+from livevirt.node.guest import Guest
+from livevirt.node.vmi_status import os_info
+from livevirt.qemu import lifecycle
+from livevirt.qemu.agent import AgentInfo, Filesystem, Finished, User
+from livevirt.qemu.errors import AgentUnavailable, CommandFailed, QmpError
+
+API = "subresources.kubevirt.io/v1"
+LOGS = ("compute", "guest-console-log")
+
+
+class Doors:
+    """Reaches the guests of some nodes. Raises Conflict where one does not run any more."""
+
+    def __init__(self, agents: Sequence[Agent]) -> None:
+        self._agents = agents  # may still grow
+
+    async def pause(self, namespace: str, vmi: str) -> None:
+        """Stop the guest's CPUs; the condition Paused follows."""
+        async with self._guest(namespace, vmi) as guest:
+            await lifecycle.pause(guest.qmp())
+            await guest.refresh()
+
+    async def unpause(self, namespace: str, vmi: str) -> None:
+        """Let a paused guest go on."""
+        async with self._guest(namespace, vmi) as guest:
+            await lifecycle.resume(guest.qmp())
+            await guest.refresh()
+
+    async def soft_reboot(self, namespace: str, vmi: str) -> None:
+        """Ask the guest to reboot: by its agent, else by the power button of ACPI."""
+        async with self._guest(namespace, vmi) as guest:
+            await guest.reboot()
+
+    async def reset(self, namespace: str, vmi: str) -> None:
+        """Reset the machine, whatever the guest is doing."""
+        async with self._guest(namespace, vmi) as guest:
+            await lifecycle.reset(guest.qmp())
+
+    async def guest_os_info(self, namespace: str, vmi: str) -> Object:
+        """Return a VirtualMachineInstanceGuestAgentInfo."""
+        async with self._guest(namespace, vmi) as guest:
+            view, agent = guest.view.agent, await guest.agent.info()
+            found: Object = {
+                "apiVersion": API,
+                "kind": "VirtualMachineInstanceGuestAgentInfo",
+                "metadata": {},
+                **_agent_info(agent),
+            }
+            if view is not None:
+                found |= {"hostname": view.hostname, "os": os_info(view)}
+                if view.timezone is not None:
+                    found["timezone"] = f"{view.timezone.zone}, {view.timezone.offset}"
+            found["userList"] = [_user(user) for user in await guest.agent.users()]
+            found["fsInfo"] = {"disks": [_disk(each) for each in await guest.agent.filesystems()]}
+            return found
+
+    async def user_list(self, namespace: str, vmi: str) -> Object:
+        """Return a VirtualMachineInstanceGuestOSUserList."""
+        async with self._guest(namespace, vmi) as guest:
+            items = [_user(user) for user in await guest.agent.users()]
+        return _list("VirtualMachineInstanceGuestOSUserList", items)
+
+    async def filesystem_list(self, namespace: str, vmi: str) -> Object:
+        """Return a VirtualMachineInstanceFileSystemList."""
+        async with self._guest(namespace, vmi) as guest:
+            items = [_disk(each) for each in await guest.agent.filesystems()]
+        return _list("VirtualMachineInstanceFileSystemList", items)
+
+    async def exec(
+        self, namespace: str, vmi: str, command: Sequence[str], stdin: bytes
+    ) -> Finished:
+        """Run a command in a guest and return how it ended."""
+        async with self._guest(namespace, vmi) as guest:
+            return await guest.agent.exec(command[0], command[1:], stdin=stdin)
+
+    async def console_socket(self, namespace: str, vmi: str) -> Path:
+        """Return the unix socket of a running guest's serial port."""
+        for agent in self._agents:
+            guest = agent.guest(namespace, vmi)
+            if guest is not None and not guest.ended:
+                return Path(guest.intent.machine.serial_socket)
+        raise BadRequest(f"{vmi} does not run")
+
+    async def log_file(self, namespace: str, pod: str, container: str) -> Path:
+        """Return where a container's log is; raises BadRequest while there is none yet."""
+        for agent in self._agents:
+            local = agent.held_pod(Key(namespace, pod))
+            if local is not None:
+                folder = local.folder
+                return folder.stderr if container == LOGS[0] else folder.serial
+        raise BadRequest(f"container {container} in pod {pod} is waiting to start")
+
+    @asynccontextmanager
+    async def _guest(self, namespace: str, vmi: str) -> AsyncIterator[Guest]:
+        for agent in self._agents:
+            guest = agent.guest(namespace, vmi)
+            if guest is not None and not guest.ended:
+                break
+        else:
+            raise Conflict(f"VMI {vmi} does not run here")
+        try:
+            yield guest
+        except (AgentUnavailable, CommandFailed, QmpError) as error:
+            raise Conflict(f"VMI {vmi}: {error}") from error
+
+
+def _agent_info(agent: AgentInfo) -> Object:
+    commands = [
+        {"name": command.name, "enabled": command.enabled} for command in agent.supported_commands
+    ]
+    return {"guestAgentVersion": agent.version, "supportedCommands": commands}
+
+
+def _user(user: User) -> Object:
+    found: Object = {"userName": user.user, "loginTime": user.login_time}
+    return found | ({"domain": user.domain} if user.domain else {})
+
+
+def _disk(filesystem: Filesystem) -> Object:
+    return {
+        "diskName": filesystem.name,
+        "mountPoint": filesystem.mountpoint,
+        "fileSystemType": filesystem.type,
+        "usedBytes": filesystem.used_bytes,
+        "totalBytes": filesystem.total_bytes,
+        "disk": [{"serial": each.serial, "busType": each.bus_type} for each in filesystem.disk],
+    }
+
+
+def _list(kind: str, items: list[Object]) -> Object:
+    return {"apiVersion": API, "kind": kind, "metadata": {}, "items": items}

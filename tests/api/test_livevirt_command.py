@@ -1,0 +1,195 @@
+"""The command `livevirt`: starting, looking, stopping, and saying clearly why not."""
+
+from __future__ import annotations
+
+import os
+import socket
+import stat
+import subprocess
+import tempfile
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+import yaml
+
+from ..server_process import BIN, COMMAND_SECONDS, short_directory
+
+pytestmark = pytest.mark.slow
+ANY_PORT = ("--listen", "127.0.0.1:0")
+
+
+class Command:
+    """`livevirt` and `kubectl` in an empty home, with a data directory beside it."""
+
+    def __init__(self, root: Path) -> None:
+        self.home, self.data = root / "home", root / "data"
+        self.home.mkdir()
+
+    def __call__(self, *args: str) -> subprocess.CompletedProcess[str]:
+        return self._run("livevirt", *args)
+
+    def here(self, *args: str) -> subprocess.CompletedProcess[str]:
+        """Run it on the data directory."""
+        return self._run("livevirt", *args, "--data-dir", str(self.data))
+
+    def kubectl(self, *args: str) -> str:
+        done = self._run("kubectl", "--kubeconfig", str(self.data / "kubeconfig"), *args)
+        assert done.returncode == 0, done.stderr
+        return done.stdout
+
+    def _run(self, program: str, *args: str) -> subprocess.CompletedProcess[str]:
+        environment = {"PATH": os.environ["PATH"], "HOME": str(self.home)}
+        return subprocess.run(
+            [str(BIN / program), *args], env=environment, cwd=self.home,
+            capture_output=True, text=True, timeout=COMMAND_SECONDS, check=False,
+        )  # fmt: skip
+
+
+@pytest.fixture
+def livevirt() -> Iterator[Command]:
+    """The command with a data directory that nobody serves yet."""
+    with short_directory() as root:
+        command = Command(root)
+        yield command
+        command.here("down")
+
+
+@pytest.fixture(scope="module")
+def running() -> Iterator[Command]:
+    """The command with a data directory that is served."""
+    with short_directory() as root:
+        command = Command(root)
+        up = command.here("up", "--detach", *ANY_PORT)
+        assert up.returncode == 0, up.stderr
+        yield command
+        command.here("down")
+
+
+def test_up_detached_serves_until_down_and_keeps_its_objects(livevirt: Command) -> None:
+    before = set(Path(tempfile.gettempdir()).iterdir())
+    data = livevirt.data
+    assert livevirt.here("status").returncode == 1
+    up = livevirt.here("up", "--detach", *ANY_PORT)
+    assert up.returncode == 0, up.stderr
+    assert up.stdout.startswith("ready: https://127.0.0.1:")
+    assert f"kubeconfig {data / 'kubeconfig'}" in up.stdout
+
+    down = livevirt.here("down")
+    assert (down.returncode, down.stdout) == (0, f"stopped livevirt on {data}\n")
+    status = livevirt.here("status")
+    assert (status.returncode, status.stdout) == (1, f"not running on {data}\n")
+    again = livevirt.here("down")
+    assert (again.returncode, again.stdout) == (0, f"livevirt does not run on {data}\n")
+    assert list(livevirt.home.iterdir()) == [], "something was written outside the data directory"
+    left = set(Path(tempfile.gettempdir()).iterdir()) - before
+    assert not [path for path in left if "livevirt" in path.name]
+
+    livevirt.here("up", "--detach", *ANY_PORT)
+    livevirt.kubectl("create", "configmap", "kept", "--from-literal=x=1")
+    livevirt.here("down")
+    livevirt.here("up", "--detach", *ANY_PORT)
+    assert livevirt.kubectl("get", "cm", "kept", "-o", "jsonpath={.data.x}") == "1"
+
+
+def test_status_tells_where_it_runs(running: Command) -> None:
+    status = running.here("status")
+    assert status.returncode == 0
+    assert status.stdout.startswith("running: https://127.0.0.1:")
+    assert str(running.data / "kubeconfig") in status.stdout
+    assert running.kubectl("get", "--raw", "/readyz") == "ok"
+
+
+def test_the_kubeconfig_and_keys_are_for_their_owner_only(running: Command) -> None:
+    kubeconfig = running.data / "kubeconfig"
+    assert stat.S_IMODE(kubeconfig.stat().st_mode) == 0o600
+    assert yaml.safe_load(kubeconfig.read_text())["current-context"] == "livevirt"
+    keys = [f for f in (running.data / "pki").iterdir() if b"PRIVATE KEY" in f.read_bytes()]
+    assert keys
+    assert [key for key in keys if stat.S_IMODE(key.stat().st_mode) & 0o077] == []
+
+
+SECOND = {
+    "detached": (["--detach"], "livevirt down --data-dir"),
+    "in the foreground": ([], "stop it, or choose another data directory"),
+}
+
+
+@pytest.mark.parametrize(("how", "advice"), SECOND.values(), ids=SECOND)
+def test_a_second_server_on_the_same_data_directory_is_refused(
+    running: Command, how: list[str], advice: str
+) -> None:
+    second = running.here("up", *how, *ANY_PORT)
+    assert second.returncode == 1
+    assert str(running.data) in second.stderr
+    assert advice in second.stderr
+    assert "Traceback" not in second.stderr
+    assert running.here("status").returncode == 0
+
+
+@pytest.mark.parametrize("how", [["--detach"], []], ids=["detached", "in the foreground"])
+def test_a_port_that_is_taken_is_refused_with_a_way_out(livevirt: Command, how: list[str]) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        port = taken.getsockname()[1]
+        up = livevirt.here("up", *how, "--listen", f"127.0.0.1:{port}")
+    assert up.returncode == 1
+    assert f"port {port} of 127.0.0.1 is in use" in up.stderr
+    assert "--listen 127.0.0.1:0" in up.stderr
+    assert livevirt.here("status").returncode == 1
+
+
+@pytest.mark.parametrize("how", [["--detach"], []], ids=["detached", "in the foreground"])
+def test_a_data_directory_too_deep_for_sockets_is_refused(
+    livevirt: Command, how: list[str]
+) -> None:
+    deep = livevirt.home / ("d" * 50) / ("e" * 50)
+    up = livevirt("up", *how, *ANY_PORT, "--data-dir", str(deep))
+    assert up.returncode == 1
+    assert "too deep" in up.stderr
+    assert "--data-dir" in up.stderr
+    assert not deep.parent.exists()
+
+
+def test_a_data_directory_that_is_a_file_is_refused(livevirt: Command) -> None:
+    livevirt.data.write_text("mine")
+    up = livevirt.here("up", "--detach", *ANY_PORT)
+    assert up.returncode == 1
+    assert up.stderr.startswith(("error: ", "Usage: "))
+    assert livevirt.data.read_text() == "mine"
+
+
+USAGE = {
+    "no such command": ["fly"],
+    "no such option": ["up", "--nope"],
+    "an address without a port": ["up", "--listen", "127.0.0.1"],
+    "a port that is none": ["up", "--listen", "127.0.0.1:70000"],
+    "a level that is none": ["up", "--log-level", "loud"],
+    "an option without its value": ["down", "--data-dir"],
+}
+
+
+@pytest.mark.parametrize("args", USAGE.values(), ids=USAGE)
+def test_a_wrong_usage_is_explained_and_exits_with_1(livevirt: Command, args: list[str]) -> None:
+    done = livevirt(*args)
+    assert done.returncode == 1
+    assert "error: " in done.stderr
+    assert "Traceback" not in done.stderr
+
+
+@pytest.mark.parametrize("command", ["up", "down", "status", "crds"])
+def test_help_has_examples(livevirt: Command, command: str) -> None:
+    shown = livevirt(command, "--help").stdout
+    assert f"livevirt {command}" in shown.partition("\n")[2]
+    assert f"livevirt {command}" in livevirt(command, "-h").stdout
+
+
+def test_help_of_the_command_itself_shows_the_way_from_start_to_stop(livevirt: Command) -> None:
+    shown = livevirt("--help").stdout
+    for line in ("livevirt up --detach", "export KUBECONFIG=", "kubectl get", "livevirt down"):
+        assert line in shown
+
+
+def test_crds_prints_definitions_that_can_be_applied(livevirt: Command) -> None:
+    printed = list(yaml.safe_load_all(livevirt("crds").stdout))
+    assert {crd["kind"] for crd in printed} == {"CustomResourceDefinition"}
+    assert "virtualmachines.kubevirt.io" in {crd["metadata"]["name"] for crd in printed}

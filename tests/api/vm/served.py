@@ -1,0 +1,167 @@
+"""The server on a socket, with a stand-in for the guests of a node that is only played."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import os
+import sys
+from collections.abc import AsyncIterator, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from livevirt.api import registry
+from livevirt.api.request import Object
+from livevirt.client.local import LocalClient
+from livevirt.errors import BadRequest
+from livevirt.paths import DataDir
+from livevirt.qemu.agent import Finished
+from livevirt.server import guest_access, kubeconfig, pki
+from livevirt.server.actions import Actions
+from livevirt.server.authenticate import Authenticator
+from livevirt.server.http import Front
+from livevirt.server.listen import listening
+from livevirt.server.logs import Logs
+from livevirt.server.metrics import Metrics
+from livevirt.server.tokens import Tokens
+
+from .vm_world import NAMESPACE, NODE, World, now
+
+BIN = Path(sys.executable).parent
+SECONDS = 30.0
+
+
+@dataclass
+class Guests:
+    """Guests that do as they are told: files for logs, a socket that answers for a console."""
+
+    world: World
+    folder: Path
+    commands: list[tuple[list[str], bytes]] = field(default_factory=list)
+    console_open: bool = True
+
+    async def pause(self, namespace: str, vmi: str) -> None:
+        await self._condition(vmi, "Paused", "True")
+
+    async def unpause(self, namespace: str, vmi: str) -> None:
+        await self._condition(vmi, "Paused", "False")
+
+    async def soft_reboot(self, namespace: str, vmi: str) -> None:
+        self.commands.append((["soft reboot", vmi], b""))
+
+    async def reset(self, namespace: str, vmi: str) -> None:
+        self.commands.append((["reset", vmi], b""))
+
+    async def guest_os_info(self, namespace: str, vmi: str) -> Object:
+        return {"hostname": vmi, "os": {"name": "Größe"}}
+
+    async def user_list(self, namespace: str, vmi: str) -> Object:
+        return {"items": [{"userName": "root"}], "metadata": {}}
+
+    async def filesystem_list(self, namespace: str, vmi: str) -> Object:
+        return {"items": [{"mountPoint": "/"}], "metadata": {}}
+
+    async def console_socket(self, namespace: str, vmi: str) -> Path:
+        if not self.console_open:
+            raise BadRequest("not yet")
+        return self.folder / "console.sock"
+
+    async def exec(
+        self, namespace: str, vmi: str, command: Sequence[str], stdin: bytes
+    ) -> Finished:
+        self.commands.append((list(command), stdin))
+        if command[0] == "killed":
+            return Finished(None, b"", b"", signal=9)
+        return Finished(int(command[-1]) if command[0] == "exit" else 0, b"out\xff", b"err\n")
+
+    async def log_file(self, namespace: str, pod: str, container: str) -> Path:
+        return self.folder / f"{container}.log"
+
+    async def connect_agent(self, vmi: str = "web") -> None:
+        await self._condition(vmi, "AgentConnected", "True")
+
+    async def _condition(self, vmi: str, type_: str, status: str) -> None:
+        told = (self.world.vmi(vmi).get("status") or {}).get("conditions") or []
+        others = [condition for condition in told if condition["type"] != type_]
+        patch = {"status": {"conditions": [*others, {"type": type_, "status": status}]}}
+        await LocalClient(self.world.api, NODE).patch(registry.VMI, vmi, NAMESPACE, patch)
+
+
+@dataclass
+class Ran:
+    """What came of a command."""
+
+    status: int
+    out: str
+    err: str
+
+
+@dataclass
+class Served:
+    """A running server: its files and its guests."""
+
+    data: DataDir
+    guests: Guests
+
+    def environment(self) -> dict[str, str]:
+        return {
+            "PATH": f"{BIN}:{os.environ.get('PATH', '')}",
+            "HOME": str(self.data.root),
+            "KUBECONFIG": str(self.data.kubeconfig),
+            "KUBECACHEDIR": str(self.data.root / "cache"),
+            "LC_ALL": "C.UTF-8",
+        }
+
+    async def start(self, *command: str) -> asyncio.subprocess.Process:
+        """Start a command with pipes to all its streams."""
+        pipe = asyncio.subprocess.PIPE
+        return await asyncio.create_subprocess_exec(
+            str(BIN / command[0]), *command[1:], env=self.environment(),
+            stdin=pipe, stdout=pipe, stderr=pipe,
+        )  # fmt: skip
+
+    async def run(self, *command: str, stdin: bytes = b"") -> Ran:
+        """Run a command to its end."""
+        process = await self.start(*command)
+        async with ended(process):
+            out, err = await process.communicate(stdin)
+        assert process.returncode is not None
+        return Ran(process.returncode, out.decode(errors="surrogateescape"), err.decode())
+
+    async def virtctl(self, *args: str) -> Ran:
+        return await self.run("virtctl", *args)
+
+    async def succeed(self, *command: str) -> str:
+        """Run a command that must succeed; return what it printed."""
+        ran = await self.run(*command)
+        assert ran.status == 0, f"{command}\n{ran.out}{ran.err}"
+        return ran.out
+
+
+@contextlib.asynccontextmanager
+async def ended(process: asyncio.subprocess.Process) -> AsyncIterator[None]:
+    """Let a process live no longer than the block, and the block no longer than is decent."""
+    try:
+        async with asyncio.timeout(SECONDS):
+            yield
+    finally:
+        if process.returncode is None:
+            process.kill()
+        await process.wait()
+
+
+@contextlib.asynccontextmanager
+async def serving(world: World, folder: Path) -> AsyncIterator[Served]:
+    """Serve a world over TLS on loopback while the block lasts."""
+    guests = Guests(world, folder)
+    keys = pki.ensure(folder / "pki", ("127.0.0.1",), now())
+    actions = Actions(world.components, guests, guest_access.verbs(guests))
+    logs = Logs(guests, lambda space, name: world.read.get(registry.POD, name, space))
+    front = Front(
+        world.api, Authenticator(Tokens(keys.token_key), world.read, now), Metrics(world.store),
+        actions.handle, {("pods", "log"): logs.stream},
+    )  # fmt: skip
+    served = Served(DataDir(folder), guests)
+    async with listening(front.handle, keys, "127.0.0.1", 0) as port:
+        kubeconfig.write(served.data.kubeconfig, f"https://127.0.0.1:{port}", keys)
+        yield served

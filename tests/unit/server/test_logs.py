@@ -1,0 +1,54 @@
+"""Which part of a log somebody asks for."""
+
+from __future__ import annotations
+
+import io
+from unittest import mock
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from livevirt.errors import BadRequest
+from livevirt.server import logs
+from livevirt.server.logs import Wanted, read_options, tail_start
+
+texts = st.lists(st.sampled_from([b"a", b"bc", b"\n", b"\r\n", b""]), max_size=30).map(b"".join)
+
+
+@given(texts, st.integers(0, 12), st.integers(1, 7))
+def test_the_tail_is_the_last_lines_however_the_file_is_read(
+    text: bytes, lines: int, chunk: int
+) -> None:
+    with mock.patch.object(logs, "_CHUNK", chunk):
+        start = tail_start(io.BytesIO(text), lines)
+    pieces = text.split(b"\n")
+    whole = [piece + b"\n" for piece in pieces[:-1]] + ([pieces[-1]] if pieces[-1] else [])
+    assert text[start:] == b"".join(whole[-lines:] if lines else [])
+
+
+READ = {
+    "nothing asked is QEMU's log": ({}, Wanted("compute")),
+    "the console": ({"container": "guest-console-log"}, Wanted("guest-console-log")),
+    "numbers": ({"tailLines": "0", "limitBytes": "9"}, Wanted("compute", tail=0, limit=9)),
+    "follow": ({"follow": "true", "timestamps": "false"}, Wanted("compute", follow=True)),
+}
+
+
+@pytest.mark.parametrize(("options", "wanted"), READ.values(), ids=READ)
+def test_options(options: dict[str, str], wanted: Wanted) -> None:
+    assert read_options(options, "web") == wanted
+
+
+def test_what_has_no_effect_is_said() -> None:
+    notes = read_options({"sinceSeconds": "5", "timestamps": "true"}, "web").notes
+    assert [note.partition(" ")[0] for note in notes] == ["timestamps", "sinceSeconds"]
+
+
+@pytest.mark.parametrize(
+    "options",
+    [{"tailLines": "-1"}, {"limitBytes": "0"}, {"container": "sidecar"}, {"previous": "true"}],
+)
+def test_what_cannot_be_had_is_refused(options: dict[str, str]) -> None:
+    with pytest.raises(BadRequest):
+        read_options(options, "web")
