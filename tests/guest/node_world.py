@@ -9,7 +9,7 @@ import asyncio
 import contextlib
 import sys
 from collections.abc import AsyncIterator, Awaitable, Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
@@ -51,7 +51,6 @@ class World:
     client: LocalClient
     read: StoreReader
     agent: Agent
-    writes: list[str] = field(default_factory=list)
 
     def get(self, kind: Kind, name: str) -> Object:
         return self.read.get(kind, name, SPACE if kind.namespaced else "") or {}
@@ -84,7 +83,9 @@ class World:
                 while not holds():
                     await anext(watch)
         except TimeoutError:
-            raise AssertionError(f"not in {seconds} s: {what}\n{self.vmi()}\n{self.pod()}") from None
+            raise AssertionError(
+                f"not in {seconds} s: {what}\n{self.vmi()}\n{self.pod()}"
+            ) from None
         finally:
             watch.close()
 
@@ -158,6 +159,11 @@ def a_vmi(name: str = "web", **changes: Any) -> Object:
     }
 
 
+def an_agent(client: LocalClient, root: Path, images: Path) -> Agent:
+    host = Host(EMULATED, (7, 2, 0), process.account(kvm=False))
+    return Agent(NODE, client, DataDir(root), ImageStore(images), CAPACITY, host, now)
+
+
 @contextlib.asynccontextmanager
 async def opened(root: Path, images: Path) -> AsyncIterator[World]:
     """Open a data directory, without running anything yet."""
@@ -168,9 +174,7 @@ async def opened(root: Path, images: Path) -> AsyncIterator[World]:
         user = User("system:serviceaccount:kubevirt:livevirt-controller", ("system:masters",))
         client = LocalClient(api, user)
         await bootstrap.ensure(client)
-        host = Host(EMULATED, (7, 2, 0), process.account(kvm=False))
-        agent = Agent(NODE, client, DataDir(root), ImageStore(images), CAPACITY, host, now)
-        yield World(root, store, client, reader, agent)
+        yield World(root, store, client, reader, an_agent(client, root, images))
     finally:
         await store.close()
 

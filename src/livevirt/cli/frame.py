@@ -2,12 +2,37 @@
 
 from __future__ import annotations
 
+import importlib
 import sys
-from typing import Any
+from typing import Any, ClassVar
 
 import click
 
 from livevirt.errors import LivevirtError
+
+
+class LazyGroup(click.Group):
+    """Commands by name, each imported only when it is asked for.
+
+    `LAZY` maps a command's name to the module that has it, as `name` with underscores or under
+    the attribute after a colon.
+    """
+
+    LAZY: ClassVar[dict[str, str]] = {}
+
+    def list_commands(self, ctx: click.Context) -> list[str]:
+        """Name every command."""
+        return [*super().list_commands(ctx), *self.LAZY]
+
+    def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
+        """Return a command."""
+        if cmd_name not in self.LAZY:
+            return super().get_command(ctx, cmd_name)
+        module, _, attribute = self.LAZY[cmd_name].partition(":")
+        found: click.Command = getattr(
+            importlib.import_module(module), attribute or cmd_name.replace("-", "_")
+        )
+        return found
 
 
 def run(command: click.Command) -> None:

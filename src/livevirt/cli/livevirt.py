@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import ClassVar
 
 import click
 
 from livevirt import __version__
+from livevirt.api import quantity
 from livevirt.cli import frame, process
 from livevirt.paths import DataDir, default_data_dir
 from livevirt.settings import Settings
@@ -32,7 +34,32 @@ def _address(_: click.Context, __: click.Parameter, value: str) -> tuple[str, in
     return host, int(port)
 
 
-@click.group(context_settings={"help_option_names": ["-h", "--help"]})
+class Commands(frame.LazyGroup):
+    """What administrators type; the rest of the commands is below."""
+
+    LAZY: ClassVar[dict[str, str]] = {
+        "exec": "livevirt.cli.exec:exec_",
+        "image": "livevirt.cli.image",
+        "volume": "livevirt.cli.volume",
+        "demo": "livevirt.cli.demo",
+    }
+
+
+def _capacity(_: click.Context, __: click.Parameter, value: str | None) -> dict[str, str]:
+    found = {}
+    for part in filter(None, (value or "").split(",")):
+        name, _sep, amount = part.partition("=")
+        try:
+            positive = quantity.parse(amount) > quantity.ZERO
+        except quantity.QuantityError:
+            positive = False
+        if name not in ("cpu", "memory") or not positive:
+            raise click.BadParameter(f"{part!r} is not cpu=AMOUNT or memory=AMOUNT")
+        found[name] = amount
+    return found
+
+
+@click.group(cls=Commands, context_settings={"help_option_names": ["-h", "--help"]})
 @click.version_option(__version__, prog_name="livevirt")
 def cli() -> None:
     """Run virtual machines that change while they run.
@@ -52,23 +79,47 @@ def cli() -> None:
     metavar="HOST:PORT", help="Where to serve the API; port 0 takes any free one.",
 )  # fmt: skip
 @click.option(
+    "--nodes", default=1, show_default=True, type=click.IntRange(1, 99),
+    help="How many logical nodes this machine plays.",
+)  # fmt: skip
+@click.option(
+    "--node-capacity", callback=_capacity, metavar="cpu=…,memory=…",
+    help="What each node offers (default: the machine divided by the nodes).",
+)  # fmt: skip
+@click.option(
+    "--image-store", type=click.Path(path_type=Path, file_okay=False), default=None,
+    help="Where images are kept (default: images/ of the default data directory).",
+)  # fmt: skip
+@click.option(
     "--detach", is_flag=True, help="Return once the API answers; go on in the background."
 )
 @click.option(
     "--log-level", default="info", show_default=True,
     type=click.Choice(["debug", "info", "warning", "error"]), help="How much to log.",
 )  # fmt: skip
-def up(data_dir: Path | None, listen: tuple[str, int], detach: bool, log_level: str) -> None:
+def up(
+    data_dir: Path | None,
+    listen: tuple[str, int],
+    nodes: int,
+    node_capacity: dict[str, str],
+    image_store: Path | None,
+    detach: bool,
+    log_level: str,
+) -> None:
     """Start the API server, the controllers and the node agent.
 
     \b
     livevirt up                                   # in the foreground, Ctrl-C stops it
     livevirt up --detach --data-dir /tmp/lv       # somewhere else, in the background
     livevirt up --listen 127.0.0.1:0              # on any free port
+    livevirt up --nodes 2 --node-capacity cpu=4,memory=8Gi
     """
     data = _data(data_dir)
     host, port = listen
-    settings = Settings(str(data.root), host, port, log_level)
+    settings = Settings(
+        str(data.root), host, port, log_level, nodes, node_capacity,
+        str(image_store.absolute()) if image_store else "",
+    )  # fmt: skip
     if detach:
         process.detach(data, settings)
     else:
@@ -77,14 +128,20 @@ def up(data_dir: Path | None, listen: tuple[str, int], detach: bool, log_level: 
 
 @cli.command()
 @_data_dir
-def down(data_dir: Path | None) -> None:
+@click.option(
+    "--guests", type=click.Choice(["keep", "stop"]), default="keep", show_default=True,
+    help="Whether running guests go on without the server or are stopped first.",
+)  # fmt: skip
+def down(data_dir: Path | None, guests: str) -> None:
     """Stop the server of a data directory.
+
+    Guests run on by default, and the next `livevirt up` finds them again.
 
     \b
     livevirt down
-    livevirt down --data-dir /tmp/lv
+    livevirt down --guests stop --data-dir /tmp/lv
     """
-    process.stop(_data(data_dir))
+    process.stop(_data(data_dir), stop_guests=guests == "stop")
 
 
 @cli.command()

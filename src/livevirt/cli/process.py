@@ -72,19 +72,25 @@ def _last_words(log: Path, start: int) -> str:
     return lines[-1].removeprefix("error: ") if lines else f"see {log}"
 
 
-def stop(data: DataDir) -> None:
-    """Stop the server and wait until it is gone."""
+def stop(data: DataDir, *, stop_guests: bool = False) -> None:
+    """Stop the server and wait until it is gone, the guests before it if asked for."""
     pid = running_pid(data)
     if pid is None:
         click.echo(f"livevirt does not run on {data.root}")
         return
+    if stop_guests:
+        from livevirt.cli import guests  # talks to the API, so it needs much more than this module
+
+        guests.stop_all(data)
     os.kill(pid, signal.SIGTERM)
     deadline = time.monotonic() + _STOP_SECONDS
     while _alive(pid):
         if time.monotonic() > deadline:
             raise ProcessError(f"process {pid} did not stop within {_STOP_SECONDS:.0f} s")
         time.sleep(0.02)  # not our child, so there is nothing to wait on
-    click.echo(f"stopped livevirt on {data.root}")
+    left = len(list(data.run.iterdir())) if data.run.exists() else 0
+    kept = f"; {left} guests run on (--guests stop ends them too)" if left else ""
+    click.echo(f"stopped livevirt on {data.root}{kept}")
 
 
 def show(data: DataDir) -> None:

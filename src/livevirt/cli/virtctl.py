@@ -2,44 +2,33 @@
 
 from __future__ import annotations
 
-import importlib
+from typing import ClassVar
 
 import click
 
 from livevirt.cli import cluster, frame
 
-# Verb → the module that has it. Only the one that is asked for is imported.
-_VERBS = {
-    "start": "lifecycle",
-    "stop": "lifecycle",
-    "restart": "lifecycle",
-    "pause": "instance",
-    "unpause": "instance",
-    "soft-reboot": "instance",
-    "reset": "instance",
-    "console": "console",
-    "guestosinfo": "guest",
-    "userlist": "guest",
-    "fslist": "guest",
-    "create": "create",
-    "version": "version",
-}
+_VM = "livevirt.cli.vm"
 
 
-class Verbs(click.Group):
-    """The verbs, in the order of the table."""
+class Verbs(frame.LazyGroup):
+    """The verbs of VM owners."""
 
-    def list_commands(self, ctx: click.Context) -> list[str]:
-        """Name every verb."""
-        return list(_VERBS)
-
-    def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
-        """Return a verb's command."""
-        if cmd_name not in _VERBS:
-            return None
-        module = importlib.import_module(f"livevirt.cli.vm.{_VERBS[cmd_name]}")
-        found: click.Command = getattr(module, cmd_name.replace("-", "_"))
-        return found
+    LAZY: ClassVar[dict[str, str]] = {
+        "start": f"{_VM}.lifecycle",
+        "stop": f"{_VM}.lifecycle",
+        "restart": f"{_VM}.lifecycle",
+        "pause": f"{_VM}.instance",
+        "unpause": f"{_VM}.instance",
+        "soft-reboot": f"{_VM}.instance",
+        "reset": f"{_VM}.instance",
+        "console": f"{_VM}.console",
+        "guestosinfo": f"{_VM}.guest",
+        "userlist": f"{_VM}.guest",
+        "fslist": f"{_VM}.guest",
+        "create": f"{_VM}.create",
+        "version": f"{_VM}.version",
+    }
 
 
 @click.group(cls=Verbs, context_settings={"help_option_names": ["-h", "--help"]})

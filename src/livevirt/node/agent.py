@@ -121,6 +121,11 @@ class Agent:
             for local in self._local.values():
                 await local.close()
 
+    @property
+    def unconfined(self) -> str:
+        """Why pods have no limits here; empty if they have."""
+        return self._cgroups.problem
+
     def guest(self, namespace: str, vmi: str) -> Guest | None:
         """Return the running guest of a VMI, if it is on this node."""
         for local in self._local.values():

@@ -90,6 +90,7 @@ class Guest:
         self._qmp: Session | None = None
         self._last_shutdown: Event | None = None
         self._rebooting = False  # a shutdown is the first half of a reboot
+        self._looking = asyncio.Lock()
         self._asked = asyncio.Event()  # the agent's port has opened or closed
         self._task = asyncio.create_task(self._run(), name=f"guest {intent.vmi}")
 
@@ -166,19 +167,27 @@ class Guest:
             pause = min(pause * 2, _LAST_CONNECT)
 
     async def _look(self, qmp: Session) -> None:
+        async with self._looking:  # so that what was seen last is shown last
+            seen = await self._seen(qmp)
+            self._show_seen(seen, self.view.machine_type or await _machine_type(qmp))
+
+    async def _seen(self, qmp: Session) -> Observed:
         seen = await observe(qmp)
         if self._rebooting and seen.run_state == "shutdown":
             self._rebooting = False
             await lifecycle.reset(qmp)
             await lifecycle.resume(qmp)
             seen = await observe(qmp)
+        return seen
+
+    def _show_seen(self, seen: Observed, machine_type: str) -> None:
         if (self.view.observed and self.view.observed.agent_open) != seen.agent_open:
             self._asked.set()
         self._show(
             replace(
                 self.view,
                 observed=seen,
-                machine_type=self.view.machine_type or await _machine_type(qmp),
+                machine_type=machine_type,
                 standing=standing(seen.run_state, self._last_shutdown),
                 agent=self.view.agent if seen.agent_open else None,
             )

@@ -15,7 +15,7 @@ def add_missing(spec: Object) -> None:
     volumes = [v for v in spec.get("volumes") or () if not any(v.get(k) for k in _NO_DISK)]
     devices = spec["domain"].setdefault("devices", {})
     shown = {each["name"] for key in ("disks", "filesystems") for each in devices.get(key) or ()}
-    missing = [volume["name"] for volume in volumes if volume["name"] not in shown]
+    missing = dict.fromkeys(v["name"] for v in volumes if v["name"] not in shown)
     if missing:
         devices["disks"] = [
             *(devices.get("disks") or ()),

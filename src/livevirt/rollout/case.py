@@ -1,0 +1,72 @@
+"""Everything a judgement depends on, read at one moment."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+from livevirt.api import conditions
+from livevirt.api.quantity import Quantity
+from livevirt.api.request import Object
+from livevirt.rollout.config import Config
+from livevirt.rollout.resources import Namespace
+
+NO_MIGRATION = "migration is not available yet"
+_FINAL = ("Succeeded", "Failed")
+
+
+@dataclass(frozen=True, slots=True)
+class Bound:
+    """Something that has only so much left: a Node, a ResourceQuota or a LimitRange.
+
+    `left` is keyed as quotas are: `requests.cpu`, `limits.memory`, and `cpu` for `requests.cpu`.
+    For a LimitRange it is the maximum of a container less what this one has.
+    """
+
+    kind: str
+    name: str
+    left: Mapping[str, Quantity]
+
+
+@dataclass(frozen=True, slots=True)
+class Around:
+    """The surroundings of a guest as last seen; what is not known does not stand in the way."""
+
+    accelerator: str = ""  # kvm or tcg, of the node that runs it
+    namespace: Namespace = field(default_factory=Namespace)
+    bounds: tuple[Bound, ...] = ()
+    migration: str = NO_MIGRATION  # why the guest may not migrate by itself; empty if it may
+
+
+@dataclass(frozen=True, slots=True)
+class Case:
+    """An edit: the template specs (expanded) of the last start and of now, and what runs.
+
+    `config` is the cluster's of now, for strategy, gates and defaults of a spec that drops a field;
+    sizes follow the defaults that the instance recorded.
+    """
+
+    started: Object
+    wanted: Object
+    vmi: Object | None
+    config: Config
+    around: Around = field(default_factory=Around)
+
+    @property
+    def runs(self) -> bool:
+        """Whether there is a guest that an edit could reach; one on its way out is none."""
+        if self.vmi is None or "deletionTimestamp" in self.vmi["metadata"]:
+            return False
+        return (self.vmi.get("status") or {}).get("phase") not in _FINAL
+
+    @property
+    def agent(self) -> bool:
+        """Whether the guest agent answers."""
+        listed = ((self.vmi or {}).get("status") or {}).get("conditions") or []
+        return conditions.is_true(listed, "AgentConnected")
+
+    @property
+    def migrating(self) -> bool:
+        """Whether the guest is being moved."""
+        state = ((self.vmi or {}).get("status") or {}).get("migrationState") or {}
+        return bool(state.get("startTimestamp")) and not state.get("completed")

@@ -1,0 +1,207 @@
+"""Specs by what they mean: two texts of the same machine become the same tree.
+
+Silence and a written default are one, so are `1Gi` and `1024Mi`, and the order of things that have
+names says nothing. Types come from the schema, so a field nobody here has heard of is read right.
+"""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable, Mapping
+from typing import Any
+
+import msgspec
+
+from livevirt.api.quantity import Quantity, QuantityError, parse
+from livevirt.api.request import Object
+from livevirt.api.schema import Field, Type, definitions
+from livevirt.rollout import defaults, disks
+from livevirt.rollout.config import Config
+
+SPEC = "kubevirt.VirtualMachineInstanceSpec"
+
+
+class ByName(dict[str, Any]):
+    """A list whose items have names, by name."""
+
+
+_MEANT = object()  # equal to no value: whatever is written means something
+_HOLLOW: Object = {}  # a part that says nothing while it is empty
+
+#: What a field means when it is left out, if that is not the zero of its type. An object that is
+#: there means something even when it is empty (`rng: {}`), unless it is listed here.
+SILENCE: Mapping[str, Any] = {
+    "Affinity.nodeAffinity": _HOLLOW,
+    "Affinity.podAffinity": _HOLLOW,
+    "Affinity.podAntiAffinity": _HOLLOW,
+    "Bootloader.bios": _HOLLOW,
+    "CDRomTarget.readonly": True,
+    "CDRomTarget.tray": "closed",
+    "CPUFeature.policy": "require",
+    "Clock.timer": _HOLLOW,
+    "ClockOffsetUTC.offsetSeconds": _MEANT,
+    "Devices.autoattachGraphicsDevice": True,
+    "Devices.autoattachMemBalloon": True,
+    "Devices.autoattachPodInterface": True,
+    "Devices.autoattachSerialConsole": True,
+    "Devices.logSerialConsole": _MEANT,  # silence follows the cluster
+    "Disk.errorPolicy": "stop",
+    "DomainSpec.chassis": _HOLLOW,
+    "DomainSpec.cpu": _HOLLOW,
+    "DomainSpec.devices": _HOLLOW,
+    "DomainSpec.features": _HOLLOW,
+    "DomainSpec.firmware": _HOLLOW,
+    "DomainSpec.machine": _HOLLOW,
+    "DomainSpec.memory": _HOLLOW,
+    "DomainSpec.rebootPolicy": "Reboot",
+    "DomainSpec.resources": _HOLLOW,
+    "EFI.secureBoot": True,
+    "FeatureAPIC.enabled": True,
+    "FeatureSpinlocks.enabled": True,
+    "FeatureState.enabled": True,
+    "FeatureVendorID.enabled": True,
+    "Firmware.bootloader": _HOLLOW,
+    "HPETTimer.present": True,
+    "HypervTimer.present": True,
+    "KVMTimer.present": True,
+    "PITTimer.present": True,
+    "Probe.failureThreshold": 3,
+    "Probe.periodSeconds": 10,
+    "Probe.successThreshold": 1,
+    "Probe.timeoutSeconds": 1,
+    "RTCTimer.present": True,
+    "TPMDevice.enabled": True,
+    "Toleration.operator": "Equal",
+    "VirtualMachineInstanceSpec.affinity": _HOLLOW,
+    "VirtualMachineInstanceSpec.dnsConfig": _HOLLOW,
+    "VirtualMachineInstanceSpec.dnsPolicy": "ClusterFirst",
+    "VirtualMachineInstanceSpec.schedulerName": "default-scheduler",
+    "VirtualMachineInstanceSpec.terminationGracePeriodSeconds": _MEANT,
+}
+#: Texts that mean the same in more than one spelling.
+SPELLINGS: Mapping[str, Callable[[str], str]] = {
+    "Firmware.uuid": str.lower,
+    "Interface.macAddress": lambda text: text.lower().replace("-", ":"),
+}
+#: Lists of these are sets: neither order nor repetition says anything.
+SETS = ("Toleration", "TopologySpreadConstraint")
+
+_ZEROS: Mapping[str, Any] = {
+    "string": "", "integer": 0, "number": 0, "boolean": False, "list": [], "map": {}, "bytes": "",
+}  # fmt: skip
+
+
+def canonical(spec: Object) -> Object:
+    """Return the tree of what a spec says, free of all that silence says as well.
+
+    Amounts are `Quantity`, lists of named items `ByName`.
+    """
+    return _object(definitions()[SPEC], spec)
+
+
+def filled(spec: Object, uid: str, config: Config) -> Object:
+    """Return a copy with what the admission of an instance would fill in, but for the maxima.
+
+    Those are set when a guest starts and follow its size then, not the size wanted now.
+    """
+    found: Object = without_nulls(spec)
+    if "domain" not in found:
+        found["domain"] = {}
+    disks.add_missing(found)
+    defaults.fill(found, uid, Config(eviction_strategy=config.eviction_strategy,
+                                     network_binding=config.network_binding,
+                                     defaults=config.defaults))
+    return found
+
+
+def plain(value: Any) -> Any:
+    """Return a part of a tree as JSON."""
+    if isinstance(value, Quantity):
+        return str(value)
+    if isinstance(value, ByName):
+        return [plain(item) for item in value.values()]
+    if isinstance(value, dict):
+        return {name: plain(inner) for name, inner in value.items()}
+    if isinstance(value, list):
+        return [plain(item) for item in value]
+    return value
+
+
+def without_nulls(value: Any) -> Any:
+    """Return a deep copy that lacks every field set to null."""
+    if isinstance(value, dict):
+        return {name: without_nulls(inner) for name, inner in value.items() if inner is not None}
+    if isinstance(value, list):
+        return [without_nulls(item) for item in value]
+    return value
+
+
+def _object(type_: Type, value: Object) -> Object:
+    found: Object = {}
+    for name, inner in value.items():
+        if inner is None:
+            continue
+        field = type_.fields.get(name)
+        if field is None:
+            found[name] = inner
+            continue
+        meaning = _value(field.type, inner)
+        key = _key(type_, name)
+        if key in SPELLINGS and isinstance(meaning, str):
+            meaning = SPELLINGS[key](meaning)
+        if meaning != _silence(type_, name):
+            found[name] = meaning
+    return found
+
+
+def _value(type_: Type, value: Any) -> Any:
+    match type_.form:
+        case "object" if isinstance(value, dict):
+            return _object(type_, value)
+        case "map" if isinstance(value, dict) and type_.element is not None:
+            element = type_.element
+            return {k: _value(element, v) for k, v in value.items() if v is not None}
+        case "list" if isinstance(value, list) and type_.element is not None:
+            element = type_.element
+            return _list(element, [_value(element, item) for item in value])
+        case "quantity":
+            return _amount(value)
+        case _:
+            return value
+
+
+def _list(element: Type, items: list[Any]) -> Any:
+    if _short(element) in SETS:
+        texts = {msgspec.json.encode(plain(item), order="deterministic"): item for item in items}
+        return [texts[text] for text in sorted(texts)]
+    names = [item.get("name") if isinstance(item, dict) else None for item in items]
+    if items and all(isinstance(name, str) for name in names) and len({*names}) == len(names):
+        return ByName(zip(names, items, strict=True))
+    return items
+
+
+def _amount(value: Any) -> Any:
+    try:
+        return parse(value)
+    except QuantityError:
+        return value  # admission lets no such thing pass
+
+
+@functools.cache
+def _key(type_: Type, name: str) -> str:
+    return f"{_short(type_)}.{name}"
+
+
+def _short(type_: Type) -> str:
+    return type_.name.rpartition(".")[2]
+
+
+@functools.cache
+def _silence(type_: Type, name: str) -> Any:
+    field: Field = type_.fields[name]
+    key = _key(type_, name)
+    if key in SILENCE:
+        return SILENCE[key]
+    if field.default is not None:
+        return field.default
+    return _MEANT if field.pointer else _ZEROS.get(field.type.form, _MEANT)

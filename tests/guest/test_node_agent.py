@@ -1,0 +1,365 @@
+"""The node agent with a real server behind it and real QEMU under it."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import signal
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import AsyncIterator, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from livevirt.api import registry
+from livevirt.api.quantity import parse
+from livevirt.api.request import Object
+from livevirt.node import process
+from livevirt.node.doors import Doors
+from livevirt.node.images import ImageStore
+
+from . import node_world
+from .node_world import GUEST, IMAGE, NODE, SPACE, World, a_vmi, eventually, opened, working
+
+pytestmark = pytest.mark.guest
+
+SOON = 2.0  # seconds within which an end must be told
+UPTIME = "cut -d' ' -f1 /proc/uptime"
+
+
+@pytest.fixture
+def root() -> Iterator[Path]:
+    """A data directory that an unprivileged QEMU can pass through, with a short path."""
+    with tempfile.TemporaryDirectory(prefix="lv-") as path:
+        os.chmod(path, 0o711)
+        yield Path(path)
+        for pid in qemus(Path(path)):
+            os.kill(pid, signal.SIGKILL)
+
+
+@pytest.fixture(scope="module")
+def images() -> Iterator[Path]:
+    """An image store with the test guest in it, if that has been built, and an empty disk."""
+    with tempfile.TemporaryDirectory(prefix="lv-") as path:
+        os.chmod(path, 0o711)
+        store = ImageStore(Path(path, "images"))
+        blank = Path(path, "blank.img")
+        blank.write_bytes(bytes(1 << 20))
+        store.import_(blank, "blank")
+        if GUEST.exists():
+            store.import_(GUEST, IMAGE)
+        yield store.root
+
+
+@pytest.fixture
+async def world(root: Path, images: Path) -> AsyncIterator[World]:
+    async with opened(root, images) as world:
+        yield world
+
+
+def qemus(root: Path) -> list[int]:
+    """Return the QEMU processes whose sockets are below a directory."""
+    found = []
+    for pid in process.all_pids():
+        try:
+            line = Path(f"/proc/{pid}/cmdline").read_bytes()
+        except OSError:
+            continue
+        if line.startswith(b"qemu-system") and os.fsencode(root) in line:
+            found.append(pid)
+    return found
+
+
+def leftovers(root: Path) -> list[str]:
+    """Return what is left of guests: sockets, disks, cgroups."""
+    found = [str(path) for path in (root / "run").glob("*")]
+    found += [str(path) for path in root.glob("nodes/*/pods/*/disks")]
+    groups = (group for version in ("cpu", "memory") for group in cgroup_folder(version))
+    return found + [str(path) for path in groups]
+
+
+def cgroup_folder(controller: str) -> list[Path]:
+    for line in Path("/proc/self/cgroup").read_text().splitlines():
+        _, names, path = line.split(":", 2)
+        if controller in names.split(","):
+            below = Path(f"/sys/fs/cgroup/{controller}{path}/livevirt/{NODE}")
+            return [each for each in below.glob("pod*")]
+    return []
+
+
+def a_blank_vmi(name: str = "web", image: str = "blank", **spec: Any) -> Object:
+    """Return a VMI that never gets further than the firmware."""
+    vmi = a_vmi(name, **spec)
+    vmi["spec"]["domain"]["memory"]["guest"] = "64Mi"
+    vmi["spec"]["domain"]["devices"]["disks"] = [{"name": "root", "disk": {"bus": "virtio"}}]
+    vmi["spec"]["volumes"] = [{"name": "root", "containerDisk": {"image": image}}]
+    return vmi
+
+
+async def running(world: World, vmi: Object, **resources: Any) -> None:
+    await world.make(vmi, **resources)
+    name = vmi["metadata"]["name"]
+    await world.until("pod and VMI run", lambda: world.pod_phase(name) == "Running")
+    assert world.phase(name) == "Running"
+
+
+async def test_a_node_registers_itself_with_what_it_offers(world: World) -> None:
+    async with working(world.agent):
+        await world.until("the lease", lambda: renewed(world))
+        node = world.get(registry.NODE, NODE)
+    assert node["metadata"]["labels"]["kubevirt.io/schedulable"] == "true"
+    assert node["status"]["allocatable"]["cpu"] == "4"
+    assert node["status"]["allocatable"]["devices.kubevirt.io/kvm"] == "0"
+    told = {each["type"]: each for each in node["status"]["conditions"]}
+    assert told["Ready"]["status"] == "True"
+    assert told["livevirt.io/Accelerated"]["message"] == "asked for by a test"
+    assert node["status"]["nodeInfo"]["containerRuntimeVersion"] == "qemu://7.2.0"
+
+
+def renewed(world: World) -> bool:
+    lease = world.read.get(registry.LEASE, NODE, "kube-node-lease")
+    return lease is not None and lease["spec"]["holderIdentity"] == NODE
+
+
+async def test_given_no_such_image_then_the_pod_says_so_and_starts_once_it_is_imported(
+    world: World, images: Path, root: Path
+) -> None:
+    async with working(world.agent):
+        await world.make(a_blank_vmi(image="later"))
+        await world.until("it waits", lambda: "waiting" in world.container().get("state", {}))
+        waiting = world.container()["state"]["waiting"]
+        assert waiting["reason"] == "ErrImagePull"
+        assert "livevirt image import PATH --name later" in waiting["message"]
+        assert world.phase() == "Scheduled"
+        blank = root / "blank.img"
+        blank.write_bytes(bytes(1 << 20))
+        ImageStore(images).import_(blank, "later")
+        await world.until("it runs", lambda: world.phase() == "Running")
+
+
+async def test_given_qemu_is_killed_then_the_guest_has_failed_soon_and_nothing_is_left(
+    world: World, root: Path
+) -> None:
+    async with working(world.agent):
+        await running(world, a_blank_vmi())
+        (pid,) = qemus(root)
+        began = time.monotonic()
+        os.kill(pid, signal.SIGKILL)
+        await world.until("VMI failed", lambda: world.phase() == "Failed")
+        await world.until("pod failed", lambda: world.pod_phase() == "Failed")
+        assert time.monotonic() - began < SOON
+    assert world.vmi()["status"]["reason"] == "Crashed"
+    assert world.container()["state"]["terminated"]["exitCode"] == 1
+    assert leftovers(root) == []
+
+
+async def test_given_a_guest_ignores_the_power_button_then_it_is_switched_off_after_its_grace(
+    world: World, root: Path
+) -> None:
+    async with working(world.agent):
+        await running(world, a_blank_vmi())
+        await world.client.delete(
+            registry.POD, world.pod()["metadata"]["name"], SPACE, grace_seconds=1
+        )
+        await world.until("the pod is gone", lambda: not world.pod(), 10)
+    assert world.phase() == "Succeeded"
+    assert qemus(root) == leftovers(root) == []
+    assert list(root.glob("nodes/*/pods/*")) == []
+
+
+async def test_given_a_pod_vanishes_from_the_api_then_its_qemu_goes_too(
+    world: World, root: Path
+) -> None:
+    async with working(world.agent):
+        await running(world, a_blank_vmi())
+        await world.client.delete(
+            registry.POD, world.pod()["metadata"]["name"], SPACE, grace_seconds=0
+        )
+        await eventually("QEMU is gone", lambda: is_true(not qemus(root)))
+        await world.until("the VMI ended", lambda: world.phase() == "Succeeded")
+        await eventually("no files", lambda: is_true(not list(root.glob("nodes/*/pods/*"))))
+
+
+async def is_true(value: object) -> bool:
+    return bool(value)
+
+
+async def test_given_qemu_cannot_start_then_the_pod_tells_what_it_said(
+    world: World, root: Path
+) -> None:
+    vmi = a_blank_vmi()
+    vmi["spec"]["domain"]["machine"] = {"type": "pc-q35-0.1"}
+    async with working(world.agent):
+        await world.make(vmi)
+        await world.until("failed", lambda: world.pod_phase() == "Failed")
+        assert "unsupported machine type" in world.container()["state"]["terminated"]["message"]
+        await world.until("VMI failed", lambda: world.phase() == "Failed")
+
+
+async def test_a_pod_is_resized_in_place_and_waits_or_is_refused_where_the_node_is_too_small(
+    world: World, root: Path
+) -> None:
+    async with working(world.agent):
+        await running(
+            world,
+            a_blank_vmi(),
+            requests={"cpu": "100m", "memory": "256Mi"},
+            limits={"cpu": "1", "memory": "512Mi"},
+        )
+        await running(world, a_blank_vmi("other"), requests={"cpu": "2", "memory": "1Gi"})
+        await resize(world, requests={"cpu": "500m", "memory": "300Mi"}, limits={"cpu": "1500m"})
+        await world.until(
+            "applied", lambda: world.container()["resources"]["limits"]["cpu"] == "1500m"
+        )
+        assert world.container()["allocatedResources"]["cpu"] == "500m"
+        if world.agent.unconfined == "":
+            (quota,) = cgroup_values("cpu", "cpu.cfs_quota_us", world) or ["150000"]
+            assert quota == "150000"
+
+        await resize(world, requests={"cpu": "2500m"}, limits={"cpu": "3"})
+        await world.until("deferred", lambda: pending(world) == "Deferred")
+        assert world.container()["allocatedResources"]["cpu"] == "500m"
+        await world.client.delete(
+            registry.POD, world.pod("other")["metadata"]["name"], SPACE, grace_seconds=0
+        )
+        await world.until(
+            "granted", lambda: world.container()["allocatedResources"]["cpu"] == "2500m"
+        )
+        assert pending(world) == ""
+
+
+async def resize(world: World, **resources: Any) -> None:
+    pod = world.pod()["metadata"]["name"]
+    patch = {"spec": {"containers": [{"name": "compute", "resources": resources}]}}
+    await world.client.patch(
+        registry.POD, pod, SPACE, patch, type_="strategic", subresource="resize"
+    )
+
+
+def pending(world: World) -> str:
+    found = world.pod()["status"]["conditions"]
+    return next((each["reason"] for each in found if each["type"] == "PodResizePending"), "")
+
+
+def cgroup_values(controller: str, name: str, world: World) -> list[str]:
+    mine = f"pod{world.pod()['metadata']['uid']}"
+    folders = [each for each in cgroup_folder(controller) if each.name == mine]
+    return [(folder / name).read_text().strip() for folder in folders if (folder / name).exists()]
+
+
+async def test_given_a_memory_limit_too_small_then_the_oom_kill_is_told(world: World) -> None:
+    if world.agent.unconfined:
+        pytest.skip(f"no cgroups here: {world.agent.unconfined}")
+    async with working(world.agent):
+        vmi = a_blank_vmi()
+        await world.make(vmi, requests={"memory": "8Mi"}, limits={"memory": "8Mi"})
+        await world.until("failed", lambda: world.pod_phase() == "Failed")
+        assert world.container()["state"]["terminated"]["reason"] == "OOMKilled"
+        assert world.container()["state"]["terminated"]["exitCode"] == 137
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(not GUEST.exists(), reason="the test guest has not been built")
+async def test_a_guest_boots_is_paused_outlives_its_agent_and_powers_off(
+    world: World, root: Path, images: Path
+) -> None:
+    doors = Doors([world.agent])
+    before = world.store.revision
+    async with working(world.agent):
+        await running(world, a_vmi())
+        await world.until("the agent", lambda: world.condition("AgentConnected"), 120)
+        await world.until("an address", lambda: address(world).startswith("10."))
+        assert world.store.revision - before < 20
+        status = world.vmi()["status"]
+        assert status["guestOSInfo"]["id"] == "livevirt-guest"
+        assert status["memory"]["guestCurrent"] == "256Mi"
+        assert {each["name"]: each["target"] for each in status["volumeStatus"]} == {
+            "root": "vda",
+            "scratch": "vdb",
+            "cloud": "vdc",
+        }
+        assert parse(await world.run("cat /sys/block/vdb/size")).value() * 512 == 64 << 20
+        assert await world.run("cat /tmp/greeting") == "hello"
+        assert qemu_user(root) != "0" or os.geteuid() != 0
+
+        await doors.pause(SPACE, "web")
+        await world.until("paused", lambda: world.condition("Paused"))
+        assert world.condition("Paused")["reason"] == "PausedByUser"
+        await world.until("unready", lambda: not ready(world))
+        await doors.unpause(SPACE, "web")
+        await world.until("unpaused", lambda: not world.condition("Paused"))
+        await world.until("ready", lambda: ready(world))
+        assert (await doors.exec(SPACE, "web", ["/bin/echo", "hi"], b"")).stdout == b"hi\n"
+        console = await doors.console_socket(SPACE, "web")
+        assert console.is_socket()
+        log = await doors.log_file(SPACE, world.pod()["metadata"]["name"], "guest-console-log")
+        uptime = float(await world.run(UPTIME))
+
+    assert len(qemus(root)) == 1
+    agent = node_world.an_agent(world.client, root, images)
+    world.agent = agent
+    async with working(agent):
+        await eventually("adopted", lambda: is_true(answers(world)))
+        assert float(await world.run(UPTIME)) > uptime
+        assert b"login: " in log.read_bytes()
+        shutting = asyncio.create_task(world.run("poweroff -f || poweroff"))
+        await eventually("it shut down", lambda: is_true(not qemus(root)))
+        began = time.monotonic()
+        await world.until("VMI ended", lambda: world.phase() == "Succeeded")
+        await world.until("pod ended", lambda: world.pod_phase() == "Succeeded")
+        assert time.monotonic() - began < SOON
+        await asyncio.wait([shutting])
+        shutting.exception()
+        assert leftovers(root) == []
+        assert log.exists()  # until the pod goes
+        await world.client.delete(registry.POD, world.pod()["metadata"]["name"], SPACE)
+        await eventually("no files", lambda: is_true(not list(root.glob("nodes/*/pods/*"))))
+
+
+def answers(world: World) -> bool:
+    guest = world.agent.guest(SPACE, "web")
+    return guest is not None and guest.view.agent is not None
+
+
+def address(world: World) -> str:
+    cards = world.vmi()["status"].get("interfaces") or [{}]
+    return str(cards[0].get("ipAddress", ""))
+
+
+def ready(world: World) -> bool:
+    found = {each["type"]: each["status"] for each in world.pod()["status"]["conditions"]}
+    return found["Ready"] == "True"
+
+
+def qemu_user(root: Path) -> str:
+    (pid,) = qemus(root)
+    lines = Path(f"/proc/{pid}/status").read_text().splitlines()
+    return next(line.split()[1] for line in lines if line.startswith("Uid:"))
+
+
+async def test_given_the_agent_is_killed_then_the_next_one_finds_its_guest(
+    root: Path, images: Path
+) -> None:
+    with subprocess.Popen(
+        [sys.executable, node_world.__file__, str(root), str(images)], stdout=subprocess.PIPE
+    ) as child:
+        assert child.stdout is not None
+        said = await asyncio.to_thread(child.stdout.readline)
+        child.kill()
+    assert said == b"running\n"
+    (pid,) = qemus(root)
+    async with opened(root, images) as world:
+        async with working(world.agent):
+            await eventually("adopted", lambda: is_true(world.agent.guest(SPACE, "web")))
+            assert world.agent.guest(SPACE, "web").process.pid == pid  # type: ignore[union-attr]
+            assert qemus(root) == [pid]
+            assert world.phase() == "Running"
+        os.kill(pid, signal.SIGKILL)  # while nobody looks
+        async with working(node_world.an_agent(world.client, root, images)):
+            await world.until("failed", lambda: world.phase() == "Failed", SOON)
+            await world.until("pod failed", lambda: world.pod_phase() == "Failed", SOON)
+    assert leftovers(root) == []
