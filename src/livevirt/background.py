@@ -6,15 +6,21 @@ import asyncio
 import logging
 from pathlib import Path
 
-from livevirt.api import quantity
+from livevirt.api import quantity, registry
 from livevirt.client.local import LocalClient
 from livevirt.control.clock import Now
 from livevirt.controllers import embedded, kubevirt, vm, vmi
 from livevirt.node import process, registration
 from livevirt.node.agent import Agent, Host
+from livevirt.node.doors import Doors
 from livevirt.node.images import ImageStore
 from livevirt.paths import DataDir, default_data_dir
 from livevirt.qemu import accelerator
+from livevirt.server import guest_access
+from livevirt.server.actions import Actions
+from livevirt.server.http import Front
+from livevirt.server.logs import Logs
+from livevirt.server.services import StoreReader
 from livevirt.settings import Settings
 from livevirt.store import Store
 
@@ -23,15 +29,25 @@ log = logging.getLogger(__name__)
 CONTROLLERS = (vm.run, vmi.run, kubevirt.run)
 
 
-async def control(client: LocalClient, store: Store, now: Now) -> None:
-    """Run every controller until cancelled."""
-    await embedded.run(client, store, now, CONTROLLERS)
+async def run(
+    settings: Settings, data: DataDir, client: LocalClient, store: Store, front: Front, now: Now
+) -> None:
+    """Run the controllers and the node agents until cancelled."""
+    agents: list[Agent] = []  # filled once the machine has been looked at
+    doors = Doors(agents)
+    verbs = Actions(client, doors, guest_access.verbs(doors))
+    reader = StoreReader(store)
+    logs = Logs(doors, lambda namespace, name: reader.get(registry.POD, name, namespace))
+    front.attach(verbs.handle, {(registry.POD.resource, "log"): logs.stream})
+    async with asyncio.TaskGroup() as group:
+        group.create_task(embedded.run(client, store, now, CONTROLLERS), name="controllers")
+        group.create_task(_run_nodes(settings, data, client, now, agents), name="nodes")
 
 
-async def run_nodes(
+async def _run_nodes(
     settings: Settings, data: DataDir, client: LocalClient, now: Now, agents: list[Agent]
 ) -> None:
-    """Find out what this machine can do, then run its nodes until cancelled."""
+    """Find out what this machine can do, then run its nodes."""
     host = await _look_at_host()
     images = ImageStore(Path(settings.image_store or default_data_dir() / "images"))
     given = {name: quantity.parse(value) for name, value in settings.node_capacity.items()}

@@ -24,7 +24,7 @@ from livevirt.client.local import LocalClient
 from livevirt.controllers import bootstrap
 from livevirt.errors import LivevirtError
 from livevirt.paths import DataDir
-from livevirt.server import actions, kubeconfig, pki, reviews
+from livevirt.server import kubeconfig, pki, reviews
 from livevirt.server.api import Api
 from livevirt.server.authenticate import Authenticator
 from livevirt.server.http import Front
@@ -70,7 +70,7 @@ async def _serve(settings: Settings, data: DataDir, keys: Pki, store: Store, rea
     rules = {**builtin.RULES, **virtual.RULES}
     api = Api(Services(store, rules, utc_now, reader), reviews.verbs(tokens))
     client = LocalClient(api, CONTROLLER)
-    front = Front(api, Authenticator(tokens, reader, utc_now), Metrics(store), actions.handle, {})
+    front = Front(api, Authenticator(tokens, reader, utc_now), Metrics(store))
     await bootstrap.ensure(client)
     async with listening(front.handle, keys, settings.host, settings.port) as port:
         host = f"[{settings.host}]" if ":" in settings.host else settings.host
@@ -80,7 +80,10 @@ async def _serve(settings: Settings, data: DataDir, keys: Pki, store: Store, rea
         ready(url)
         log.info("ready", extra={"url": url, "data_dir": settings.data_dir})
         try:
-            await _until_stopped(_work(settings, data, client, store))
+            background = await asyncio.to_thread(
+                importlib.import_module, "livevirt.background"
+            )  # beside the API that already answers
+            await _until_stopped(background.run(settings, data, client, store, front, utc_now))
         finally:
             with contextlib.suppress(OSError):
                 data.pid.unlink()
@@ -95,14 +98,6 @@ async def _until_stopped(work: Any) -> None:
         loop.add_signal_handler(number, task.cancel)
     with contextlib.suppress(asyncio.CancelledError):
         await task
-
-
-async def _work(settings: Settings, data: DataDir, client: LocalClient, store: Store) -> None:
-    """Run the controllers and the node agents; imported beside the API that already answers."""
-    parts = await asyncio.to_thread(importlib.import_module, "livevirt.background")
-    async with asyncio.TaskGroup() as group:
-        group.create_task(parts.control(client, store, utc_now), name="controllers")
-        group.create_task(parts.run_nodes(settings, data, client, utc_now, []), name="nodes")
 
 
 def main() -> None:

@@ -18,10 +18,10 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from livevirt.admission import builtin
-from livevirt.api.registry import CONFIG_MAP, NAMESPACE
+from livevirt.api.registry import CONFIG_MAP, NAMESPACE, QUOTA
 from livevirt.api.request import Object, User
 from livevirt.client.local import LocalClient
-from livevirt.errors import AlreadyExists, ApiError, Conflict, Invalid, NotFound
+from livevirt.errors import AlreadyExists, ApiError, Conflict, Forbidden, Invalid, NotFound
 from livevirt.server.api import Api
 from livevirt.server.services import Services, StoreReader
 from livevirt.store import Store
@@ -29,7 +29,7 @@ from livevirt.store import Store
 SECONDS = 30.0
 SPACES = ("one", "two")
 bounded = settings(
-    max_examples=30, deadline=None, derandomize=True,
+    max_examples=80, deadline=None, derandomize=True,
     suppress_health_check=[HealthCheck.too_slow],
 )  # fmt: skip
 
@@ -286,6 +286,7 @@ def test_given_a_patch_that_names_a_version_then_it_applies_to_that_one_only(
 
 # ---------------------------------------------------------------- concurrent writers
 
+CROWD = 16
 WAYS = ("update", "test", "merge", "version")
 
 
@@ -346,5 +347,46 @@ def test_given_creators_of_one_name_then_exactly_one_succeeds(count: int) -> Non
         assert [await client.get(CONFIG_MAP, "a", "one")] == made
         refused = [type(outcome) for outcome in outcomes if outcome is not made[0]]
         assert refused == [AlreadyExists] * (count - 1)
+
+    on_a_server(law)
+
+
+def test_given_many_unconditional_writers_of_one_object_then_none_is_turned_away() -> None:
+    async def law(client: LocalClient) -> None:
+        await client.create(CONFIG_MAP, a_map("counter"))
+
+        async def writer(number: int) -> None:
+            for turn in range(25):
+                patch = {"data": {f"writer-{number}": str(turn)}}
+                await client.patch(CONFIG_MAP, "counter", "one", patch)
+
+        await asyncio.gather(*(writer(number) for number in range(CROWD)))
+        counted = (await client.get(CONFIG_MAP, "counter", "one"))["data"]
+        assert counted == {f"writer-{number}": "24" for number in range(CROWD)}
+
+    on_a_server(law)
+
+
+def test_given_many_creators_under_one_quota_then_it_is_filled_to_the_brim_and_no_further() -> None:
+    async def law(client: LocalClient) -> None:
+        hard = {"count/configmaps": str(5 * CROWD)}
+        await client.create(QUOTA, a_map("q", spec={"hard": hard}))
+        status = {"status": {"hard": hard, "used": {"count/configmaps": "0"}}}
+        await client.patch(QUOTA, "q", "one", status, subresource="status")
+
+        async def creator(number: int) -> list[type[BaseException]]:
+            refused: list[type[BaseException]] = []
+            for turn in range(6):
+                try:
+                    await client.create(CONFIG_MAP, a_map(f"a-{number}-{turn}"))
+                except ApiError as error:
+                    refused.append(type(error))
+            return refused
+
+        refusals = await asyncio.gather(*(creator(number) for number in range(CROWD)))
+        assert sum(refusals, []) == [Forbidden] * CROWD
+        assert len((await client.list(CONFIG_MAP, "one")).items) == 5 * CROWD
+        quota = await client.get(QUOTA, "q", "one")
+        assert quota["status"]["used"] == hard
 
     on_a_server(law)

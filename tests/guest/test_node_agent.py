@@ -18,7 +18,8 @@ import pytest
 from livevirt.api import registry
 from livevirt.api.quantity import parse
 from livevirt.api.request import Object
-from livevirt.node import process
+from livevirt.node import pod_dir, process
+from livevirt.node.cgroups import PodCgroup
 from livevirt.node.doors import Doors
 from livevirt.node.images import ImageStore
 
@@ -39,6 +40,11 @@ def root() -> Iterator[Path]:
         yield Path(path)
         for pid in qemus(Path(path)):
             os.kill(pid, signal.SIGKILL)
+        for folder in pod_dir.all_in(Path(path, "nodes", NODE, "pods"), Path(path, "run")):
+            intent = folder.read_intent()
+            while folder.locked():
+                time.sleep(0.01)
+            PodCgroup(intent.cgroups if intent else ()).remove()
 
 
 @pytest.fixture(scope="module")
@@ -80,6 +86,11 @@ def leftovers(root: Path) -> list[str]:
     found += [str(path) for path in root.glob("nodes/*/pods/*/disks")]
     groups = (group for version in ("cpu", "memory") for group in cgroup_folder(version))
     return found + [str(path) for path in groups]
+
+
+def files(root: Path) -> list[Path]:
+    """Return what is kept of pods, logs too."""
+    return list(root.glob("nodes/*/pods/*"))
 
 
 def cgroup_folder(controller: str) -> list[Path]:
@@ -168,7 +179,7 @@ async def test_given_a_guest_ignores_the_power_button_then_it_is_switched_off_af
         await world.until("the pod is gone", lambda: not world.pod(), 10)
     assert world.phase() == "Succeeded"
     assert qemus(root) == leftovers(root) == []
-    assert list(root.glob("nodes/*/pods/*")) == []
+    assert files(root) == []
 
 
 async def test_given_a_pod_vanishes_from_the_api_then_its_qemu_goes_too(
@@ -179,13 +190,9 @@ async def test_given_a_pod_vanishes_from_the_api_then_its_qemu_goes_too(
         await world.client.delete(
             registry.POD, world.pod()["metadata"]["name"], SPACE, grace_seconds=0
         )
-        await eventually("QEMU is gone", lambda: is_true(not qemus(root)))
+        await eventually("QEMU is gone", lambda: not qemus(root))
         await world.until("the VMI ended", lambda: world.phase() == "Succeeded")
-        await eventually("no files", lambda: is_true(not list(root.glob("nodes/*/pods/*"))))
-
-
-async def is_true(value: object) -> bool:
-    return bool(value)
+        await eventually("no files", lambda: not files(root))
 
 
 async def test_given_qemu_cannot_start_then_the_pod_tells_what_it_said(
@@ -303,11 +310,11 @@ async def test_a_guest_boots_is_paused_outlives_its_agent_and_powers_off(
     agent = node_world.an_agent(world.client, root, images)
     world.agent = agent
     async with working(agent):
-        await eventually("adopted", lambda: is_true(answers(world)))
+        await eventually("adopted", lambda: answers(world))
         assert float(await world.run(UPTIME)) > uptime
         assert b"login: " in log.read_bytes()
         shutting = asyncio.create_task(world.run("poweroff -f || poweroff"))
-        await eventually("it shut down", lambda: is_true(not qemus(root)))
+        await eventually("it shut down", lambda: not qemus(root))
         began = time.monotonic()
         await world.until("VMI ended", lambda: world.phase() == "Succeeded")
         await world.until("pod ended", lambda: world.pod_phase() == "Succeeded")
@@ -317,7 +324,7 @@ async def test_a_guest_boots_is_paused_outlives_its_agent_and_powers_off(
         assert leftovers(root) == []
         assert log.exists()  # until the pod goes
         await world.client.delete(registry.POD, world.pod()["metadata"]["name"], SPACE)
-        await eventually("no files", lambda: is_true(not list(root.glob("nodes/*/pods/*"))))
+        await eventually("no files", lambda: not files(root))
 
 
 def answers(world: World) -> bool:
@@ -344,17 +351,17 @@ def qemu_user(root: Path) -> str:
 async def test_given_the_agent_is_killed_then_the_next_one_finds_its_guest(
     root: Path, images: Path
 ) -> None:
-    with subprocess.Popen(
-        [sys.executable, node_world.__file__, str(root), str(images)], stdout=subprocess.PIPE
-    ) as child:
-        assert child.stdout is not None
-        said = await asyncio.to_thread(child.stdout.readline)
-        child.kill()
-    assert said == b"running\n"
+    child = await asyncio.create_subprocess_exec(
+        *(sys.executable, node_world.__file__, str(root), str(images)), stdout=subprocess.PIPE
+    )
+    assert child.stdout is not None
+    assert await child.stdout.readline() == b"running\n"
+    child.kill()
+    await child.wait()
     (pid,) = qemus(root)
     async with opened(root, images) as world:
         async with working(world.agent):
-            await eventually("adopted", lambda: is_true(world.agent.guest(SPACE, "web")))
+            await eventually("adopted", lambda: world.agent.guest(SPACE, "web"))
             assert world.agent.guest(SPACE, "web").process.pid == pid  # type: ignore[union-attr]
             assert qemus(root) == [pid]
             assert world.phase() == "Running"

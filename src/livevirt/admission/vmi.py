@@ -46,6 +46,16 @@ class InstanceRules(Rules):
         moment = times.format_time(review.now)
         new["status"] = {
             "phase": "Pending",
+            # The first word on it holds until the guest runs, so that nobody need write it again.
+            "conditions": [
+                {
+                    "type": "Ready",
+                    "status": "False",
+                    "lastTransitionTime": moment,
+                    "reason": "GuestNotRunning",
+                    "message": "Guest VM is not reported as running",
+                }
+            ],
             "phaseTransitionTimestamps": [{"phase": "Pending", "phaseTransitionTimestamp": moment}],
             **{key: value for key, value in given.items() if value},
         }

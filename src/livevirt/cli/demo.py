@@ -34,6 +34,7 @@ if TYPE_CHECKING:
 T = TypeVar("T")
 
 VM = "demo"
+NODE = "node01"  # the only one
 IMAGE = "livevirt/guest:latest"
 BOOT_SECONDS = 180.0  # an emulated CPU on a busy machine
 _END_SECONDS = 30.0
@@ -147,6 +148,16 @@ def start(stage: Stage) -> None:
              "127.0.0.1:0")  # fmt: skip
     process.detach(stage.data, Settings(str(stage.data.root), port=0))
     _command("export", f"KUBECONFIG={stage.data.kubeconfig}")
+    stage.talk(_node_ready)
+
+
+async def _node_ready(session: Session) -> None:
+    from livevirt.api import registry
+    from livevirt.cli.vm import wait
+
+    await wait.until(
+        session, registry.NODE, NODE, wait.node_ready, BOOT_SECONDS, "waiting for the node"
+    )
 
 
 def apply(stage: Stage) -> None:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Callable, Mapping
+from dataclasses import replace
 from typing import Any
 
 import msgspec
@@ -108,9 +109,7 @@ def filled(spec: Object, uid: str, config: Config) -> Object:
     if "domain" not in found:
         found["domain"] = {}
     disks.add_missing(found)
-    defaults.fill(found, uid, Config(eviction_strategy=config.eviction_strategy,
-                                     network_binding=config.network_binding,
-                                     defaults=config.defaults))
+    defaults.fill(found, uid, replace(config, strategy=""))
     return found
 
 
@@ -174,10 +173,8 @@ def _list(element: Type, items: list[Any]) -> Any:
     if _short(element) in SETS:
         texts = {msgspec.json.encode(plain(item), order="deterministic"): item for item in items}
         return [texts[text] for text in sorted(texts)]
-    names = [item.get("name") if isinstance(item, dict) else None for item in items]
-    if items and all(isinstance(name, str) for name in names) and len({*names}) == len(names):
-        return ByName(zip(names, items, strict=True))
-    return items
+    named = {item["name"]: item for item in items if isinstance(item, dict) and "name" in item}
+    return ByName(named) if items and len(named) == len(items) else items
 
 
 def _amount(value: Any) -> Any:

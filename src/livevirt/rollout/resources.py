@@ -88,7 +88,7 @@ def _memory(
         or limit
         or _bytes(guest.bytes * 100 // defaults.memory_overcommit)
     )
-    if False:
+    if cpu.dedicated_cpu_placement:
         limit = base
     vcpus = topology(cpu, resources).vcpus
     ratio = defaults.additional_guest_memory_overhead_ratio

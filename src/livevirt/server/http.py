@@ -65,14 +65,16 @@ class Front:
         api: Api,
         authenticator: Authenticator,
         metrics: Metrics,
-        action: ActionHandler,
-        streams: dict[tuple[str, str], StreamHandler],
     ) -> None:
         self._api = api
         self._authenticator = authenticator
         self._metrics = metrics
-        self._action = action
-        self._streams = streams
+        self._action: ActionHandler = _not_yet
+        self._streams: dict[tuple[str, str], StreamHandler] = {}
+
+    def attach(self, action: ActionHandler, streams: dict[tuple[str, str], StreamHandler]) -> None:
+        """Begin to answer what reaches into guests: verbs on VMs, and streams by resource."""
+        self._action, self._streams = action, streams
 
     async def handle(self, http: web.BaseRequest) -> web.StreamResponse:
         """Answer one HTTP request; every refusal is a Status object."""
@@ -275,6 +277,15 @@ class Front:
             if http.headers.get("If-None-Match", "").strip('"') == found.etag:
                 return web.Response(status=304, headers=headers)
         return web.Response(body=found.body, headers=headers)
+
+
+async def _not_yet(action: Action, http: web.BaseRequest, user: User, body: Any) -> Answer:
+    raise ApiError(
+        "the server is starting and cannot reach guests yet; try again in a second",
+        code=503,
+        reason="ServiceUnavailable",
+        details={"retryAfterSeconds": 1},
+    )
 
 
 def _parts(path: str) -> list[str]:

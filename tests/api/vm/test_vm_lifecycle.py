@@ -23,7 +23,7 @@ async def test_a_vm_that_always_runs_becomes_ready(world: World, node: PlayedNod
     assert (vm["status"]["created"], vm["status"]["ready"]) == (True, True)
     assert vm["status"]["observedGeneration"] == vm["status"]["desiredGeneration"] == 1
     phases = [each["phase"] for each in vmi["status"]["phaseTransitionTimestamps"]]
-    assert phases == ["Pending", "Scheduled", "Running"]
+    assert [p for p in phases if p != "Scheduling"] == ["Pending", "Scheduled", "Running"]
     assert vmi["status"]["nodeName"] == vmi["metadata"]["labels"]["kubevirt.io/nodeName"]
     [pod] = world.pods()
     assert pod["metadata"]["name"].startswith("virt-launcher-web-")
@@ -142,6 +142,18 @@ async def test_a_restarted_guest_gets_the_vm_as_it_is_now(world: World, node: Pl
             [r["metadata"]["name"] for r in world.read.list(registry.REVISION, NAMESPACE)] == [kept]
         )
     )
+
+
+async def test_a_generation_that_asks_for_the_same_guest_is_noted_as_seen(
+    world: World, node: PlayedNode
+) -> None:
+    await world.create_vm("RerunOnFailure")
+    await world.until(world.ready)
+    await world.patch_vm({"spec": {"runStrategy": "Always"}})
+    await world.until(lambda: world.vm()["status"]["observedGeneration"] == 2)
+    await world.patch_vm({"spec": {"template": {"spec": {"hostname": "other"}}}})
+    await world.until(lambda: world.vm()["status"]["desiredGeneration"] == 3)
+    assert world.vm()["status"]["observedGeneration"] == 2
 
 
 # ---------------------------------------------------------------- failing starts

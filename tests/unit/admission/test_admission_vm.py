@@ -374,6 +374,10 @@ def test_a_new_instance_is_made_complete_and_records_the_clusters_defaults() -> 
     assert vmi["spec"]["domain"]["cpu"]["maxSockets"] == 4
     assert vmi["metadata"]["finalizers"] == ["kubevirt.io/foregroundDeleteVirtualMachine"]
     assert configs.recorded(vmi).max_hotplug_ratio == 4
+    [ready] = vmi["status"].pop("conditions")
+    assert (ready["type"], ready["status"], ready["reason"]) == (
+        "Ready", "False", "GuestNotRunning",
+    )  # fmt: skip
     assert vmi["status"] == {
         "phase": "Pending",
         "phaseTransitionTimestamps": [
@@ -388,7 +392,7 @@ def test_a_persons_instance_has_its_own_identity_and_no_status_of_theirs() -> No
     given["status"] = {"virtualMachineRevisionName": "r", "nodeName": "n"}
     vmi, _, _ = review(VMI, given)
     assert vmi["spec"]["domain"]["firmware"]["uuid"] == identity.firmware_uuid("i1")
-    assert vmi["status"].keys() == {"phase", "phaseTransitionTimestamps"}
+    assert vmi["status"].keys() == {"phase", "phaseTransitionTimestamps", "conditions"}
 
 
 def test_every_volume_of_a_new_instance_is_shown_to_the_guest() -> None:

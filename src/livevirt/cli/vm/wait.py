@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable
 
-from livevirt.api import registry
+from livevirt.api import conditions, registry
 from livevirt.api.kind import Kind
 from livevirt.api.request import Object
 from livevirt.cli.progress import Tell, waiting
@@ -39,24 +39,31 @@ def replaced(uid: str) -> Goal:
     def goal(vmi: Object | None) -> bool:
         if vmi is None or vmi["metadata"]["uid"] == uid:
             return False
-        conditions = _status(vmi).get("conditions") or ()
-        return any(c["type"] == "Ready" and c["status"] == "True" for c in conditions)
+        return _is_true(vmi, "Ready")
 
     return goal
 
 
 def agent_connected(vmi: Object | None) -> bool:
     """Tell whether the agent of an instance's guest answers."""
-    conditions = _status(vmi).get("conditions") or ()
-    return any(c["type"] == "AgentConnected" and c["status"] == "True" for c in conditions)
+    return _is_true(vmi, "AgentConnected")
+
+
+def node_ready(node: Object | None) -> bool:
+    """Tell whether a node takes guests."""
+    return _is_true(node, "Ready")
 
 
 def state(obj: Object | None) -> str:
     """Return in a word or two what a VM or an instance is doing."""
     if obj is None:
-        return "gone"
+        return "not there"
     status = _status(obj)
     return str(status.get("printableStatus") or status.get("phase") or "accepted")
+
+
+def _is_true(obj: Object | None, condition: str) -> bool:
+    return conditions.is_true(_status(obj).get("conditions"), condition)
 
 
 def _status(obj: Object | None) -> Object:

@@ -7,7 +7,7 @@ import logging
 from typing import Any
 
 from livevirt.admission.vm import FINALIZER
-from livevirt.api import registry
+from livevirt.api import conditions, registry
 from livevirt.api.request import Object
 from livevirt.client.interface import Client
 from livevirt.control.cache import Change
@@ -64,8 +64,11 @@ class VirtualMachines:
 
     def _note(self, change: Change) -> None:
         """Wake the VM of an instance's name, at once if there is something to do for it."""
-        phase = ((change.new or {}).get("status") or {}).get("phase")
-        urgent = change.new is None or phase in view.FINAL
+        status = (change.new or {}).get("status") or {}
+        ready = conditions.find(status.get("conditions"), "Ready") or {}
+        if status.get("phase") == "Running" and ready.get("reason") == "GuestNotRunning":
+            return  # the VMI controller is about to say more
+        urgent = change.new is None or status.get("phase") in view.FINAL
         self._controller.queue.add_after(change.key, 0 if urgent else GATHER)
 
     async def reconcile(self, key: Key) -> Result:
@@ -81,6 +84,8 @@ class VirtualMachines:
             return await self._start(vm, vmi, seen, steps)
         # The status comes first: it counts a failed start, which the next step forgets.
         await self._write_status(vm, statuses.changes(vm, vmi, seen))
+        if vmi is not None and not steps:
+            await self._note_generation(vm, vmi, seen)
         return await self._follow(vm, steps)
 
     def _seen(self, vm: Object, vmi: Object | None) -> view.Seen:
@@ -165,6 +170,28 @@ class VirtualMachines:
                     await self._client.delete(
                         registry.REVISION, meta["name"], namespace, uid=meta["uid"]
                     )
+
+    async def _note_generation(self, vm: Object, vmi: Object, seen: view.Seen) -> None:
+        """Record in a running instance that the VM's newest generation asks for the same guest."""
+        generation = str(vm["metadata"]["generation"])
+        noted = (vmi["metadata"].get("annotations") or {}).get(statuses.GENERATION)
+        name = (vmi.get("status") or {}).get("virtualMachineRevisionName")
+        alive = seen.guest is not None and not (seen.guest.deleting or seen.guest.final)
+        if noted == generation or not name or not alive or seen.vm.deleting:
+            return
+        try:
+            started = await self._client.get(registry.REVISION, name, vm["metadata"]["namespace"])
+        except NotFound:
+            return
+        if started["data"]["spec"].get("template") != vm["spec"]["template"]:
+            return  # what has changed since then waits for a restart
+        meta = vmi["metadata"]
+        version = {"uid": meta["uid"], "resourceVersion": meta["resourceVersion"]}
+        change = {**version, "annotations": {statuses.GENERATION: generation}}
+        with contextlib.suppress(NotFound):
+            await self._client.patch(
+                registry.VMI, meta["name"], meta["namespace"], {"metadata": change}
+            )
 
     async def _delete_instance(self, vm: Object, uid: str) -> None:
         meta = vm["metadata"]

@@ -27,7 +27,7 @@ from livevirt.rollout.resources import Namespace
 
 log = logging.getLogger(__name__)
 
-GATHER = 0.1  # seconds a new pod has to find its node before that is worth a write of its own
+GATHER = 1.0  # seconds a new pod has to find its node before its search is worth a write
 WORKERS = 4
 _USABLE = ("Succeeded", "WaitForFirstConsumer", "PendingPopulation")
 _MEMORY_RATIO = "alpha.kubevirt.io/auto-memory-limits-ratio"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gzip
 import hashlib
 from collections.abc import AsyncIterator
 from pathlib import Path
@@ -13,6 +14,7 @@ from livevirt.controllers.volumes.download import Source, download
 from livevirt.controllers.volumes.failure import ImportFailed, ImportRefused
 
 CONTENT = b"start" + bytes(2**20) + b"end"
+BODIES = {"/empty": b"", "/half.gz": gzip.compress(CONTENT)[:-20]}
 
 
 @pytest.fixture
@@ -22,7 +24,7 @@ async def url() -> AsyncIterator[str]:
             return web.Response(status=401)
         if request.path == "/header" and request.headers.get("X-Token") != "t":
             return web.Response(status=403)
-        return web.Response(body=b"" if request.path == "/empty" else CONTENT)
+        return web.Response(body=BODIES.get(request.path, CONTENT))
 
     runner = web.ServerRunner(web.Server(answer), shutdown_timeout=0.1)
     await runner.setup()
@@ -70,6 +72,11 @@ async def test_credentials_and_headers_are_sent(url: str, tmp_path: Path) -> Non
     assert await fetch(named, tmp_path / "b") == CONTENT
     told = Source(f"{url}/header", {"X-Token": "t"})
     assert await fetch(told, tmp_path / "c") == CONTENT
+
+
+async def test_a_packed_file_that_is_not_whole_is_refused(url: str, tmp_path: Path) -> None:
+    with pytest.raises(ImportFailed, match="ends too early"):
+        await fetch(Source(f"{url}/half.gz"), tmp_path / "disk")
 
 
 async def test_an_empty_file_is_refused(url: str, tmp_path: Path) -> None:

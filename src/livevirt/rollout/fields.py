@@ -1,0 +1,77 @@
+"""Which fields can change while the guest runs, and under what conditions.
+
+The one list of them: verdicts and the table in the docs are made from it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from livevirt.rollout import sizes
+from livevirt.rollout.changes import Difference, Path
+from livevirt.rollout.ground import Ground
+from livevirt.rollout.judgement import Reason, Ruling, Verdict
+
+Rule = Callable[[Ground, Difference], Ruling]
+
+
+@dataclass(frozen=True, slots=True)
+class LiveField:
+    """A field that can be live; `way` and `unless` are for people."""
+
+    path: Path
+    rule: Rule
+    way: str
+    unless: str
+
+
+def place(ground: Ground, difference: Difference) -> Ruling:
+    """Rule on a field that decides where a guest is placed."""
+    message = "the instance has it at once; it decides where the guest is placed next"
+    return Ruling(Verdict.LIVE, Reason.NEXT_PLACEMENT, message)
+
+
+_PLACEMENT = "on the instance at once, for its next placement; nothing moves by itself"
+
+FIELDS: tuple[LiveField, ...] = (
+    LiveField(
+        ("domain", "cpu", "sockets"),
+        sizes.sockets,
+        "up and down, in place: the pod is resized, then whole sockets are plugged; the other way"
+        " round to shrink",
+        "above maxSockets, below one socket, or fewer on an emulated CPU without a guest agent;"
+        " dedicated CPUs need a migration",
+    ),
+    LiveField(
+        ("domain", "memory", "guest"),
+        sizes.guest_memory,
+        "up and down, in place: the pod is resized, then memory is plugged; the other way round to"
+        " shrink",
+        "above maxGuest, below the size at boot, not a multiple of 2Mi (1Gi with such huge pages),"
+        " or the guest is realtime, encrypted or maps NUMA nodes through",
+    ),
+    LiveField(("nodeSelector",), place, _PLACEMENT, ""),
+    LiveField(("affinity",), place, _PLACEMENT, ""),
+    LiveField(("tolerations",), place, _PLACEMENT, ""),
+)
+BY_PATH = {field.path: field for field in FIELDS}
+
+#: Edits of volumes and disks, for people; `volume_edits` has the rules.
+VOLUME_ROWS = (
+    ("volumes, domain.devices.disks: a hotpluggable claim with its disk",
+     "added, removed or given another claim at once, under every rollout strategy",
+     "gate HotplugVolumes is closed, the bus is sata or usb, only settings of the disk change, or"
+     " hotpluggable itself changes"),
+    ("volumes: a hotpluggable claim in a CD-ROM drive",
+     "injected, ejected or swapped at once, under every rollout strategy",
+     "gate InjectEjectCDROM is closed, or the drive itself changes"),
+)  # fmt: skip
+
+
+def rule(ground: Ground, difference: Difference) -> Ruling:
+    """Return the ruling on a field other than disks and volumes."""
+    found = BY_PATH.get(difference.path)
+    if found is not None:
+        return found.rule(ground, difference)
+    return Ruling(Verdict.RESTART, Reason.NOT_LIVE, "it is read when the guest starts")

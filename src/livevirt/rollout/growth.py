@@ -1,0 +1,86 @@
+"""What a live change costs the pod, and whether there is room for it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from livevirt.api.quantity import ZERO, Quantity, parse
+from livevirt.rollout.case import Bound, Case
+from livevirt.rollout.config import IN_PLACE_GATE
+from livevirt.rollout.judgement import Change, Reason, Ruling, Verdict
+from livevirt.rollout.resources import Compute
+
+REASONS = {
+    "Node": Reason.NODE_FULL,
+    "ResourceQuota": Reason.OVER_QUOTA,
+    "LimitRange": Reason.OVER_LIMIT_RANGE,
+}
+
+
+def growth(before: Compute, after: Compute) -> dict[str, Quantity]:
+    """Return by how much each request and limit grows, keyed as quotas are."""
+    found: dict[str, Quantity] = {}
+    for side, old, new in (
+        ("requests", before.requests, after.requests),
+        ("limits", before.limits, after.limits),
+    ):
+        for name, text in new.items():
+            more = parse(text) - parse(old.get(name, "0"))
+            if more > ZERO:
+                found[f"{side}.{name}"] = more
+                if side == "requests":
+                    found[name] = more
+    return found
+
+
+def room(case: Case, change: Change, grown: dict[str, Quantity], *, pinned: bool) -> Ruling:
+    """Return the ruling on a live change of size: in place, after a resize, or by migration.
+
+    `grown` is what the whole edit costs, for CPUs and memory go together; `pinned`: the CPUs are
+    exclusive ones, which a kubelet does not resize.
+    """
+    if not case.config.enabled(IN_PLACE_GATE):
+        message = f"feature gate {IN_PLACE_GATE} is closed, so sizes change by migration"
+        return _by_migration(case, Reason.IN_PLACE_DISABLED, message)
+    if pinned:
+        message = "dedicated CPUs are not resized in place, so their number changes by migration"
+        return _by_migration(case, Reason.DEDICATED_CPUS, message)
+    if not grown or not _grows(change):
+        return change.ruling
+    short = list(shortages(grown, case.around.bounds))
+    if not short:
+        message = f"the pod grows first, then {change.ruling.message}"
+        return Ruling(Verdict.LIVE_AFTER_RESIZE, Reason.POD_RESIZE, message)
+    bound, _ = short[0]
+    lacking = "; ".join(words for _, words in short)
+    # A migration leaves a full node, but needs a whole second pod's worth of any quota.
+    if all(each.kind == "Node" for each, _ in short):
+        return _by_migration(case, Reason.NODE_FULL, lacking)
+    message = f"{lacking}; it goes on by itself when there is room"
+    return Ruling(Verdict.LIVE_AFTER_RESIZE, REASONS[bound.kind], message, waits=True)
+
+
+def _by_migration(case: Case, reason: Reason, message: str) -> Ruling:
+    hindrance = case.around.migration
+    if not hindrance:
+        return Ruling(Verdict.LIVE_AFTER_MIGRATION, reason, message)
+    if reason is Reason.NODE_FULL:
+        message = f"{message}; it goes on by itself when there is room ({hindrance})"
+        return Ruling(Verdict.LIVE_AFTER_RESIZE, reason, message, waits=True)
+    return Ruling(Verdict.LIVE_AFTER_MIGRATION, reason, f"{message}; {hindrance}", waits=True)
+
+
+def _grows(change: Change) -> bool:
+    return parse(change.wanted) > parse(change.running)
+
+
+def shortages(grown: dict[str, Quantity], bounds: tuple[Bound, ...]) -> Iterator[tuple[Bound, str]]:
+    """Yield each bound that has too little left, and what it lacks in words."""
+    for bound in bounds:
+        lacking = [
+            f"{grown[name] - left} of {name}"
+            for name, left in bound.left.items()
+            if name in grown and grown[name] > left
+        ]
+        if lacking:
+            yield bound, f"{bound.kind} {bound.name} lacks {', '.join(lacking)}"

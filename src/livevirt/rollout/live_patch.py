@@ -1,0 +1,102 @@
+"""What the instance's spec must become so that live changes reach the guest."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from livevirt.api.quantity import Quantity
+from livevirt.api.request import Object
+from livevirt.rollout import config, cpu, instance, memory
+from livevirt.rollout.changes import in_vm
+from livevirt.rollout.instance import Instance
+from livevirt.rollout.judgement import Judgement, Reason
+
+SOCKETS = in_vm(("domain", "cpu", "sockets"))
+MEMORY = in_vm(("domain", "memory", "guest"))
+_PLACEMENT = ("nodeSelector", "affinity", "tolerations")
+
+
+def live_patch(judgement: Judgement, vmi: Object) -> Object:
+    """Return the JSON merge patch of the instance, `{}` if nothing is to change.
+
+    Requests and limits that the owner wrote follow the size, by KubeVirt's formulas but counted
+    from the size at start, so that growing and shrinking ends where it began. Volumes are not part
+    of it.
+    """
+    live = {
+        change.path
+        for change in judgement.changes
+        if change.live and not change.volume and change.ruling.reason is not Reason.MIGRATING
+    }
+    spec, wanted = vmi["spec"], judgement.wanted
+    patch: Object = {}
+    for field in _PLACEMENT:
+        if in_vm((field,)) in live:
+            patch[field] = merge_patch(spec.get(field), wanted.get(field))
+    domain: Object = {}
+    requests: dict[str, str] = {}
+    limits: dict[str, str] = {}
+    sides = {"requests": requests, "limits": limits}
+    started, goal = instance.read(judgement.started), instance.read(wanted)
+    if SOCKETS in live:
+        domain["cpu"] = {"sockets": wanted["domain"]["cpu"]["sockets"]}
+        _follow_sockets(sides, started, goal, config.recorded(vmi).cpu_allocation_ratio)
+    if MEMORY in live:
+        domain["memory"] = {"guest": wanted["domain"]["memory"]["guest"]}
+        _follow_memory(sides, started, goal)
+    if requests or limits:
+        domain["resources"] = {side: amounts for side, amounts in sides.items() if amounts}
+    if domain:
+        patch["domain"] = domain
+    return {"spec": patch} if patch else {}
+
+
+def merge_patch(old: Any, new: Any) -> Any:
+    """Return the JSON merge patch that makes `old` into `new`."""
+    if not isinstance(old, dict) or not isinstance(new, dict):
+        return new
+    gone = {name: None for name in old if name not in new}
+    changed = {n: merge_patch(old.get(n), v) for n, v in new.items() if old.get(n) != v}
+    return {**gone, **changed}
+
+
+def apply(patch: Any, value: Any) -> Any:
+    """Return what a JSON merge patch makes of a value."""
+    if not isinstance(patch, dict):
+        return patch
+    found = dict(value) if isinstance(value, dict) else {}
+    for name, inner in patch.items():
+        if inner is None:
+            found.pop(name, None)
+        else:
+            found[name] = apply(inner, found.get(name))
+    return found
+
+
+def _follow_sockets(
+    sides: dict[str, dict[str, str]], started: Instance, goal: Instance, ratio: int
+) -> None:
+    was, resources = started.domain.cpu, started.domain.resources
+    per_socket = cpu.topology(was, resources)
+    booted = per_socket.vcpus
+    sockets = cpu.topology(goal.domain.cpu, goal.domain.resources).sockets
+    vcpus = sockets * per_socket.cores * per_socket.threads
+    share = 1000 // ratio
+    for side, given in (("requests", resources.request("cpu")), ("limits", resources.limit("cpu"))):
+        if given is not None:
+            # An owner who asked for less than the shares keeps at least what is left of them.
+            least = min(given.milli(), vcpus * share)
+            amount = max(given.milli() + (vcpus - booted) * share, least)
+            sides[side]["cpu"] = str(Quantity.from_milli(amount))
+
+
+def _follow_memory(sides: dict[str, dict[str, str]], started: Instance, goal: Instance) -> None:
+    booted, wanted, resources = memory.guest(started), goal.guest, started.domain.resources
+    if booted is None or wanted is None:
+        return
+    for side, given in (
+        ("requests", resources.request("memory")),
+        ("limits", resources.limit("memory")),
+    ):
+        if given is not None:
+            sides[side]["memory"] = str(given + (wanted - booted))

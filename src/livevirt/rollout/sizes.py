@@ -1,0 +1,118 @@
+"""When the number of sockets and the memory of a running guest can change."""
+
+from __future__ import annotations
+
+from livevirt.api.quantity import Format, Quantity
+from livevirt.rollout import memory
+from livevirt.rollout.changes import Difference, find
+from livevirt.rollout.ground import Ground
+from livevirt.rollout.instance import read_amount
+from livevirt.rollout.judgement import Reason, Ruling, Verdict
+
+_TOO_MANY = "Number of sockets in CPU topology is greater than the maximum sockets allowed"
+
+
+def sockets(ground: Ground, difference: Difference) -> Ruling:
+    """Rule on a change of `domain.cpu.sockets`."""
+    wanted, running = int(difference.wanted), int(difference.running or 1)
+    asked = ground.asked.domain.cpu
+    if asked.max_sockets and wanted > asked.max_sockets:
+        return Ruling(Verdict.REFUSED, Reason.ABOVE_MAXIMUM, _TOO_MANY, asked.max_sockets)
+    if not asked.vcpus and _resources_differ(ground, "cpu"):
+        return _follows("sockets", "cpu")
+    if ground.running.architecture not in ("", "amd64"):
+        message = "CPUs are plugged into x86_64 guests only"
+        return Ruling(Verdict.RESTART, Reason.ARCHITECTURE, message)
+    most = ground.most_sockets
+    if wanted > most:
+        message = f"the guest was started for at most {most} sockets"
+        nearest = most if most != running else None
+        return Ruling(Verdict.RESTART, Reason.ABOVE_MAXIMUM, message, nearest)
+    if wanted < running and ground.case.around.accelerator != "kvm" and not ground.case.agent:
+        message = (
+            "an emulated CPU is taken away by the guest agent, and none answers; with"
+            " qemu-guest-agent in the guest this is live"
+        )
+        return Ruling(Verdict.RESTART, Reason.NO_AGENT, message)
+    change = "plugged into" if wanted > running else "taken from"
+    return Ruling(Verdict.LIVE, Reason.IN_PLACE, f"whole sockets are {change} the running guest")
+
+
+def guest_memory(ground: Ground, difference: Difference) -> Ruling:
+    """Rule on a change of `domain.memory.guest`."""
+    wanted, running = difference.wanted, difference.running
+    boot, most = ground.boot_memory, ground.running.max_guest
+    if not isinstance(wanted, Quantity) or not isinstance(running, Quantity) or boot is None:
+        return Ruling(Verdict.RESTART, Reason.NOT_ELIGIBLE, "the guest's memory is not told")
+    refusal = _refusal(ground, wanted)
+    if refusal is not None:
+        return refusal
+    if ground.asked.guest is None and _resources_differ(ground, "memory"):
+        return _follows("memory", "memory")
+    problem = _problem(ground, boot, most)
+    if problem or most is None:
+        return Ruling(Verdict.RESTART, Reason.NOT_ELIGIBLE, problem)
+    block = memory.HUGE_BLOCK if ground.running.page == memory.HUGE_BLOCK else memory.BLOCK
+
+    def restart(reason: Reason, message: str, nearest: Quantity) -> Ruling:
+        shown = str(nearest) if nearest != running else None
+        return Ruling(Verdict.RESTART, reason, message, shown)
+
+    if wanted > most:
+        message = f"the guest was started with room for at most {most}"
+        return restart(Reason.ABOVE_MAXIMUM, message, most)
+    if wanted < boot:
+        message = f"the guest cannot have less than the {boot} it was started with"
+        return restart(Reason.BELOW_BOOT, message, boot)
+    if wanted.nano % block.nano:
+        message = f"memory is plugged in blocks of {block}"
+        return restart(Reason.UNALIGNED, message, _aligned(wanted, running, most, block))
+    change = "plugged into" if wanted > running else "taken from"
+    return Ruling(Verdict.LIVE, Reason.IN_PLACE, f"memory is {change} the running guest")
+
+
+def _refusal(ground: Ground, wanted: Quantity) -> Ruling | None:
+    """Return the refusal of a size that does not go with the maximum the owner wrote."""
+    most = ground.asked.max_guest
+    if most is None or not ground.case.config.live_update:
+        return None
+    problem = memory.hotplug_problem(ground.asked, wanted, most)
+    if not problem:
+        return None
+    above = wanted > most
+    return Ruling(
+        Verdict.REFUSED,
+        Reason.ABOVE_MAXIMUM if above else Reason.NOT_ELIGIBLE,
+        problem,
+        str(most) if above else None,
+    )
+
+
+def _problem(ground: Ground, boot: Quantity, most: Quantity | None) -> str:
+    """Return why no memory can be plugged into the guest that runs, or nothing."""
+    if most is not None:
+        return memory.hotplug_problem(ground.running, boot, most)
+    ratio = ground.defaults.max_hotplug_ratio
+    room = read_amount(ground.defaults.max_guest) or boot * ratio
+    return memory.hotplug_problem(ground.running, boot, room) or (
+        "the guest was started without room for more memory"
+    )
+
+
+def _aligned(wanted: Quantity, running: Quantity, most: Quantity, block: Quantity) -> Quantity:
+    """Return the nearest whole number of blocks that is a change and has room."""
+    lower = Quantity(wanted.nano // block.nano * block.nano, Format.BINARY_SI)
+    upper = lower + block
+    nearer = wanted.nano - lower.nano <= upper.nano - wanted.nano
+    order = (lower, upper) if nearer else (upper, lower)
+    return next((each for each in order if each != running and each <= most), lower)
+
+
+def _resources_differ(ground: Ground, name: str) -> bool:
+    paths = [("domain", "resources", side, name) for side in ("requests", "limits")]
+    return any(find(ground.before, path) != find(ground.after, path) for path in paths)
+
+
+def _follows(what: str, resource: str) -> Ruling:
+    message = f"the {what} follow domain.resources ({resource}), which a restart applies"
+    return Ruling(Verdict.RESTART, Reason.FOLLOWS_RESOURCES, message)

@@ -1,0 +1,130 @@
+"""The verdict on an edit of a VM: pure, so that it is known before the edit is made.
+
+Judged is always what is wanted against what runs, never against the edit before, so that edits add
+up and a revert is no change at all.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import replace
+
+from livevirt.api.field_error import FieldError
+from livevirt.api.request import Object
+from livevirt.rollout import config, fields, instance, volume_edits
+from livevirt.rollout.case import Case
+from livevirt.rollout.changes import Difference, differences, find, in_vm
+from livevirt.rollout.config import LIVE_UPDATE_GATE
+from livevirt.rollout.effective import plain
+from livevirt.rollout.ground import Ground, prepare
+from livevirt.rollout.growth import growth, room
+from livevirt.rollout.judgement import Change, Judgement, Reason, Ruling, Verdict
+from livevirt.rollout.live_patch import MEMORY, SOCKETS, apply, live_patch
+from livevirt.rollout.resources import Compute, compute
+
+PARTIAL_GATE = "PartialLiveUpdate"
+_SIZES = (SOCKETS, MEMORY)
+_PLACEMENT = tuple(in_vm((field,)) for field in ("nodeSelector", "affinity", "tolerations"))
+
+
+def judge(case: Case) -> Judgement:
+    """Return the verdict on every field in which the wanted spec differs from what runs.
+
+    A VM without a guest has none: all that is written takes effect at its next start.
+    """
+    if case.vmi is None or not case.runs:
+        return Judgement()
+    ground = prepare(case, case.vmi)
+    volumes = [_change(*each, volume=True) for each in volume_edits.rulings(ground)]
+    others = [_change(each, fields.rule(ground, each)) for each in _others(ground)]
+    others = [_staged(case, change) for change in others]
+    if not case.config.enabled(PARTIAL_GATE):
+        others = _held_back(volumes, others)
+    if case.migrating:
+        others = [_after_migration(change) for change in others]
+    judgement = Judgement((*others, *volumes), ground.started, ground.wanted, running=True)
+    return _resized(case, case.vmi, judgement)
+
+
+def refuse(judgement: Judgement, errors: Iterable[FieldError]) -> Judgement:
+    """Return the judgement with what admission refuses, which no rule here knows of."""
+    changes = {change.path: change for change in judgement.changes}
+    for error in errors:
+        ruling = Ruling(Verdict.REFUSED, Reason.INVALID, error.message)
+        known = changes.get(error.field)
+        if known is None:
+            changes[error.field] = Change(error.field, None, None, ruling)
+        elif known.verdict is not Verdict.REFUSED:
+            changes[error.field] = replace(known, ruling=ruling)
+    return replace(judgement, changes=tuple(changes.values()))
+
+
+def _others(ground: Ground) -> list[Difference]:
+    """List what differs outside disks and volumes; what already runs is no difference."""
+    ours = (volume_edits.DISKS, volume_edits.VOLUMES)
+    return [
+        each
+        for each in differences(ground.before, ground.after)
+        if each.path[: len(ours[0])] != ours[0]
+        and each.path[: len(ours[1])] != ours[1]
+        and find(ground.vmi, each.path) != each.wanted
+    ]
+
+
+def _change(difference: Difference, ruling: Ruling, *, volume: bool = False) -> Change:
+    path, running, wanted = difference
+    return Change(in_vm(path), plain(running), plain(wanted), ruling, volume)
+
+
+def _staged(case: Case, change: Change) -> Change:
+    """Return a change as the rollout strategy has it: without LiveUpdate all wait for a restart."""
+    if case.config.live_update or change.verdict is Verdict.REFUSED:
+        return change
+    if change.path not in (*_SIZES, *_PLACEMENT):
+        return change
+    if case.config.strategy == "LiveUpdate":
+        message = f"feature gate {LIVE_UPDATE_GATE} is not open, so the rollout strategy is Stage"
+        return replace(change, ruling=Ruling(Verdict.RESTART, Reason.GATE_MISSING, message))
+    message = "the rollout strategy is Stage: every change waits for a restart"
+    return replace(change, ruling=Ruling(Verdict.RESTART, Reason.STAGE, message))
+
+
+def _held_back(volumes: list[Change], others: list[Change]) -> list[Change]:
+    """Return the changes with those that could be live held back by one that cannot."""
+    blocking = next((c for c in (*others, *volumes) if c.verdict is Verdict.RESTART), None)
+    if blocking is None:
+        return others
+    message = f"held back by {blocking.path}, which needs a restart; without that it is live"
+    ruling = Ruling(Verdict.RESTART, Reason.HELD_BACK, message)
+    return [replace(change, ruling=ruling) if change.live else change for change in others]
+
+
+def _after_migration(change: Change) -> Change:
+    if not change.live:
+        return change
+    message = "the guest is being migrated; it is applied after that"
+    return replace(change, ruling=Ruling(change.verdict, Reason.MIGRATING, message, waits=True))
+
+
+def _resized(case: Case, vmi: Object, judgement: Judgement) -> Judgement:
+    """Return the judgement with what live sizes mean for the pod."""
+    live = [c for c in judgement.changes if c.path in _SIZES and c.live and not c.ruling.waits]
+    if not live:
+        return judgement
+    wanted = apply(live_patch(judgement, vmi), vmi)
+    grown = growth(_compute(case, vmi), _compute(case, wanted))
+    dedicated = instance.read(vmi["spec"]).domain.cpu.dedicated_cpu_placement
+    ruled = {
+        change.path: replace(
+            change,
+            ruling=room(case, change, grown, pinned=dedicated and change.path == SOCKETS),
+        )
+        for change in live
+    }
+    changes = tuple(ruled.get(change.path, change) for change in judgement.changes)
+    return replace(judgement, changes=changes)
+
+
+def _compute(case: Case, vmi: Object) -> Compute:
+    defaults = config.recorded(vmi)
+    return compute(instance.read(vmi["spec"]), defaults, case.around.namespace)

@@ -1,0 +1,270 @@
+"""The commands people type, on a real server with a real guest: what they do is seen inside it."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import pty
+import select
+import shutil
+import signal
+import subprocess
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+
+from ..server_process import BIN, ServerProcess, short_directory
+
+pytestmark = [
+    pytest.mark.guest,
+    pytest.mark.slow,
+    pytest.mark.skipif(not shutil.which("qemu-system-x86_64"), reason="QEMU is not installed"),
+]
+
+SECONDS = 180.0  # an emulated CPU on a busy machine
+UPSTREAM = os.environ.get("UPSTREAM_VIRTCTL", "")
+
+
+@pytest.fixture(scope="module")
+def host() -> Iterator[ServerProcess]:
+    """A server with a guest `web` whose agent answers."""
+    with short_directory() as home:
+        home.chmod(0o711)  # QEMU, which has a user of its own, must get through
+        server = ServerProcess(home)
+        server.start()
+        try:
+            made = run(server, "virtctl", "create", "vm", "--name=web", "--memory=256Mi",
+                       "--volume-containerdisk=src:livevirt/guest:latest",
+                       "--termination-grace-period=20")  # fmt: skip
+            server.kubectl("apply", "-f", "-", input=made)
+            agent_answers(server)
+            yield server
+        finally:
+            with contextlib.suppress(AssertionError, subprocess.TimeoutExpired):
+                server.kubectl("delete", "vm", "--all", "--timeout=50s")
+            server.stop()
+
+
+def attempt(server: ServerProcess, *command: str) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(
+        [str(BIN / command[0]), *command[1:]], env=server.environment(), cwd=server.home,
+        stdin=subprocess.DEVNULL, capture_output=True, text=True, timeout=SECONDS, check=False,
+    )  # fmt: skip
+
+
+def run(server: ServerProcess, *command: str) -> str:
+    done = attempt(server, *command)
+    assert done.returncode == 0, f"{command}\n{done.stdout}{done.stderr}"
+    return done.stdout
+
+
+def until(what: str, holds: Callable[[], object]) -> None:
+    deadline = time.monotonic() + SECONDS
+    while not holds():
+        assert time.monotonic() < deadline, f"waited in vain for {what}"
+        time.sleep(0.2)  # other processes do it
+
+
+def agent_answers(server: ServerProcess) -> None:
+    def answers() -> bool:
+        return attempt(server, "livevirt", "exec", "web", "--", "true").returncode == 0
+
+    until("the guest's agent", answers)
+
+
+def boot_id(server: ServerProcess) -> str:
+    agent_answers(server)
+    return run(server, "livevirt", "exec", "web", "--", "cat", "/proc/sys/kernel/random/boot_id")
+
+
+def test_a_command_runs_in_the_guest(host: ServerProcess) -> None:
+    agent_answers(host)
+    done = attempt(host, "livevirt", "exec", "web", "--", "sh", "-c", "nproc; echo no >&2; exit 3")
+    assert (done.returncode, done.stdout, done.stderr) == (3, "1\n", "no\n")
+    done = attempt(host, "livevirt", "exec", "web", "--", "no-such-program")
+    assert done.returncode == 1
+    assert "no-such-program" in done.stderr
+
+
+def test_the_agent_tells_about_the_guest(host: ServerProcess) -> None:
+    agent_answers(host)
+    info = json.loads(run(host, "virtctl", "guestosinfo", "web"))
+    release = run(host, "livevirt", "exec", "web", "--", "uname", "-r").strip()
+    assert info["os"]["kernelRelease"] == release
+    assert info["guestAgentVersion"]
+    assert "items" in json.loads(run(host, "virtctl", "fslist", "web"))
+    assert "items" in json.loads(run(host, "virtctl", "userlist", "web"))
+
+
+def test_a_paused_guest_stands_still(host: ServerProcess) -> None:
+    agent_answers(host)
+    assert run(host, "virtctl", "pause", "vm", "web") == "VMI web was scheduled to pause\n"
+    until("Paused", lambda: "Paused" in host.kubectl("get", "vm", "web"))
+    done = attempt(host, "livevirt", "exec", "web", "--", "true")
+    assert (done.returncode, "VMI is paused" in done.stderr) == (1, True), done.stderr
+    assert run(host, "virtctl", "unpause", "vm", "web") == "VMI web was scheduled to unpause\n"
+    until("Running", lambda: "Running" in host.kubectl("get", "vm", "web"))
+    agent_answers(host)
+
+
+class Terminal:
+    """A command on a terminal of its own: what a person at a keyboard has."""
+
+    def __init__(self, server: ServerProcess, *command: str) -> None:
+        self._keyboard, terminal = pty.openpty()
+        self.process = subprocess.Popen(
+            command, env=server.environment(), stdin=terminal, stdout=terminal, stderr=terminal,
+            start_new_session=True,
+        )  # fmt: skip
+        os.close(terminal)
+        self.seen = b""
+
+    def type(self, keys: bytes) -> None:
+        os.write(self._keyboard, keys)
+
+    def read_until(self, text: bytes) -> None:
+        deadline = time.monotonic() + SECONDS
+        while text not in self.seen:
+            left = deadline - time.monotonic()
+            assert left > 0, f"{text!r} did not come, but {self.seen[-500:]!r}"
+            if select.select([self._keyboard], [], [], left)[0]:
+                self.seen += os.read(self._keyboard, 4096)
+
+    def close(self) -> int:
+        try:
+            return self.process.wait(SECONDS)
+        finally:
+            self.process.kill()
+            self.process.wait()
+            os.close(self._keyboard)
+
+
+def log_in_and_out(terminal: Terminal) -> None:
+    """Log in at the prompt, ask something, log out and leave."""
+    terminal.read_until(b"uccessfully connected to web console")
+    terminal.seen = b""
+    terminal.type(b"\r")
+    terminal.read_until(b"login: ")
+    terminal.type(b"root\r")
+    terminal.read_until(b"~# ")
+    terminal.type(b"echo $((40 + 2)) is the answer\r")
+    terminal.read_until(b"42 is the answer")
+    terminal.seen = b""
+    terminal.type(b"exit\r")
+    terminal.read_until(b"login: ")
+    terminal.type(b"\x1d")
+
+
+def test_a_person_logs_in_on_the_console(host: ServerProcess) -> None:
+    agent_answers(host)
+    terminal = Terminal(host, str(BIN / "virtctl"), "console", "web")
+    try:
+        log_in_and_out(terminal)
+    finally:
+        status = terminal.close()
+    assert status == 0
+
+
+@pytest.mark.skipif(not UPSTREAM, reason="UPSTREAM_VIRTCTL does not name KubeVirt's own virtctl")
+def test_a_person_logs_in_with_the_virtctl_of_kubevirt(host: ServerProcess) -> None:
+    agent_answers(host)
+    terminal = Terminal(host, UPSTREAM, "console", "web")
+    try:
+        log_in_and_out(terminal)
+    finally:
+        status = terminal.close()
+    assert status == 0
+
+
+def test_the_logs_of_the_launcher_are_qemus_and_the_serial_ports(host: ServerProcess) -> None:
+    agent_answers(host)
+    pod = host.kubectl("get", "pods", "-o", "name").split("/")[1].strip()
+    path = f"/api/v1/namespaces/default/pods/{pod}/log"
+    until("the prompt", lambda: "login: " in serial_log(host, path))
+    host.kubectl("logs", pod)
+
+
+def serial_log(server: ServerProcess, path: str) -> str:
+    return server.kubectl("get", "--raw", f"{path}?container=guest-console-log")
+
+
+@pytest.mark.parametrize("verb", ["soft-reboot", "reset"])
+def test_a_rebooted_guest_is_the_same_instance(host: ServerProcess, verb: str) -> None:
+    before, uid = boot_id(host), host.kubectl("get", "vmi", "web", "-o", "jsonpath={.metadata.uid}")
+    assert run(host, "virtctl", verb, "web") == f"VMI web was scheduled to {verb}\n"
+    until("another boot", lambda: boot_id(host) != before)
+    assert host.kubectl("get", "vmi", "web", "-o", "jsonpath={.metadata.uid}") == uid
+
+
+def test_a_vm_is_restarted_stopped_and_started(host: ServerProcess) -> None:
+    before = boot_id(host)
+    run(host, "virtctl", "restart", "web", "--wait")
+    assert boot_id(host) != before
+    run(host, "virtctl", "stop", "web", "--wait")
+    assert "Stopped" in host.kubectl("get", "vm", "web")
+    done = attempt(host, "livevirt", "exec", "web", "--", "true")
+    assert (done.returncode, "virtctl start" in done.stderr) == (1, True), done.stderr
+    run(host, "virtctl", "start", "web", "--wait")
+    agent_answers(host)
+    run(host, "virtctl", "stop", "web", "--force", "--grace-period=0", "--wait")
+    run(host, "virtctl", "start", "web")
+
+
+# ---------------------------------------------------------------- the demonstration
+
+
+def demo_directories() -> set[Path]:
+    return set(Path("/tmp").glob("lv-demo-*"))
+
+
+def processes_of(folder: Path) -> list[str]:
+    """Return the processes that have to do with a directory."""
+    found = []
+    for command in Path("/proc").glob("[0-9]*/cmdline"):
+        with contextlib.suppress(OSError):
+            text = command.read_bytes().replace(b"\0", b" ").decode(errors="replace")
+            if str(folder) in text:
+                found.append(text)
+    return found
+
+
+@pytest.mark.parametrize("time_", ["first", "second"])
+def test_the_demo_shows_the_guest_and_leaves_nothing(time_: str) -> None:
+    before = demo_directories()
+    done = subprocess.run(
+        [str(BIN / "livevirt"), "demo"], stdin=subprocess.DEVNULL, capture_output=True, text=True,
+        timeout=2 * SECONDS, check=False,
+    )  # fmt: skip
+    assert done.returncode == 0, done.stdout + done.stderr
+    lines = done.stdout.splitlines()
+    assert lines[lines.index(next(x for x in lines if x.endswith("-- nproc"))) + 1] == "1"
+    assert "MemTotal:" in done.stdout
+    assert "vdb    1G disk" in done.stdout
+    assert "virtualmachineinstance.kubevirt.io/demo" in done.stdout
+    assert demo_directories() == before
+    folder = next(word for word in done.stdout.split() if word.startswith("/tmp/lv-demo-"))
+    assert processes_of(Path(folder)) == []
+
+
+def test_an_interrupted_demo_cleans_up() -> None:
+    process = subprocess.Popen(
+        [str(BIN / "livevirt"), "demo"], stdin=subprocess.DEVNULL, stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT, text=True, start_new_session=True,
+    )  # fmt: skip
+    seen = ""
+    try:
+        assert process.stdout is not None
+        for line in process.stdout:
+            seen += line
+            if "starting demo: Starting" in line:
+                process.send_signal(signal.SIGINT)
+        assert process.wait(SECONDS) == 1, seen
+    finally:
+        process.kill()
+        process.wait()
+    folder = next(word for word in seen.split() if word.startswith("/tmp/lv-demo-"))
+    assert not Path(folder).exists()
+    assert processes_of(Path(folder)) == []
