@@ -10,6 +10,7 @@ from livevirt.api import quantity, registry
 from livevirt.client.local import LocalClient
 from livevirt.control.clock import Now
 from livevirt.controllers import embedded, kubevirt, vm, vmi
+from livevirt.controllers.volumes import factory
 from livevirt.node import process, registration
 from livevirt.node.agent import Agent, Host
 from livevirt.node.doors import Doors
@@ -39,17 +40,24 @@ async def run(
     reader = StoreReader(store)
     logs = Logs(doors, lambda namespace, name: reader.get(registry.POD, name, namespace))
     front.attach(verbs.handle, {(registry.POD.resource, "log"): logs.stream})
+    images = ImageStore(Path(settings.image_store or default_data_dir() / "images"))
+    storage = factory.storage(data.volumes, images)
     async with asyncio.TaskGroup() as group:
-        group.create_task(embedded.run(client, store, now, CONTROLLERS), name="controllers")
-        group.create_task(_run_nodes(settings, data, client, now, agents), name="nodes")
+        controllers = embedded.run(client, store, now, (*CONTROLLERS, storage))
+        group.create_task(controllers, name="controllers")
+        group.create_task(_run_nodes(settings, data, images, client, now, agents), name="nodes")
 
 
 async def _run_nodes(
-    settings: Settings, data: DataDir, client: LocalClient, now: Now, agents: list[Agent]
+    settings: Settings,
+    data: DataDir,
+    images: ImageStore,
+    client: LocalClient,
+    now: Now,
+    agents: list[Agent],
 ) -> None:
     """Find out what this machine can do, then run its nodes."""
     host = await _look_at_host()
-    images = ImageStore(Path(settings.image_store or default_data_dir() / "images"))
     given = {name: quantity.parse(value) for name, value in settings.node_capacity.items()}
     capacity = {**registration.machine_capacity(settings.nodes), **given}
     for number in range(1, settings.nodes + 1):

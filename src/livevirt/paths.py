@@ -59,6 +59,11 @@ class DataDir:
         return self.root / "pki"
 
     @property
+    def volumes(self) -> Path:
+        """Directories of persistent volumes."""
+        return self.root / "volumes"
+
+    @property
     def run(self) -> Path:
         """Sockets of running guests."""
         return self.root / "run"

@@ -103,7 +103,7 @@ class World:
             "uid": made["metadata"]["uid"],
             "controller": True,
         }
-        resources = resources or {"requests": {"cpu": "100m", "memory": "512Mi"}}
+        resources = resources or {"requests": {"cpu": "1", "memory": "512Mi"}}
         pod = {
             "apiVersion": "v1",
             "kind": "Pod",

@@ -290,7 +290,8 @@ async def test_a_guest_boots_is_paused_outlives_its_agent_and_powers_off(
             "cloud": "vdc",
         }
         assert parse(await world.run("cat /sys/block/vdb/size")).value() * 512 == 64 << 20
-        assert await world.run("cat /tmp/greeting") == "hello"
+        waiting = "until [ -e /run/cloud-init/done ]; do sleep 0.1; done; cat /tmp/greeting"
+        assert await world.run(waiting) == "hello"
         assert qemu_user(root) != "0" or os.geteuid() != 0
 
         await doors.pause(SPACE, "web")

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import asyncio
 import os
 import signal
 import subprocess
 import sys
 import time
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import NoReturn
 
@@ -73,24 +75,34 @@ def _last_words(log: Path, start: int) -> str:
 
 
 def stop(data: DataDir, *, stop_guests: bool = False) -> None:
-    """Stop the server and wait until it is gone, the guests before it if asked for."""
+    """Stop the server and wait until it is gone; then its guests too, if asked for."""
     pid = running_pid(data)
     if pid is None:
         click.echo(f"livevirt does not run on {data.root}")
-        return
-    if stop_guests:
-        from livevirt.cli import guests  # talks to the API, so it needs much more than this module
-
-        guests.stop_all(data)
-    os.kill(pid, signal.SIGTERM)
-    deadline = time.monotonic() + _STOP_SECONDS
-    while _alive(pid):
-        if time.monotonic() > deadline:
-            raise ProcessError(f"process {pid} did not stop within {_STOP_SECONDS:.0f} s")
-        time.sleep(0.02)  # not our child, so there is nothing to wait on
+    else:
+        os.kill(pid, signal.SIGTERM)
+        deadline = time.monotonic() + _STOP_SECONDS
+        while _alive(pid):
+            if time.monotonic() > deadline:
+                raise ProcessError(f"process {pid} did not stop within {_STOP_SECONDS:.0f} s")
+            time.sleep(0.02)  # not our child, so there is nothing to wait on
+        click.echo(f"stopped livevirt on {data.root}")
     left = len(list(data.run.iterdir())) if data.run.exists() else 0
-    kept = f"; {left} guests run on (--guests stop ends them too)" if left else ""
-    click.echo(f"stopped livevirt on {data.root}{kept}")
+    if left and stop_guests:
+        _stop_guests(data)
+    elif left:
+        click.echo("its guests run on; stop them too with --guests stop")
+
+
+def _stop_guests(data: DataDir) -> None:
+    from livevirt.node import farewell  # imports what stopping a server does not need
+    from livevirt.store.lock import Lock
+
+    lock = Lock(data.database)  # nobody starts guests while we stop them
+    try:
+        asyncio.run(farewell.stop_guests(data, lambda: datetime.now(UTC), click.echo))
+    finally:
+        lock.release()
 
 
 def show(data: DataDir) -> None:

@@ -8,26 +8,21 @@ import click
 
 from livevirt.cli import cluster, frame
 
-_VM = "livevirt.cli.vm"
-
 
 class Verbs(frame.LazyGroup):
-    """The verbs of VM owners."""
+    """KubeVirt's verbs, one module per group of them."""
 
     LAZY: ClassVar[dict[str, str]] = {
-        "start": f"{_VM}.lifecycle",
-        "stop": f"{_VM}.lifecycle",
-        "restart": f"{_VM}.lifecycle",
-        "pause": f"{_VM}.instance",
-        "unpause": f"{_VM}.instance",
-        "soft-reboot": f"{_VM}.instance",
-        "reset": f"{_VM}.instance",
-        "console": f"{_VM}.console",
-        "guestosinfo": f"{_VM}.guest",
-        "userlist": f"{_VM}.guest",
-        "fslist": f"{_VM}.guest",
-        "create": f"{_VM}.create",
-        "version": f"{_VM}.version",
+        verb: f"livevirt.cli.vm.{module}"
+        for module, verbs in {
+            "lifecycle": ("start", "stop", "restart"),
+            "instance": ("pause", "unpause", "soft-reboot", "reset"),
+            "console": ("console",),
+            "guest": ("guestosinfo", "userlist", "fslist"),
+            "create": ("create",),
+            "version": ("version",),
+        }.items()
+        for verb in verbs
     }
 
 

@@ -7,6 +7,7 @@ import contextlib
 from livevirt.api import registry
 from livevirt.api.request import Object
 from livevirt.client.interface import Client
+from livevirt.controllers.volumes import storageclass
 from livevirt.errors import AlreadyExists
 
 NAMESPACES = ("default", "kube-system", "kube-public", "kube-node-lease", "kubevirt")
@@ -35,3 +36,4 @@ async def ensure(client: Client) -> None:
             await client.create(registry.NAMESPACE, space)
     with contextlib.suppress(AlreadyExists):
         await client.create(registry.KUBEVIRT, KUBEVIRT, "kubevirt")
+    await storageclass.ensure(client)

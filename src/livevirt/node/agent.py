@@ -91,9 +91,9 @@ class Agent:
         self._client, self._now = client, now
         self._capacity = dict(capacity)
         self._pods_dir, self._run_dir = data.root / "nodes" / name / "pods", data.run
-        self._cgroups = Cgroups.discover(name)
+        self._cgroups = Cgroups.discover(name, capacity["cpu"].milli())
         owner = host.account.owner if host.account else None
-        volumes = Volumes(client, images, (data.root / "volumes",), owner)
+        volumes = Volumes(client, images, (data.volumes,), owner)
         self._starter = Starter(name, volumes, self._cgroups, host.accelerator, host.account)
         facts = Facts(name, capacity, host.accelerator, host.qemu, self._cgroups.problem)
         self._registration = Registration(client, facts, now)
@@ -188,7 +188,7 @@ class Agent:
         return Seen(
             wanted=_wanted(pod),
             now=self._now(),
-            startable=vmi is not None and "deletionTimestamp" not in vmi["metadata"],
+            startable=vmi is not None and self._may_start(vmi),
             intent=local.intent is not None,
             spawned=local.spawned,
             rebooted=gone and local.rebooted,
@@ -201,6 +201,16 @@ class Agent:
             deadline=_deadline(pod),
             pressed=local.pressed,
         )
+
+    def _may_start(self, vmi: Object) -> bool:
+        """Whether a VMI without a guest of this pod may get one."""
+        over = (vmi.get("status") or {}).get("phase") in _ENDED
+        uid = vmi["metadata"]["uid"]
+        taken = any(
+            local.intent is not None and local.intent.vmi_uid == uid and not local.clean
+            for local in self._local.values()
+        )
+        return not over and not taken and "deletionTimestamp" not in vmi["metadata"]
 
     # ------------------------------------------------------------ what to do
 
@@ -235,10 +245,8 @@ class Agent:
 
     async def _do(self, step: Step, local: Local, pod: Object | None) -> timedelta | None:
         match step:
-            case Start():
+            case Start() | Spawn():
                 return await self._start(local, pod)
-            case Spawn():
-                await self._starter.spawn(local)
             case Press():
                 await self._press(local, pod)
             case Record(what):
@@ -263,10 +271,13 @@ class Agent:
 
     async def _start(self, local: Local, pod: Object | None) -> timedelta | None:
         vmi = self._vmi_of(local, pod)
-        if pod is None or vmi is None:
+        if pod is None:
             return None
         try:
-            await self._starter.start(local, pod, vmi, self._now())
+            if local.intent is not None:
+                await self._starter.spawn(local)
+            elif vmi is not None:
+                await self._starter.start(local, pod, vmi, self._now())
         except NotReady as error:
             local.attempts += 1
             local.waiting = error.waiting(local.attempts)

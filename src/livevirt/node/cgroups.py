@@ -120,10 +120,6 @@ class PodCgroup:
         """The files by which a process enters."""
         return [f"{folder.path}/cgroup.procs" for folder in self.dirs]
 
-    def create(self) -> None:
-        for folder in self.dirs:
-            os.makedirs(folder.path, exist_ok=True)
-
     def apply(self, limits: Limits) -> None:
         """Put the limits in force; raises OSError if the kernel refuses one."""
         for folder in self.dirs:
@@ -205,8 +201,9 @@ def _amount(text: str) -> int | None:
 class Cgroups:
     """Makes the pods' cgroups of one node. `problem` says why pods are not confined, if so."""
 
-    def __init__(self, node: str, found: Iterable[Hierarchy]) -> None:
+    def __init__(self, node: str, found: Iterable[Hierarchy], cpu: int = 1000) -> None:
         self._node = node
+        self._cpu = cpu  # thousandths the node has
         self._bases: list[tuple[Hierarchy, str]] = []
         problems = []
         hierarchies = list(found)
@@ -220,10 +217,10 @@ class Cgroups:
         self.problem = "; ".join(problems)
 
     @classmethod
-    def discover(cls, node: str) -> Cgroups:
-        """Look at what this process sees."""
+    def discover(cls, node: str, cpu: int) -> Cgroups:
+        """Look at what this process sees; the node has so many thousandths of a CPU."""
         own = Path("/proc/self/cgroup").read_text()
-        return cls(node, hierarchies(Path("/proc/self/mountinfo").read_text(), own))
+        return cls(node, hierarchies(Path("/proc/self/mountinfo").read_text(), own), cpu)
 
     def of(self, uid: str) -> PodCgroup:
         """Return the pod's cgroup; it is not made yet."""
@@ -232,6 +229,25 @@ class Cgroups:
                       hierarchy.version)
             for hierarchy, base in self._bases
         )  # fmt: skip
+
+    def create(self, pod: PodCgroup) -> None:
+        """Make a pod's cgroup; all pods together weigh as much as the CPUs they may use."""
+        machine = (os.cpu_count() or 1) * 1000
+        for folder in pod.dirs:
+            if folder.version == 2:
+                _delegating(str(Path(folder.path).parents[2]), folder.controllers, self._node)
+            os.makedirs(folder.path, exist_ok=True)
+            if "cpu" in folder.controllers:
+                node, ours = Path(folder.path).parents[:2]
+                _weigh(node, folder.version, self._cpu)
+                _weigh(ours, folder.version, machine)
+
+
+def _weigh(folder: Path, version: int, cpu: int) -> None:
+    if version == 2:
+        (folder / "cpu.weight").write_text(str(weight(cpu)))
+    else:
+        (folder / "cpu.shares").write_text(str(shares(cpu)))
 
 
 def _base(hierarchy: Hierarchy) -> str:
@@ -248,8 +264,10 @@ def _base(hierarchy: Hierarchy) -> str:
         return _delegating(hierarchy.mount, hierarchy.controllers)
 
 
-def _delegating(base: str, controllers: tuple[str, ...]) -> str:
-    for folder in (base, f"{base}/{_FOLDER}"):
+def _delegating(base: str, controllers: tuple[str, ...], *below: str) -> str:
+    """Have the children of our groups get the controllers; return the base."""
+    folders = [base, f"{base}/{_FOLDER}", *(f"{base}/{_FOLDER}/{name}" for name in below)]
+    for folder in folders:
         os.makedirs(folder, exist_ok=True)
         control = Path(folder, "cgroup.subtree_control")
         enabled = control.read_text().split()

@@ -82,7 +82,7 @@ class Starter:
         except OSError as error:  # no space, most likely
             raise NotReady("CreateContainerError", str(error)) from error
         local.claims = {name: each.claim for name, each in prepared.items() if each.claim}
-        local.intent = Intent(
+        intent = Intent(
             boot_id=intents.boot_id(),
             node=self._node,
             namespace=pod["metadata"]["namespace"],
@@ -96,7 +96,8 @@ class Starter:
             limits=resize.limits(resize.desired(pod)),
             created=format_time(now),
         )
-        await asyncio.to_thread(folder.write_intent, local.intent)
+        await asyncio.to_thread(folder.write_intent, intent)
+        local.intent = intent
         await self.spawn(local)
 
     async def spawn(self, local: Local) -> None:
@@ -107,7 +108,7 @@ class Starter:
             return
         try:
             local.folder.create_run(self._owner)
-            local.cgroup.create()
+            self._cgroups.create(local.cgroup)
             local.cgroup.apply(local.intent.limits)
             order = Order(
                 argv=local.intent.argv,

@@ -42,7 +42,22 @@ def patch(seen: Seen) -> Object:
     if old.get("phase") in FINAL:
         return {}
     new = _ended(seen, seen.ending) if seen.ending is not None else _running(seen)
-    return {name: value for name, value in new.items() if old.get(name) != value}
+    return _merge_patch(old, new)
+
+
+def _merge_patch(old: Object, new: Object) -> Object:
+    """Return what turns the fields of `old` that `new` names into those of `new`."""
+    changed: Object = {}
+    for name, value in new.items():
+        before = old.get(name)
+        if isinstance(value, dict):
+            within = _merge_patch(before or {}, value)
+            within |= {key: None for key in before or () if key not in value}
+            if within:
+                changed[name] = within
+        elif before != value:
+            changed[name] = value
+    return changed
 
 
 def _ended(seen: Seen, ending: Ending) -> Object:

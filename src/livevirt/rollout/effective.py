@@ -9,7 +9,7 @@ from __future__ import annotations
 import functools
 from collections.abc import Callable, Mapping
 from dataclasses import replace
-from typing import Any
+from typing import Any, NamedTuple
 
 import msgspec
 
@@ -90,6 +90,7 @@ SETS = ("Toleration", "TopologySpreadConstraint")
 _ZEROS: Mapping[str, Any] = {
     "string": "", "integer": 0, "number": 0, "boolean": False, "list": [], "map": {}, "bytes": "",
 }  # fmt: skip
+_SCALAR = frozenset({"string", "integer", "boolean", "number"})
 
 
 def canonical(spec: Object) -> Object:
@@ -135,20 +136,28 @@ def without_nulls(value: Any) -> Any:
     return value
 
 
+class _Reading(NamedTuple):
+    """How a field of a type is read."""
+
+    type: Type
+    silence: Any
+    spelling: Callable[[str], str] | None
+
+
 def _object(type_: Type, value: Object) -> Object:
+    readings = _readings(type_)
     found: Object = {}
     for name, inner in value.items():
         if inner is None:
             continue
-        field = type_.fields.get(name)
-        if field is None:
+        reading = readings.get(name)
+        if reading is None:
             found[name] = inner
             continue
-        meaning = _value(field.type, inner)
-        key = _key(type_, name)
-        if key in SPELLINGS and isinstance(meaning, str):
-            meaning = SPELLINGS[key](meaning)
-        if meaning != _silence(type_, name):
+        meaning = inner if reading.type.form in _SCALAR else _value(reading.type, inner)
+        if reading.spelling is not None:
+            meaning = reading.spelling(meaning)
+        if meaning != reading.silence:
             found[name] = meaning
     return found
 
@@ -185,20 +194,21 @@ def _amount(value: Any) -> Any:
 
 
 @functools.cache
-def _key(type_: Type, name: str) -> str:
-    return f"{_short(type_)}.{name}"
+def _readings(type_: Type) -> dict[str, _Reading]:
+    found = {}
+    for name, field in type_.fields.items():
+        key = f"{_short(type_)}.{name}"
+        silence = SILENCE[key] if key in SILENCE else _usual(field)
+        found[name] = _Reading(field.type, silence, SPELLINGS.get(key))
+    return found
+
+
+def _usual(field: Field) -> Any:
+    """Return what silence means by the schema."""
+    if field.default is not None:
+        return field.default
+    return _MEANT if field.pointer else _ZEROS.get(field.type.form, _MEANT)
 
 
 def _short(type_: Type) -> str:
     return type_.name.rpartition(".")[2]
-
-
-@functools.cache
-def _silence(type_: Type, name: str) -> Any:
-    field: Field = type_.fields[name]
-    key = _key(type_, name)
-    if key in SILENCE:
-        return SILENCE[key]
-    if field.default is not None:
-        return field.default
-    return _MEANT if field.pointer else _ZEROS.get(field.type.form, _MEANT)

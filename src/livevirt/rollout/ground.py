@@ -65,10 +65,9 @@ def prepare(case: Case, vmi: Object) -> Ground:
     uid = _identity(vmi)
     spec = without_nulls(vmi["spec"])
     started = filled(case.started, uid, settings)
-    wanted = filled(_with_buses_of(spec, case.wanted), uid, settings)
     running, boot = instance.read(spec), instance.read(started)
-    tree = canonical(spec)
-    before, after = canonical(started), canonical(wanted)
+    wanted = filled(_with_buses_of(spec, case.wanted), uid, settings)
+    tree, before, after = canonical(spec), canonical(started), canonical(wanted)
     _follow(before, tree)
     _set_maxima(before, after, running, boot, recorded)
     return Ground(

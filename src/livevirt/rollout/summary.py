@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from typing import Any, NamedTuple
 
@@ -23,6 +24,7 @@ _LEADS = {
     Verdict.LIVE_AFTER_RESIZE: "live, after a resize of the pod",
     Verdict.LIVE: "live",
 }
+_UNSAFE = re.compile(r"[^ -~]")  # beyond what every HTTP header can carry
 _EXITS = {Verdict.RESTART: 2, Verdict.REFUSED: 3}
 _WILL_WAIT = 4
 
@@ -142,7 +144,8 @@ def _warning(lead: str, changes: list[Change], command: str) -> str:
 
 
 def _line(lead: str, named: list[str], more: int, command: str) -> str:
-    listed = [*named, *([f"{more} more" if named else f"{more} fields"] if more else [])]
+    rest = f"{more} more" if named else "1 field" if more == 1 else f"{more} fields"
+    listed = [*named, rest] if more else named
     return f"{lead}: {', '.join(listed)}; see {command}"
 
 
@@ -150,9 +153,8 @@ def _told(change: Change) -> str:
     """Return a change in a few ASCII words, as headers carry nothing else well."""
     values = [compact(change.path, value) for value in (change.running, change.wanted)]
     text = f"{_short(change)} {values[0]} -> {values[1]} ({change.ruling.reason})"
-    text = text.replace('"', "")
-    brief = text if len(text) <= LONGEST_WARNING // 2 else f"{_short(change)}"
-    return brief.encode("ascii", "replace").decode()
+    brief = text if len(text) <= LONGEST_WARNING // 2 else _short(change)
+    return _UNSAFE.sub("?", brief.replace('"', ""))
 
 
 def _short(change: Change) -> str:

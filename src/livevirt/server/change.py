@@ -23,8 +23,6 @@ from livevirt.server.incoming import receive, receive_patched
 from livevirt.server.services import Services, check
 from livevirt.store import Delete, Missing, Put, Stale, Stored
 
-_TRIES = 50  # unconditional writes try again when somebody else was faster
-
 #: Takes the stored object, returns the wanted one, warnings, and whether its version must match.
 Wanted = Callable[[Object], tuple[Object, list[str], bool]]
 
@@ -127,27 +125,34 @@ def _check_identity(request: Request, new: Object, old: Object) -> None:
 
 async def _write(services: Services, request: Request, wanted: Wanted) -> Answer:
     """Bring the stored object to what is wanted, retrying when that does no harm."""
+    key = objects.key_of(request.kind, request.namespace, request.name)
+    answer = await services.turns.write(key, lambda: _try(services, request, wanted))
+    if answer is None:
+        raise refusals.modified(request.kind, request.name)
+    return answer
+
+
+async def _try(services: Services, request: Request, wanted: Wanted) -> Answer | None:
+    """Write what is wanted; None if somebody else was faster and it may be tried again."""
     kind, version = request.kind, request.version
-    for _ in range(_TRIES):
-        stored = services.stored(request)
-        old = objects.read(kind, version, stored.value)
-        new, warnings, conditional = wanted(old)
-        if conditional and new["metadata"].get("resourceVersion") != str(stored.revision):
-            raise refusals.modified(kind, request.name)
-        changed, admitted, charges = _admit(services, request, new, old)
-        warnings += admitted
-        if not changed:
-            return Answer(200, objects.body(kind, version, stored), tuple(warnings))
-        if request.dry_run:
-            return Answer(200, new, tuple(warnings))
-        try:
-            written = await _put(services, request, new, stored, charges)
-        except (Stale, Missing) as error:
-            if isinstance(error, Stale) and conditional and error.key == stored.key:
-                raise refusals.modified(kind, request.name) from None
-            continue
-        return Answer(200, objects.body(kind, version, written), tuple(warnings))
-    raise refusals.modified(kind, request.name)
+    stored = services.stored(request)
+    old = objects.read(kind, version, stored.value)
+    new, warnings, conditional = wanted(old)
+    if conditional and new["metadata"].get("resourceVersion") != str(stored.revision):
+        raise refusals.modified(kind, request.name)
+    changed, admitted, charges = _admit(services, request, new, old)
+    warnings += admitted
+    if not changed:
+        return Answer(200, objects.body(kind, version, stored), tuple(warnings))
+    if request.dry_run:
+        return Answer(200, new, tuple(warnings))
+    try:
+        written = await _put(services, request, new, stored, charges)
+    except (Stale, Missing) as error:
+        if isinstance(error, Stale) and conditional and error.key == stored.key:
+            raise refusals.modified(kind, request.name) from None
+        return None
+    return Answer(200, objects.body(kind, version, written), tuple(warnings))
 
 
 async def _put(

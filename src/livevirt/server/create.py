@@ -5,7 +5,7 @@ from __future__ import annotations
 import uuid
 
 from livevirt.admission.review import Review, Rules
-from livevirt.api import names, structural, times
+from livevirt.api import names, registry, structural, times
 from livevirt.api.request import Answer, Object, Request
 from livevirt.errors import BadRequest
 from livevirt.server import accounting, generation, objects, options, refusals
@@ -36,6 +36,22 @@ async def create_object(
     review = services.review(request, "create", obj, None)
     _admit(review, rules)
     warnings += review.warnings
+    # Creators meet at the quotas of their namespace, where there are any.
+    meeting = objects.key_of(registry.QUOTA, request.namespace, "")
+    answer = await services.turns.write(
+        meeting, lambda: _store(services, request, review, warnings, generated)
+    )
+    if answer is None:
+        raise refusals.modified(registry.QUOTA, request.namespace)
+    return answer
+
+
+async def _store(
+    services: Services, request: Request, review: Review, warnings: list[str], generated: bool
+) -> Answer | None:
+    """Write a new object; None if its quotas were charged by somebody else meanwhile."""
+    kind, obj = request.kind, review.new
+    meta = obj["metadata"]
     for _ in range(_NAME_TRIES):
         charges = accounting.charge(services, review)
         if request.dry_run:
@@ -51,7 +67,7 @@ async def create_object(
                 raise refusals.already_exists(kind, meta["name"]) from None
             meta["name"] = names.generate(meta["generateName"])
         except Stale:
-            continue  # a quota was charged by somebody else meanwhile: count again
+            return None
         else:
             return Answer(201, objects.body(kind, request.version, stored), tuple(warnings))
     raise refusals.already_exists(kind, meta["name"])

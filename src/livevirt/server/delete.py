@@ -17,7 +17,6 @@ from livevirt.store import Delete, Missing, Put, Stale, Stored
 FOREGROUND = "foregroundDeletion"
 ORPHAN = "orphan"
 _LONGEST_GRACE = 1 << 31  # seconds; a calendar ends somewhere
-_TRIES = 50
 
 
 async def delete(services: Services, request: Request) -> Answer:
@@ -73,23 +72,32 @@ async def delete_one(
     services: Services, request: Request, how: DeleteOptions
 ) -> tuple[Object, bool]:
     """Delete an object; return its last state and whether it is gone."""
+    key = objects.key_of(request.kind, request.namespace, request.name)
+    done = await services.turns.write(key, lambda: _try(services, request, how))
+    if done is None:
+        raise refusals.modified(request.kind, request.name)
+    return done
+
+
+async def _try(
+    services: Services, request: Request, how: DeleteOptions
+) -> tuple[Object, bool] | None:
+    """Delete an object as it is now; None if somebody else changed it meanwhile."""
     kind, version = request.kind, request.version
     rules = services.rules_of(kind)
-    for _ in range(_TRIES):
-        stored = services.stored(request)
-        obj = objects.read(kind, version, stored.value)
-        check_preconditions(kind, request.name, how, obj)
-        rules.check_delete(services.review(request, "delete", obj, obj))
-        gone, changed = mark(kind, obj, how, rules.grace(obj, how.grace), services)
-        if how.dry_run or not changed:
-            return obj, gone
-        operation = _operation(kind, obj, stored, gone)
-        try:
-            written, *_ = await services.store.write(operation)
-        except (Stale, Missing):
-            continue
-        return objects.read(kind, version, written.value), gone
-    raise refusals.modified(kind, request.name)
+    stored = services.stored(request)
+    obj = objects.read(kind, version, stored.value)
+    check_preconditions(kind, request.name, how, obj)
+    rules.check_delete(services.review(request, "delete", obj, obj))
+    gone, changed = mark(kind, obj, how, rules.grace(obj, how.grace), services)
+    if how.dry_run or not changed:
+        return obj, gone
+    operation = _operation(kind, obj, stored, gone)
+    try:
+        written, *_ = await services.store.write(operation)
+    except (Stale, Missing):
+        return None
+    return objects.read(kind, version, written.value), gone
 
 
 def _operation(kind: Kind, obj: Object, stored: Stored, gone: bool) -> Put | Delete:

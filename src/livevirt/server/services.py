@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from datetime import datetime
 
 from livevirt.admission.review import Review, Rules
@@ -11,6 +11,7 @@ from livevirt.api import metadata, registry
 from livevirt.api.kind import Kind
 from livevirt.api.request import Object, Request
 from livevirt.server import objects, refusals
+from livevirt.server.turns import Turns
 from livevirt.store import Store, Stored
 
 _PLAIN = Rules()
@@ -52,6 +53,7 @@ class Services:
     rules: dict[str, Rules]
     now: Callable[[], datetime]
     reader: StoreReader
+    turns: Turns = field(default_factory=Turns)
 
     def rules_of(self, kind: Kind) -> Rules:
         """Return what a kind demands of a write."""

@@ -158,9 +158,9 @@ async def serving(world: World, folder: Path) -> AsyncIterator[Served]:
     actions = Actions(world.components, guests, guest_access.verbs(guests))
     logs = Logs(guests, lambda space, name: world.read.get(registry.POD, name, space))
     front = Front(
-        world.api, Authenticator(Tokens(keys.token_key), world.read, now), Metrics(world.store),
-        actions.handle, {("pods", "log"): logs.stream},
-    )  # fmt: skip
+        world.api, Authenticator(Tokens(keys.token_key), world.read, now), Metrics(world.store)
+    )
+    front.attach(actions.handle, {("pods", "log"): logs.stream})
     served = Served(DataDir(folder), guests)
     async with listening(front.handle, keys, "127.0.0.1", 0) as port:
         kubeconfig.write(served.data.kubeconfig, f"https://127.0.0.1:{port}", keys)

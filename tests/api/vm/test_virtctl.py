@@ -11,6 +11,8 @@ import pytest
 from .served import Served, serving
 from .vm_world import NAMESPACE, PlayedNode, World
 
+pytestmark = pytest.mark.slow  # each command is a process
+
 
 @pytest.fixture
 async def served(world: World, node: PlayedNode, tmp_path: Path) -> AsyncIterator[Served]:

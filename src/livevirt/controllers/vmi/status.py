@@ -95,7 +95,8 @@ def _ready(pod: Object | None, seen: Seen) -> Condition:
         return _false("Ready", "PodNotExists", "virt-launcher pod has not yet been scheduled")
     if seen.pod.deleting or seen.pod.ended:
         return _false("Ready", "PodTerminating", "virt-launcher pod is terminating")
-    if phase(seen) != "Running":
+    # The guest may be reported before its pod is, which says the rest a moment later.
+    if phase(seen) != "Running" or seen.pod.phase == "Pending":
         return _false("Ready", "GuestNotRunning", "Guest VM is not reported as running")
     found = conditions.find((pod.get("status") or {}).get("conditions"), "Ready")
     if found is None:

@@ -135,6 +135,9 @@ REASONS: dict[str, tuple[Seen, Object | None, tuple[str, str]]] = {
     "a guest that does not run": (
         seen("Scheduled", RUNNING), a_pod_object(READY), ("False", "GuestNotRunning"),
     ),
+    "a guest reported before its pod": (
+        seen("Running", BOUND), a_pod_object(), ("False", "GuestNotRunning"),
+    ),
     "a pod that does not say": (
         seen("Running", RUNNING), a_pod_object(), ("False", "PodConditionMissing"),
     ),

@@ -1,0 +1,132 @@
+"""Where a verdict differs from KubeVirt's on purpose; the docs list them, the tests keep them."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+
+class Departure(NamedTuple):
+    """One edit that KubeVirt treats in another way."""
+
+    key: str
+    edit: str
+    kubevirt: str
+    livevirt: str
+
+
+DIFFERENCES: tuple[Departure, ...] = (
+    Departure(
+        "default-strategy",
+        "any edit while `vmRolloutStrategy` is not set",
+        "live: unset means LiveUpdate",
+        "staged: unset means Stage, as the documentation says; `livevirt up` sets LiveUpdate",
+    ),
+    Departure(
+        "gate",
+        "LiveUpdate without the gate `VMLiveUpdateFeatures`",
+        "live: the gate is always open",
+        "staged, and the reason names the gate",
+    ),
+    Departure(
+        "fewer-sockets",
+        "fewer sockets",
+        "restart",
+        "live, down to one socket; with an emulated CPU only if the guest agent answers",
+    ),
+    Departure(
+        "non-migratable",
+        "memory of a guest that cannot migrate",
+        "restart",
+        "live, in place",
+    ),
+    Departure(
+        "small-guest",
+        "memory of a guest under 1Gi",
+        "restart",
+        "live, in place",
+    ),
+    Departure(
+        "cpu-block",
+        "adding or dropping the `cpu` block, or one without a topology",
+        "restart",
+        "compared is what it stands for: one socket, core and thread are no change",
+    ),
+    Departure(
+        "memory-block",
+        "dropping `memory.guest` where requests tell the size",
+        "restart",
+        "compared is the size it stands for",
+    ),
+    Departure(
+        "written-default",
+        "writing a default out, or leaving it away",
+        "restart",
+        "no change",
+    ),
+    Departure(
+        "failed-memory",
+        "memory after a hotplug that failed",
+        "restart for as long as the guest runs",
+        "live: a condition tells the cause, and it is tried again",
+    ),
+    Departure(
+        "in-flight",
+        "sockets or memory while such a change is under way",
+        "an error until the first one ends",
+        "live: the latest spec wins",
+    ),
+    Departure(
+        "held-back",
+        "memory, affinity or tolerations beside sockets that need a restart",
+        "applied: only the comparison of templates holds other fields back",
+        "held back with the rest of the edit, unless the gate `PartialLiveUpdate` is open",
+    ),
+    Departure(
+        "interfaces",
+        "adding an interface, or changing its state",
+        "live",
+        "restart",
+    ),
+    Departure(
+        "disk-settings",
+        "only settings of the disk of a hotpluggable volume",
+        "nothing happens and nobody is told",
+        "restart, and said so",
+    ),
+    Departure(
+        "hotpluggable-flip",
+        "`hotpluggable` turned on for a volume of the start",
+        "nothing happens and nobody is told",
+        "restart, and said so",
+    ),
+    Departure(
+        "new-drive",
+        "a new CD-ROM drive together with a hotpluggable volume",
+        "an error of the controller that stops everything else",
+        "restart, and said so",
+    ),
+    Departure(
+        "hotplug-bus",
+        "a hotpluggable disk on sata or usb",
+        "an error of the controller that stops everything else",
+        "restart, and said so; a bus that is left out is chosen",
+    ),
+    Departure(
+        "volume-gates",
+        "a hotpluggable volume while its gate is closed",
+        "nothing happens and nobody is told",
+        "restart, and the reason names the gate",
+    ),
+    Departure(
+        "volume-migration",
+        "another claim for a volume of the start with `updateVolumesStrategy: Migration`",
+        "data is migrated, under Stage nothing happens",
+        "restart: the strategy is not looked at yet",
+    ),
+    Departure(
+        "halted",
+        "a VM whose guest has ended",
+        "RestartRequired stays until the next start",
+        "nothing is pending: the next start applies all",
+    ),
+)

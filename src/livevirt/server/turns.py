@@ -1,0 +1,42 @@
+"""Fair turns for writers that get in each other's way.
+
+A write is tried at once and fails if somebody else was faster. Trying again at once would lose to
+newcomers for as long as they keep coming, so whoever failed waits in line, and so does everybody
+who comes while there is one.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable
+from typing import TypeVar
+from weakref import WeakValueDictionary
+
+from livevirt.store import Key
+
+_TRIES = 50  # in turn: only writers of another kind can still be faster
+
+T = TypeVar("T")
+Attempt = Callable[[], Awaitable[T | None]]
+
+
+class Turns:
+    """One line for each key, as long as somebody stands in it."""
+
+    def __init__(self) -> None:
+        self._lines: WeakValueDictionary[Key, asyncio.Lock] = WeakValueDictionary()
+
+    async def write(self, key: Key, attempt: Attempt[T]) -> T | None:
+        """Call `attempt` until it gives something; give up, with None, after very many times."""
+        line = self._lines.get(key)
+        if line is None:
+            done = await attempt()
+            if done is not None:
+                return done
+            line = self._lines.setdefault(key, asyncio.Lock())
+        async with line:
+            for _ in range(_TRIES):
+                done = await attempt()
+                if done is not None:
+                    return done
+        return None

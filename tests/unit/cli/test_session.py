@@ -1,0 +1,38 @@
+"""Durations, and what to do about a refusal."""
+
+from __future__ import annotations
+
+import click
+import pytest
+
+from livevirt.cli.session import advice, seconds
+from livevirt.client.errors import Unreachable
+from livevirt.errors import ApiError, Conflict, NotFound
+
+DURATIONS = {"": None, "0": None, "0s": None, "30": 30.0, "30s": 30.0, "1m30s": 90.0, "1h": 3600.0}
+
+
+@pytest.mark.parametrize(("text", "length"), DURATIONS.items(), ids=lambda v: repr(v))
+def test_durations(text: str, length: float | None) -> None:
+    assert seconds(text) == length
+
+
+@pytest.mark.parametrize("text", ["soon", "-1", "1d", "1.5s"])
+def test_what_is_no_duration_is_refused(text: str) -> None:
+    with pytest.raises(click.UsageError):
+        seconds(text)
+
+
+ADVICE = {
+    "no VM": (NotFound("…", details={"kind": "virtualmachines"}), "kubectl get vm"),
+    "no instance": (NotFound("…", details={"kind": "virtualmachineinstances"}), "virtctl start"),
+    "no agent": (Conflict("… guest agent …", details={"name": "web"}), "kubectl wait vmi web"),
+    "no server": (Unreachable("https://x cannot be reached: …"), "livevirt up"),
+    "a reason that speaks for itself": (Conflict("VM is already running"), ""),
+}
+
+
+@pytest.mark.parametrize(("error", "hint"), ADVICE.values(), ids=ADVICE)
+def test_refusals_come_with_the_next_move(error: ApiError, hint: str) -> None:
+    assert hint in advice(error)
+    assert bool(hint) == bool(advice(error))

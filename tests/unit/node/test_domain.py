@@ -1,0 +1,114 @@
+from typing import Any
+
+import pytest
+
+from livevirt.node import domain
+from livevirt.node.domain import BadDomain, Place
+from livevirt.node.volumes import Prepared
+from livevirt.qemu.accelerator import Accelerator
+from livevirt.qemu.disk import Image
+from livevirt.qemu.machine import Machine
+
+MIB = 1024 * 1024
+TCG = Accelerator("tcg", "")
+PLACE = Place("/run/1", "/log/serial")
+ROOT = Prepared(Image("/disks/root.qcow2", "qcow2"), direct=True)
+SEED = Prepared(Image("/disks/seed.iso"), discard=False)
+
+
+def a_vmi(disks: Any = (), **parts: Any) -> Any:
+    devices = {"disks": list(disks), **parts.pop("devices", {})}
+    spec = {"domain": {"memory": {"guest": "256Mi"}, "devices": devices, **parts}}
+    return {"metadata": {"name": "web", "namespace": "shop", "uid": "u1"}, "spec": spec}
+
+
+def machine(vmi: Any, **volumes: Prepared) -> Machine:
+    return domain.machine(vmi, volumes, TCG, PLACE)
+
+
+def test_a_small_manifest_gives_a_small_machine() -> None:
+    made = machine(a_vmi())
+    assert made.name == "shop_web"
+    assert (made.cpu.sockets, made.cpu.max_sockets, made.cpu.model) == (1, 1, "max")
+    assert made.memory.boot == made.memory.max == 256 * MIB
+    assert made.machine_type == "q35"
+    assert made.graphics
+
+
+def test_head_room_is_taken_over() -> None:
+    made = machine(
+        a_vmi(
+            cpu={"sockets": 2, "cores": 2, "threads": 1, "maxSockets": 8, "model": "Haswell"},
+            memory={"guest": "512Mi", "maxGuest": "2Gi"},
+        )
+    )
+    assert (made.cpu.sockets, made.cpu.cores, made.cpu.max_sockets) == (2, 2, 8)
+    assert made.cpu.model == "Haswell"
+    assert made.memory.max == 2048 * MIB
+
+
+def test_given_memory_only_as_a_request_then_that_is_the_guest_s() -> None:
+    vmi = a_vmi(memory={}, resources={"requests": {"memory": "128Mi"}})
+    assert machine(vmi).memory.boot == 128 * MIB
+
+
+def test_disks_keep_what_the_manifest_says() -> None:
+    made = machine(
+        a_vmi(
+            [
+                {"name": "root", "disk": {"bus": "scsi"}, "serial": "S1", "cache": "writeback"},
+                {"name": "seed", "cdrom": {"bus": "sata"}},
+                {"name": "tray", "cdrom": {"bus": "scsi"}},
+            ]
+        ),
+        root=ROOT,
+        seed=SEED,
+    )
+    root, seed, tray = made.disks
+    assert (root.id, root.bus, root.serial, root.cache) == ("ua-root", "scsi", "S1", "writeback")
+    assert (seed.kind, seed.readonly, seed.discard) == ("cdrom", True, False)
+    assert tray.image is None
+    assert [disk.boot_index for disk in made.disks] == [1, 2, 3]
+
+
+def test_once_a_boot_order_is_given_only_those_disks_are_tried() -> None:
+    disks = [{"name": "root", "disk": {}}, {"name": "seed", "disk": {}, "bootOrder": 1}]
+    made = machine(a_vmi(disks), root=ROOT, seed=SEED)
+    assert [disk.boot_index for disk in made.disks] == [None, 1]
+
+
+@pytest.mark.parametrize(("direct", "cache"), [(True, "none"), (False, "writethrough")])
+def test_the_host_s_cache_is_left_out_where_that_works(direct: bool, cache: str) -> None:
+    root = Prepared(ROOT.image, direct=direct)
+    made = machine(a_vmi([{"name": "root", "disk": {"bus": "virtio"}}]), root=root)
+    assert made.disks[0].cache == cache
+
+
+def test_a_disk_whose_volume_is_not_served_is_left_out() -> None:
+    assert machine(a_vmi([{"name": "odd", "disk": {}}])).disks == ()
+
+
+def test_uuid_and_mac_stay_the_same_over_restarts_of_a_vm() -> None:
+    interfaces = {"interfaces": [{"name": "default", "masquerade": {}}]}
+    first, second = a_vmi(devices=interfaces), a_vmi(devices=interfaces)
+    owner = {"kind": "VirtualMachine", "controller": True, "uid": "vm1", "name": "web"}
+    for vmi, uid in ((first, "u1"), (second, "u2")):
+        vmi["metadata"] |= {"uid": uid, "ownerReferences": [owner]}
+    assert machine(first).uuid == machine(second).uuid
+    assert machine(first).nics == machine(second).nics
+    assert machine(first).nics[0].mac.startswith("02:")
+
+
+@pytest.mark.parametrize(
+    "parts",
+    [
+        {"memory": {}},
+        {"machine": {"type": "q35,dump=/etc"}},
+        {"cpu": {"model": "max,-x"}},
+        {"devices": {"interfaces": [{"name": "a", "model": "toy"}]}},
+    ],
+    ids=["no memory", "machine type", "CPU model", "NIC model"],
+)
+def test_what_no_machine_can_be_is_refused(parts: Any) -> None:
+    with pytest.raises(BadDomain, match="cannot make a machine of web"):
+        machine(a_vmi(**parts))

@@ -1,0 +1,187 @@
+from dataclasses import replace
+from datetime import UTC, datetime
+from typing import Any
+
+import pytest
+
+from livevirt.api import conditions
+from livevirt.node import ending, vmi_status
+from livevirt.node.guest import AgentView, View
+from livevirt.node.vmi_status import Seen, patch, targets
+from livevirt.qemu.agent import Address, Interface, OsInfo
+from livevirt.qemu.disk import Disk, Image
+from livevirt.qemu.lifecycle import standing
+from livevirt.qemu.machine import Cpu, Machine, Memory, Nic, Thread
+from livevirt.qemu.observe import CpuSlot, Drive, MemoryState, Observed
+
+NOON = datetime(2026, 1, 1, 12, tzinfo=UTC)
+AT = "2026-01-01T12:00:00Z"
+MIB = 1024 * 1024
+MAC = "02:00:00:00:00:01"
+
+
+def a_disk(name: str, bus: Any = "virtio") -> Disk:
+    return Disk(id=f"ua-{name}", image=Image(f"/{name}"), bus=bus)
+
+
+MACHINE = Machine(
+    name="web",
+    uuid="00000000-0000-0000-0000-000000000001",
+    accelerator="tcg",
+    cpu=Cpu(model="max", max_sockets=4),
+    memory=Memory(boot=256 * MIB, max=1024 * MIB),
+    run_dir="/run/1",
+    serial_log="/log",
+    disks=(a_disk("root"), a_disk("seed", "sata")),
+    nics=(Nic(id="net-default", mac=MAC),),
+)
+OBSERVED = Observed(
+    run_state="running",
+    cpus=(CpuSlot(Thread(0, 0, 0), "max-x86_64-cpu", True),),
+    memory=MemoryState(boot=256 * MIB, plugged=128 * MIB, requested=256 * MIB),
+    drives=(Drive(id="ua-seed", size=2048),),
+)
+AGENT = AgentView(
+    "7.2.0",
+    OsInfo(id="debian", pretty_name="Debian 12"),
+    interfaces=(
+        Interface("lo", "00:00:00:00:00:00", (Address("127.0.0.1", "ipv4", 8),)),
+        Interface(
+            "eth0",
+            MAC,
+            (Address("fe80::1", "ipv6", 64), Address("10.0.2.15", "ipv4", 24)),
+        ),
+    ),
+)
+RUNNING = View(standing("running"), OBSERVED, "pc-q35-7.2")
+
+
+def a_vmi(**status: Any) -> Any:
+    volumes = [
+        {"name": "root", "containerDisk": {"image": "guest"}},
+        {"name": "seed", "cloudInitNoCloud": {"userData": "x"}},
+    ]
+    return {
+        "metadata": {"name": "web"},
+        "spec": {"volumes": volumes},
+        "status": {"phase": "Scheduled", **status},
+    }
+
+
+def changed(vmi: Any = None, view: View = RUNNING, **more: Any) -> Any:
+    return patch(Seen(vmi=vmi or a_vmi(), now=NOON, machine=MACHINE, view=view, **more))
+
+
+def followed(vmi: Any, change: Any) -> Any:
+    """Return the VMI after a merge patch of its status."""
+
+    def merged(old: Any, new: Any) -> Any:
+        if not isinstance(new, dict):
+            return new
+        kept = dict(old or {})
+        for key, value in new.items():
+            if value is None:
+                kept.pop(key, None)
+            else:
+                kept[key] = merged(kept.get(key), value)
+        return kept
+
+    return {**vmi, "status": merged(vmi["status"], change)}
+
+
+def test_a_running_guest_is_told_in_one_patch() -> None:
+    found = changed()
+    assert found["phase"] == "Running"
+    assert found["phaseTransitionTimestamps"] == [
+        {"phase": "Running", "phaseTransitionTimestamp": AT}
+    ]
+    assert found["memory"] == {
+        "guestAtBoot": "256Mi",
+        "guestCurrent": "384Mi",
+        "guestRequested": "512Mi",
+    }
+    assert found["machine"] == {"type": "pc-q35-7.2"}
+    assert found["volumeStatus"] == [
+        {"name": "root", "target": "vda"},
+        {"name": "seed", "target": "sda", "size": 2048},
+    ]
+
+
+def test_given_the_controller_has_not_handed_it_over_then_nothing_is_said() -> None:
+    assert changed(a_vmi(phase="Scheduling")) == {}
+
+
+def test_given_nothing_changed_then_nothing_is_written() -> None:
+    vmi = followed(a_vmi(), changed(view=replace(RUNNING, agent=AGENT)))
+    assert changed(vmi, replace(RUNNING, agent=AGENT)) == {}
+
+
+def test_given_the_agent_answers_then_system_and_addresses_are_told() -> None:
+    found = changed(view=replace(RUNNING, agent=AGENT))
+    assert conditions.is_true(found["conditions"], "AgentConnected")
+    assert found["guestOSInfo"] == {"id": "debian", "prettyName": "Debian 12"}
+    (card,) = found["interfaces"]
+    assert (card["name"], card["interfaceName"]) == ("default", "eth0")
+    assert card["ipAddresses"] == ["10.0.2.15", "fe80::1"]
+    assert card["ipAddress"] == "10.0.2.15"
+
+
+def test_given_the_agent_goes_then_what_it_told_goes_too() -> None:
+    vmi = followed(a_vmi(), changed(view=replace(RUNNING, agent=AGENT)))
+    after = followed(vmi, changed(vmi))
+    assert not conditions.is_true(after["status"]["conditions"], "AgentConnected")
+    assert after["status"]["guestOSInfo"] == {}
+    assert changed(after) == {}
+
+
+PAUSES = {
+    "by a person": ("paused", "PausedByUser"),
+    "by an error": ("io-error", "PausedIOError"),
+    "not": ("running", ""),
+}
+
+
+@pytest.mark.parametrize(("state", "reason"), PAUSES.values(), ids=PAUSES)
+def test_a_pause_has_its_reason(state: str, reason: str) -> None:
+    found = changed(view=replace(RUNNING, standing=standing(state)))
+    assert (conditions.find(found["conditions"], "Paused") or {}).get("reason", "") == reason
+
+
+def test_conditions_of_others_are_left_alone() -> None:
+    theirs = {"type": "Ready", "status": "True", "reason": "x", "lastTransitionTime": AT}
+    found = changed(a_vmi(conditions=[theirs]))
+    assert theirs in found["conditions"]
+
+
+def test_an_end_is_told_once_and_for_all() -> None:
+    end = ending.vanished(AT, oom_killed=False, rebooted=False, complaint="")
+    vmi = followed(a_vmi(), changed())
+    found = changed(vmi, ending=end)
+    assert (found["phase"], found["reason"]) == ("Failed", "Crashed")
+    assert [each["phase"] for each in found["phaseTransitionTimestamps"]] == ["Running", "Failed"]
+    assert changed(followed(vmi, found), ending=ending.destroyed(AT)) == {}
+
+
+def test_given_a_claim_that_is_not_shared_then_the_guest_cannot_migrate() -> None:
+    claim = {"metadata": {"name": "data"}, "spec": {"accessModes": ["ReadWriteOnce"]}}
+    found = changed(claims={"root": claim})
+    condition = conditions.find(found["conditions"], "LiveMigratable")
+    assert condition is not None
+    assert (condition["status"], condition["reason"]) == ("False", "DisksNotLiveMigratable")
+    assert found["volumeStatus"][0]["persistentVolumeClaimInfo"]["claimName"] == "data"
+
+
+def test_a_disk_keeps_its_letter_and_a_freed_one_is_used_again() -> None:
+    disks = (a_disk("new"), a_disk("kept"), a_disk("cd", "sata"))
+    machine = replace(MACHINE, disks=disks)
+    assert targets(machine, {"kept": "vda"}) == {"new": "vdb", "kept": "vda", "cd": "sda"}
+
+
+def test_letters_go_on_after_z() -> None:
+    disks = tuple(a_disk(f"d{number}", "scsi") for number in range(28))
+    assert list(targets(replace(MACHINE, disks=disks), {}).values())[25:] == ["sdz", "sdaa", "sdab"]
+
+
+def test_a_machine_that_has_not_answered_says_nothing() -> None:
+    assert changed(view=View()) == {}
+    assert not vmi_status.is_paused(None)

@@ -1,0 +1,151 @@
+import os
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from livevirt.api import registry
+from livevirt.api.kind import Kind
+from livevirt.errors import NotFound
+from livevirt.node.images import ImageStore
+from livevirt.node.volumes import Prepared, VolumeProblem, Volumes, claim_size
+
+MIB = 1024 * 1024
+
+
+class Objects:
+    """A client that has these objects and no others."""
+
+    def __init__(self, objects: dict[tuple[str, str], Any]) -> None:
+        self._objects = objects
+
+    async def get(self, kind: Kind, name: str, namespace: str = "") -> Any:
+        try:
+            return self._objects[kind.kind, name]
+        except KeyError:
+            raise NotFound(f"{kind.kind} {name} not found") from None
+
+
+def a_claim(phase: str = "Bound", size: str = "8Mi") -> Any:
+    return {
+        "metadata": {"name": "data"},
+        "spec": {"volumeName": "pv1", "resources": {"requests": {"storage": size}}},
+        "status": {"phase": phase, "capacity": {"storage": "16Mi"}},
+    }
+
+
+def a_volume(path: Path | str) -> Any:
+    return {"metadata": {"name": "pv1"}, "spec": {"local": {"path": str(path)}}}
+
+
+@pytest.fixture
+def roots(tmp_path: Path) -> Path:
+    (tmp_path / "volumes" / "one").mkdir(parents=True)
+    (tmp_path / "disks").mkdir()
+    return tmp_path
+
+
+async def prepared(roots: Path, wanted: Any, **objects: Any) -> Prepared:
+    kinds = {"claim": registry.CLAIM, "volume": registry.VOLUME, "secret": registry.SECRET}
+    known = {(kinds[key].kind, each["metadata"]["name"]): each for key, each in objects.items()}
+    client: Any = Objects(known)
+    volumes = Volumes(client, ImageStore(roots / "images"), (roots / "volumes",), None)
+    vmi = {"metadata": {"namespace": "ns"}, "spec": {"volumes": [{"name": "v", **wanted}]}}
+    found = await volumes.prepare(vmi, roots / "disks", {"local-hostname": "web"})
+    return found["v"]
+
+
+CLAIMED = {"persistentVolumeClaim": {"claimName": "data"}}
+
+
+async def test_an_empty_disk_has_its_size_and_takes_no_room(roots: Path) -> None:
+    found = await prepared(roots, {"emptyDisk": {"capacity": "100.5Mi"}})
+    size = os.stat(found.image.path)
+    assert (size.st_size, size.st_blocks) == (100 * MIB, 0)
+    with pytest.raises(VolumeProblem, match="the size for volume v is too low"):
+        await prepared(roots, {"emptyDisk": {"capacity": "1k"}})
+
+
+async def test_given_no_such_image_then_the_message_says_how_to_import_it(roots: Path) -> None:
+    with pytest.raises(VolumeProblem, match="livevirt image import PATH --name some/os") as caught:
+        await prepared(roots, {"containerDisk": {"image": "some/os"}})
+    assert caught.value.reason == "ErrImagePull"
+
+
+async def test_given_a_bound_claim_then_its_disk_is_made_once_and_then_kept(roots: Path) -> None:
+    objects = {"claim": a_claim(), "volume": a_volume(roots / "volumes" / "one")}
+    found = await prepared(roots, CLAIMED, **objects)
+    disk = roots / "volumes" / "one" / "disk.img"
+    assert found.image.path == str(disk)
+    assert disk.stat().st_size == 8 * MIB
+    disk.write_bytes(b"kept")
+    await prepared(roots, {"dataVolume": {"name": "data"}}, **objects)
+    assert disk.read_bytes() == b"kept"
+
+
+async def test_an_ephemeral_volume_leaves_the_claim_as_it_is(roots: Path) -> None:
+    objects = {"claim": a_claim(), "volume": a_volume(roots / "volumes" / "one")}
+    found = await prepared(roots, {"ephemeral": CLAIMED}, **objects)
+    assert found.image.path == str(roots / "disks" / "v.qcow2")
+    assert found.image.backing is not None
+    assert found.image.backing.path.endswith("/one/disk.img")
+
+
+WAITS: dict[str, tuple[dict[str, Any], str]] = {
+    "no claim": ({}, "FailedPvcNotFound"),
+    "not bound": ({"claim": a_claim("Pending")}, "ContainerCreating"),
+}
+
+
+@pytest.mark.parametrize(("objects", "reason"), WAITS.values(), ids=WAITS)
+async def test_a_claim_that_is_not_ready_is_waited_for(
+    roots: Path, objects: dict[str, Any], reason: str
+) -> None:
+    with pytest.raises(VolumeProblem) as caught:
+        await prepared(roots, CLAIMED, **objects)
+    assert caught.value.reason == reason
+
+
+ELSEWHERE = ("/etc", "{root}/volumes/../disks", "{root}/volumes/link", "", "{root}/volumes-too")
+
+
+@pytest.mark.parametrize("path", ELSEWHERE)
+async def test_a_volume_outside_the_known_roots_is_never_opened(roots: Path, path: str) -> None:
+    (roots / "volumes" / "link").symlink_to(roots / "disks")
+    (roots / "volumes-too").mkdir()
+    volume = a_volume(path.format(root=roots))
+    with pytest.raises(VolumeProblem):
+        await prepared(roots, CLAIMED, claim=a_claim(), volume=volume)
+    assert list((roots / "disks").iterdir()) == []
+
+
+@pytest.mark.parametrize("kind", ["link", "pipe", "folder"])
+async def test_a_disk_that_is_no_regular_file_is_refused(roots: Path, kind: str) -> None:
+    disk = roots / "volumes" / "one" / "disk.img"
+    secret = roots / "secret"
+    secret.write_text("secret")
+    match kind:
+        case "link":
+            disk.symlink_to(secret)
+        case "pipe":
+            os.mkfifo(disk)
+        case "folder":
+            disk.mkdir()
+    with pytest.raises(VolumeProblem) as caught:
+        await prepared(roots, CLAIMED, claim=a_claim(), volume=a_volume(roots / "volumes" / "one"))
+    assert caught.value.reason == "FailedMount"
+    assert secret.read_text() == "secret"
+
+
+async def test_given_a_secret_is_missing_then_the_container_cannot_be_configured(
+    roots: Path,
+) -> None:
+    source = {"cloudInitNoCloud": {"secretRef": {"name": "seed"}}}
+    with pytest.raises(VolumeProblem) as caught:
+        await prepared(roots, source)
+    assert caught.value.reason == "CreateContainerConfigError"
+
+
+@pytest.mark.parametrize(("asked", "size"), [("8Mi", 8), ("1Gi", 16), ("9000000", 8)])
+def test_a_disk_is_as_large_as_asked_for_or_as_there_is_room(asked: str, size: int) -> None:
+    assert claim_size(a_claim(size=asked)) == size * MIB

@@ -1,0 +1,117 @@
+"""Edits of running VMs, built so that tests read aloud."""
+
+from __future__ import annotations
+
+import copy
+from typing import Any
+
+from livevirt.api.request import Object
+from livevirt.rollout import config as configs
+from livevirt.rollout import defaults, disks
+from livevirt.rollout.case import Around, Case
+from livevirt.rollout.config import Config, Defaults
+from livevirt.rollout.judgement import Judgement
+from livevirt.rollout.verdict import judge
+
+GATES = frozenset({"VMLiveUpdateFeatures", "HotplugVolumes", "InjectEjectCDROM"})
+LIVE = Config(strategy="LiveUpdate", gates=GATES)
+STAGE = Config(strategy="Stage", gates=GATES)
+KVM = Around(accelerator="kvm")
+TCG = Around(accelerator="tcg")
+TEMPLATE = "spec.template.spec."
+
+GONE = object()  # the value of a field that an edit removes
+
+
+def a_spec(**edits: Any) -> Object:
+    """Return a template of one socket and 1Gi with a boot disk, a hot one and an empty drive."""
+    spec: Object = {
+        "domain": {
+            "cpu": {"sockets": 1, "cores": 2},
+            "memory": {"guest": "1Gi"},
+            "devices": {
+                "disks": [
+                    {"name": "root", "disk": {"bus": "virtio"}},
+                    {"name": "data", "disk": {"bus": "scsi"}},
+                    {"name": "cd", "cdrom": {"bus": "sata"}},
+                ],
+                "interfaces": [{"name": "default", "masquerade": {}}],
+            },
+        },
+        "networks": [{"name": "default", "pod": {}}],
+        "volumes": [
+            {"name": "root", "containerDisk": {"image": "livevirt/guest:latest"}},
+            a_claim("data"),
+        ],
+    }
+    return edited(spec, {path.replace("__", "."): value for path, value in edits.items()})
+
+
+def a_claim(name: str, claim: str = "", *, hot: bool = True) -> Object:
+    source: Object = {"claimName": claim or name}
+    return {"name": name, "persistentVolumeClaim": source | ({"hotpluggable": True} if hot else {})}
+
+
+def edited(spec: Object, edits: dict[str, Any]) -> Object:
+    """Return a copy with values set by dotted path; numbers index lists, `+` appends."""
+    found = copy.deepcopy(spec)
+    for path, value in edits.items():
+        *above, last = path.split(".")
+        parent: Any = found
+        for part in above:
+            parent = parent[int(part)] if part.isdigit() else parent.setdefault(part, {})
+        if last == "+":
+            parent.append(value)
+        elif value is GONE:
+            del parent[int(last) if last.isdigit() else last]
+        else:
+            parent[int(last) if last.isdigit() else last] = value
+    return found
+
+
+def running(spec: Object, config: Config = LIVE, **status: Any) -> Object:
+    """Return the instance that a template was started as."""
+    made = copy.deepcopy(spec)
+    disks.add_missing(made)
+    defaults.fill(made, "vm-uid", config)
+    owner = {"kind": "VirtualMachine", "uid": "vm-uid", "controller": True}
+    return {
+        "metadata": {
+            "name": "web",
+            "uid": "vmi-uid",
+            "annotations": {configs.RECORDED: config.defaults.recorded()},
+            "ownerReferences": [owner],
+        },
+        "spec": made,
+        "status": {"phase": "Running", **status},
+    }
+
+
+def judged(
+    started: Object,
+    wanted: Object,
+    *,
+    config: Config = LIVE,
+    around: Around = KVM,
+    vmi: Object | None = None,
+    **status: Any,
+) -> Judgement:
+    """Return the judgement on an edit of a guest that was started under LiveUpdate."""
+    return judge(Case(started, wanted, vmi or running(started, **status), config, around))
+
+
+def rulings(judgement: Judgement) -> dict[str, tuple[str, str]]:
+    """Return verdict and reason by the short path of each change."""
+    return {
+        change.path.removeprefix(TEMPLATE): (str(change.verdict), str(change.ruling.reason))
+        for change in judgement.changes
+    }
+
+
+def condition(type_: str, status: str = "True") -> Object:
+    return {"type": type_, "status": status}
+
+
+def with_defaults(**values: Any) -> Config:
+    """Return live settings with other cluster defaults."""
+    return Config(strategy="LiveUpdate", gates=GATES, defaults=Defaults(**values))
