@@ -7,9 +7,13 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import itertools
 import os
+import signal
 import sys
-from collections.abc import AsyncIterator, Callable
+import tempfile
+import time
+from collections.abc import AsyncIterator, Callable, Iterator
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
@@ -22,7 +26,7 @@ from livevirt.api.quantity import Quantity, parse
 from livevirt.api.request import Object, User
 from livevirt.client.local import LocalClient
 from livevirt.controllers import bootstrap
-from livevirt.node import process
+from livevirt.node import cgroups, pod_dir, process
 from livevirt.node.agent import Agent, Host
 from livevirt.node.images import ImageStore
 from livevirt.paths import DataDir
@@ -161,6 +165,67 @@ def a_vmi(name: str = "web", **changes: Any) -> Object:
     }
 
 
+def qemus(root: Path) -> list[int]:
+    """Return the QEMU processes whose sockets are below a directory."""
+    found = []
+    for pid in process.all_pids():
+        with contextlib.suppress(OSError):
+            line = Path(f"/proc/{pid}/cmdline").read_bytes()
+            if line.startswith(b"qemu-system") and os.fsencode(root) in line:
+                found.append(pid)
+    return found
+
+
+def leftovers(root: Path) -> list[str]:
+    """Return what is left of guests: sockets, disks, cgroups."""
+    found = [*(root / "run").glob("*"), *root.glob("nodes/*/pods/*/disks")]
+    return [str(path) for path in (*found, *cgroup_folder("cpu"), *cgroup_folder("memory"))]
+
+
+def files(root: Path) -> list[Path]:
+    """Return what is kept of pods, logs too."""
+    return list(root.glob("nodes/*/pods/*"))
+
+
+def cgroup_folder(controller: str) -> list[Path]:
+    """Return the cgroups of the pods of our node."""
+    own = Path("/proc/self/cgroup").read_text()
+    for found in cgroups.hierarchies(Path("/proc/self/mountinfo").read_text(), own):
+        if controller in found.controllers:
+            return list(Path(found.mount, found.own, "livevirt", NODE).glob("pod*"))
+    return []
+
+
+@contextlib.contextmanager
+def a_data_dir() -> Iterator[Path]:
+    """A data directory that an unprivileged QEMU can pass through, with a short path."""
+    with tempfile.TemporaryDirectory(prefix="lv-") as path:
+        os.chmod(path, 0o711)
+        root = Path(path)
+        yield root
+        for pid in qemus(root):
+            os.kill(pid, signal.SIGKILL)
+        for folder in pod_dir.all_in(root / "nodes" / NODE / "pods", root / "run"):
+            intent = folder.read_intent()
+            while folder.locked():
+                time.sleep(0.01)
+            cgroups.PodCgroup(intent.cgroups if intent else ()).remove()
+
+
+@contextlib.contextmanager
+def an_image_store() -> Iterator[Path]:
+    """An image store with the test guest in it, if that has been built, and an empty disk."""
+    with tempfile.TemporaryDirectory(prefix="lv-") as path:
+        os.chmod(path, 0o711)
+        store = ImageStore(Path(path, "images"))
+        blank = Path(path, "blank.img")
+        blank.write_bytes(bytes(1 << 20))
+        store.import_(blank, "blank")
+        if GUEST.exists():
+            store.import_(GUEST, IMAGE)
+        yield store.root
+
+
 def an_agent(client: LocalClient, root: Path, images: Path) -> Agent:
     host = Host(EMULATED, (7, 2, 0), process.account(kvm=False))
     return Agent(NODE, client, DataDir(root), ImageStore(images), CAPACITY, host, now)
@@ -204,13 +269,39 @@ async def eventually(what: str, holds: Callable[[], object], seconds: float = 60
         raise AssertionError(f"not in {seconds} s: {what}") from None
 
 
-async def _main(root: Path, images: Path) -> None:
+def a_blank_vmi(name: str = "web", image: str = "blank", **spec: Any) -> Object:
+    """Return a VMI that never gets further than the firmware."""
+    vmi = a_vmi(name, **spec)
+    vmi["spec"]["domain"]["memory"]["guest"] = "64Mi"
+    vmi["spec"]["domain"]["devices"]["disks"] = [{"name": "root", "disk": {"bus": "virtio"}}]
+    vmi["spec"]["volumes"] = [{"name": "root", "containerDisk": {"image": image}}]
+    return vmi
+
+
+async def _one(world: World) -> None:
+    """Make a guest and let it run."""
+    await world.make(a_blank_vmi())
+    await world.until("it runs", lambda: world.pod_phase() == "Running")
+    print("running", flush=True)
+    await asyncio.Event().wait()
+
+
+async def _many(world: World) -> None:
+    """Make guests and delete them again, for ever; what an earlier run left is not minded."""
+    print("running", flush=True)
+    for number in itertools.count():
+        name = f"vm{time.time_ns()}-{number}"
+        await world.make(a_blank_vmi(name))
+        await world.until("it runs", lambda: world.pod_phase(name) == "Running")  # noqa: B023
+        pod = world.pod(name)["metadata"]["name"]
+        await world.client.delete(registry.POD, pod, SPACE, grace_seconds=1)
+        await world.until("it is gone", lambda: not world.pod(name))  # noqa: B023
+
+
+async def _main(root: Path, images: Path, story: str) -> None:
     async with opened(root, images) as world, working(world.agent):
-        await world.make(a_vmi())
-        await world.until("it runs", lambda: world.phase() == "Running")
-        print("running", flush=True)
-        await asyncio.Event().wait()
+        await {"one": _one, "many": _many}[story](world)
 
 
 if __name__ == "__main__":
-    asyncio.run(_main(Path(sys.argv[1]), Path(sys.argv[2])))
+    asyncio.run(_main(Path(sys.argv[1]), Path(sys.argv[2]), sys.argv[3]))

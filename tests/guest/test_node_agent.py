@@ -7,7 +7,6 @@ import os
 import signal
 import subprocess
 import sys
-import tempfile
 import time
 from collections.abc import AsyncIterator, Iterator
 from pathlib import Path
@@ -18,13 +17,27 @@ import pytest
 from livevirt.api import registry
 from livevirt.api.quantity import parse
 from livevirt.api.request import Object
-from livevirt.node import pod_dir, process
-from livevirt.node.cgroups import PodCgroup
 from livevirt.node.doors import Doors
 from livevirt.node.images import ImageStore
 
 from . import node_world
-from .node_world import GUEST, IMAGE, NODE, SPACE, World, a_vmi, eventually, opened, working
+from .node_world import (
+    GUEST,
+    NODE,
+    SPACE,
+    World,
+    a_blank_vmi,
+    a_data_dir,
+    a_vmi,
+    an_image_store,
+    cgroup_folder,
+    eventually,
+    files,
+    leftovers,
+    opened,
+    qemus,
+    working,
+)
 
 pytestmark = pytest.mark.guest
 
@@ -34,81 +47,20 @@ UPTIME = "cut -d' ' -f1 /proc/uptime"
 
 @pytest.fixture
 def root() -> Iterator[Path]:
-    """A data directory that an unprivileged QEMU can pass through, with a short path."""
-    with tempfile.TemporaryDirectory(prefix="lv-") as path:
-        os.chmod(path, 0o711)
-        yield Path(path)
-        for pid in qemus(Path(path)):
-            os.kill(pid, signal.SIGKILL)
-        for folder in pod_dir.all_in(Path(path, "nodes", NODE, "pods"), Path(path, "run")):
-            intent = folder.read_intent()
-            while folder.locked():
-                time.sleep(0.01)
-            PodCgroup(intent.cgroups if intent else ()).remove()
+    with a_data_dir() as path:
+        yield path
 
 
 @pytest.fixture(scope="module")
 def images() -> Iterator[Path]:
-    """An image store with the test guest in it, if that has been built, and an empty disk."""
-    with tempfile.TemporaryDirectory(prefix="lv-") as path:
-        os.chmod(path, 0o711)
-        store = ImageStore(Path(path, "images"))
-        blank = Path(path, "blank.img")
-        blank.write_bytes(bytes(1 << 20))
-        store.import_(blank, "blank")
-        if GUEST.exists():
-            store.import_(GUEST, IMAGE)
-        yield store.root
+    with an_image_store() as path:
+        yield path
 
 
 @pytest.fixture
 async def world(root: Path, images: Path) -> AsyncIterator[World]:
     async with opened(root, images) as world:
         yield world
-
-
-def qemus(root: Path) -> list[int]:
-    """Return the QEMU processes whose sockets are below a directory."""
-    found = []
-    for pid in process.all_pids():
-        try:
-            line = Path(f"/proc/{pid}/cmdline").read_bytes()
-        except OSError:
-            continue
-        if line.startswith(b"qemu-system") and os.fsencode(root) in line:
-            found.append(pid)
-    return found
-
-
-def leftovers(root: Path) -> list[str]:
-    """Return what is left of guests: sockets, disks, cgroups."""
-    found = [str(path) for path in (root / "run").glob("*")]
-    found += [str(path) for path in root.glob("nodes/*/pods/*/disks")]
-    groups = (group for version in ("cpu", "memory") for group in cgroup_folder(version))
-    return found + [str(path) for path in groups]
-
-
-def files(root: Path) -> list[Path]:
-    """Return what is kept of pods, logs too."""
-    return list(root.glob("nodes/*/pods/*"))
-
-
-def cgroup_folder(controller: str) -> list[Path]:
-    for line in Path("/proc/self/cgroup").read_text().splitlines():
-        _, names, path = line.split(":", 2)
-        if controller in names.split(","):
-            below = Path(f"/sys/fs/cgroup/{controller}{path}/livevirt/{NODE}")
-            return [each for each in below.glob("pod*")]
-    return []
-
-
-def a_blank_vmi(name: str = "web", image: str = "blank", **spec: Any) -> Object:
-    """Return a VMI that never gets further than the firmware."""
-    vmi = a_vmi(name, **spec)
-    vmi["spec"]["domain"]["memory"]["guest"] = "64Mi"
-    vmi["spec"]["domain"]["devices"]["disks"] = [{"name": "root", "disk": {"bus": "virtio"}}]
-    vmi["spec"]["volumes"] = [{"name": "root", "containerDisk": {"image": image}}]
-    return vmi
 
 
 async def running(world: World, vmi: Object, **resources: Any) -> None:
@@ -353,7 +305,8 @@ async def test_given_the_agent_is_killed_then_the_next_one_finds_its_guest(
     root: Path, images: Path
 ) -> None:
     child = await asyncio.create_subprocess_exec(
-        *(sys.executable, node_world.__file__, str(root), str(images)), stdout=subprocess.PIPE
+        *(sys.executable, node_world.__file__, str(root), str(images), "one"),
+        stdout=subprocess.PIPE,
     )
     assert child.stdout is not None
     assert await child.stdout.readline() == b"running\n"

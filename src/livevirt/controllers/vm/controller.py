@@ -35,7 +35,7 @@ from livevirt.errors import AlreadyExists, ApiError, Conflict, NotFound
 log = logging.getLogger(__name__)
 
 GATHER = 0.1  # seconds in which an instance's changes are taken together: a start makes many
-WORKERS = 16  # writes that wait together are committed together
+WORKERS = 4
 
 
 class VirtualMachines:

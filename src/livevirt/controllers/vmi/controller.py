@@ -28,7 +28,7 @@ from livevirt.rollout.resources import Namespace
 log = logging.getLogger(__name__)
 
 GATHER = 1.0  # seconds a new pod has to find its node before its search is worth a write
-WORKERS = 16  # writes that wait together are committed together
+WORKERS = 4
 _USABLE = ("Succeeded", "WaitForFirstConsumer", "PendingPopulation")
 _MEMORY_RATIO = "alpha.kubevirt.io/auto-memory-limits-ratio"
 
