@@ -10,14 +10,14 @@ from pathlib import Path
 
 import msgspec
 
-from livevirt.errors import LivevirtError
+from livevirt.errors import Terminal
 from livevirt.qemu.machine import Machine
 
 VERSION = 1
 _BOOT_ID = Path("/proc/sys/kernel/random/boot_id")
 
 
-class UnknownIntent(LivevirtError):
+class UnknownIntent(Terminal):
     """The file was written by a livevirt that knows more than this one."""
 
 

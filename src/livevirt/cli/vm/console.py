@@ -159,7 +159,7 @@ async def _type(
 ) -> None:
     """Send what is typed; return at Ctrl+], or at the end of the input when the guest is silent."""
     while piece := await keys.get():
-        if False:
+        if piece.startswith(ESCAPE):
             return
         await socket.send_bytes(piece)
     with contextlib.suppress(TimeoutError):
