@@ -1,13 +1,14 @@
-"""Requests that no server may accept, made up by chance.
+"""Requests that no server may accept, made up by chance, the same ones in every run.
 
-Each maker below knows one way to be wrong and is given its own random numbers, so request number
-N is the same in every run. What it returns must be refused: nothing here is right by accident.
+Each maker below knows one way to be wrong. What it returns must be refused: nothing here is right
+by accident.
 """
 
 from __future__ import annotations
 
 import base64
 import gzip
+import itertools
 import json
 import random
 import string
@@ -155,6 +156,8 @@ def broken_json(chance: random.Random) -> Bad:
             right.replace(b"new", b"n\xff\xfew"),
             right.replace(b"new", b"n\xed\xa0\x80"),
             right.replace(b'"new"', b'"n\\ud800"'),
+            right.replace(b'"name": "new"', b'"name": "new", "annotations": {"a": "\\ud800"}'),
+            right.replace(b'"name": "new"', b'"name": "new", "annotations": {"\\uDC00": "b"}'),
             right.replace(b'"new"', b'"n\nw"'),
             right.decode().encode("utf-16"),
             right.decode().encode("utf-32"),
@@ -303,7 +306,7 @@ def unknown_field(chance: random.Random) -> Bad:
 
 
 def too_large(chance: random.Random) -> Bad:
-    size = chance.choice([(1 << 20) + 1, 2_000_000, 3 * 1024 * 1024 + 1])
+    size = chance.choice([1 << 20, 2_000_000, 3 * 1024 * 1024]) + chance.randint(1, 1000)
     body = encoded(a_map("new", k="x" * size))
     return ask("too large", "POST", f"{CORE}/configmaps", body, Content_Type=JSON)
 
@@ -343,7 +346,8 @@ def broken_yaml(chance: random.Random) -> Bad:
             "kind: ConfigMap\nmetadata: !!python/object/apply:os.system [ls]\n",
             "metadata: {name: new}\ndata: {k: .nan}\n", "metadata: {name: new}\ndata: {k: .inf}\n",
             "? [a, b]\n: c\n", "a: *nothing\n", "metadata: {name: !!binary aGk=, labels: 5}\n",
-            "[" * 3000, "{a: " * 3000, "a: !!set {x, y}\n", "%YAML 9.9\n---\na: 1\n", "a: \x07\n",
+            "[" * 3000, "{a: " * 3000, "[" * 200_000, "- " * 200_000,
+            "a: " + "[" * 101 + "]" * 101, "a: !!set {x, y}\n", "%YAML 9.9\n---\na: 1\n", "a: \x07\n",
             "&a [*a]\n", "metadata: {name: 5}\n", "@", "`", "a: |\n b\n  c\n d\n - e: {",
         ]
     )  # fmt: skip
@@ -785,8 +789,13 @@ LARGE_EVERY = 100  # requests of megabytes are rarer than the others
 
 
 def requests(count: int, seed: int) -> Iterator[Bad]:
-    """Yield so many bad requests, the same ones for the same seed."""
-    for number in range(count):
-        chance = random.Random(f"{seed}-{number}")
-        large = number % LARGE_EVERY == LARGE_EVERY - 1
-        yield (too_large if large else MAKERS[number % len(MAKERS)])(chance)
+    """Yield so many different bad requests, the same ones for the same seed."""
+    seen: set[bytes] = set()
+    makers = itertools.cycle(MAKERS)
+    chance = random.Random(seed)
+    while len(seen) < count:
+        large = len(seen) % LARGE_EVERY == LARGE_EVERY - 1
+        bad = (too_large if large else next(makers))(chance)
+        if bad.raw not in seen:
+            seen.add(bad.raw)
+            yield bad

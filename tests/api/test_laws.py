@@ -98,10 +98,10 @@ writes = st.lists(
         Write,
         st.sampled_from(["create", "create", "label", "label", "touch", "delete", "hold", "free"]),
         st.sampled_from(SPACES),
-        st.sampled_from(["x", "y", "z"]),
+        st.sampled_from(["x", "y"]),
         st.sampled_from(TIERS),
     ),
-    min_size=1,
+    min_size=12,
     max_size=40,
 )
 watchers = st.lists(
@@ -109,10 +109,10 @@ watchers = st.lists(
         Watcher,
         st.sampled_from(list(SELECTORS)),
         st.sampled_from([*SPACES, ""]),
-        st.integers(0, 40),
+        st.integers(0, 12),
         st.booleans(),
     ),
-    min_size=1,
+    min_size=2,
     max_size=6,
 )
 

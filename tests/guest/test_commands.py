@@ -255,21 +255,17 @@ def test_the_demo_shows_the_guest_and_leaves_nothing(time_: str) -> None:
 
 
 def test_an_interrupted_demo_cleans_up() -> None:
-    process = subprocess.Popen(
+    seen = ""
+    with subprocess.Popen(
         [str(BIN / "livevirt"), "demo"], stdin=subprocess.DEVNULL, stdout=subprocess.PIPE,
         stderr=subprocess.STDOUT, text=True, start_new_session=True,
-    )  # fmt: skip
-    seen = ""
-    try:
+    ) as process:  # fmt: skip
         assert process.stdout is not None
         for line in process.stdout:
             seen += line
             if "starting demo: Starting" in line:
                 process.send_signal(signal.SIGINT)
-        assert process.wait(SECONDS) == 1, seen
-    finally:
-        process.kill()
-        process.wait()
+    assert process.returncode == 1, seen
     folder = next(word for word in seen.split() if word.startswith("/tmp/lv-demo-"))
     assert not Path(folder).exists()
     assert processes_of(Path(folder)) == []

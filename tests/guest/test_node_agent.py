@@ -19,6 +19,8 @@ from livevirt.api.quantity import parse
 from livevirt.api.request import Object
 from livevirt.node.doors import Doors
 from livevirt.node.images import ImageStore
+from livevirt.qemu import lifecycle
+from livevirt.qemu.session import Session
 
 from . import node_world
 from .node_world import (
@@ -38,6 +40,7 @@ from .node_world import (
     qemus,
     working,
 )
+from .qemu.test_qemu_lifecycle import PANIC, POWEROFF
 
 pytestmark = pytest.mark.guest
 
@@ -159,6 +162,61 @@ async def test_given_qemu_cannot_start_then_the_pod_tells_what_it_said(
         await world.until("VMI failed", lambda: world.phase() == "Failed")
 
 
+ENDS = {
+    "powers off": (POWEROFF, "Succeeded", "", 0),
+    "panics": (PANIC, "Failed", "GuestPanicked", 1),
+}
+
+
+@pytest.mark.parametrize("watched", [True, False], ids=["watched", "while the agent is down"])
+@pytest.mark.parametrize(("code", "phase", "reason", "status"), ENDS.values(), ids=ENDS)
+async def test_given_a_guest_ends_by_itself_then_it_is_told_how(
+    world: World, root: Path, images: Path, code: bytes, phase: str, reason: str, status: int,
+    watched: bool,
+) -> None:  # fmt: skip
+    boot = root / "boot.img"
+    boot.write_bytes((code.ljust(510, b"\0") + b"\x55\xaa").ljust(1 << 20, b"\0"))
+    ImageStore(images).import_(boot, "ends")
+    async with working(world.agent):
+        await running(world, a_blank_vmi(image="ends", startStrategy="Paused"))
+        assert world.condition("Paused")
+        assert not ready(world)
+        if watched:
+            began = time.monotonic()
+            await Doors([world.agent]).unpause(SPACE, "web")
+            await world.until("the pod ended", lambda: world.pod_phase() == phase)
+            assert time.monotonic() - began < 2 * SOON  # the firmware needs its time too
+    if not watched:
+        async with await Session.connect(qmp_socket(root)) as qmp:
+            with qmp.listen("STOP") as events:
+                await lifecycle.resume(qmp)
+                await anext(events)
+        async with working(node_world.an_agent(world.client, root, images)):
+            await world.until("the pod ended", lambda: world.pod_phase() == phase, SOON)
+    assert (world.phase(), world.vmi()["status"].get("reason", "")) == (phase, reason)
+    assert world.container()["state"]["terminated"]["exitCode"] == status
+    assert qemus(root) == leftovers(root) == []
+
+
+def qmp_socket(root: Path) -> str:
+    (found,) = root.glob("run/*/qmp.sock")
+    return str(found)
+
+
+async def test_a_reset_restarts_the_guest_and_not_its_pod(world: World, root: Path) -> None:
+    async with working(world.agent):
+        await running(world, a_blank_vmi())
+        before, pod = qemus(root), world.pod()
+        guest = world.agent.guest(SPACE, "web")
+        assert guest is not None
+        with guest.qmp().listen("RESET") as events:
+            await Doors([world.agent]).reset(SPACE, "web")
+            async with asyncio.timeout(10):
+                await anext(events)
+        assert qemus(root) == before
+        assert world.pod() == pod
+
+
 async def test_a_pod_is_resized_in_place_and_waits_or_is_refused_where_the_node_is_too_small(
     world: World, root: Path
 ) -> None:
@@ -254,6 +312,12 @@ async def test_a_guest_boots_is_paused_outlives_its_agent_and_powers_off(
         await world.until("unpaused", lambda: not world.condition("Paused"))
         await world.until("ready", lambda: ready(world))
         assert (await doors.exec(SPACE, "web", ["/bin/echo", "hi"], b"")).stdout == b"hi\n"
+        told = await doors.guest_os_info(SPACE, "web")
+        assert (told["hostname"], told["os"]["id"]) == ("web", "livevirt-guest")
+        assert told["guestAgentVersion"]
+        assert (await doors.user_list(SPACE, "web"))["items"] == told["userList"]
+        mounted = (await doors.filesystem_list(SPACE, "web"))["items"]
+        assert points(mounted) == points(told["fsInfo"]["disks"])
         console = await doors.console_socket(SPACE, "web")
         assert console.is_socket()
         log = await doors.log_file(SPACE, world.pod()["metadata"]["name"], "guest-console-log")
@@ -278,6 +342,10 @@ async def test_a_guest_boots_is_paused_outlives_its_agent_and_powers_off(
         assert log.exists()  # until the pod goes
         await world.client.delete(registry.POD, world.pod()["metadata"]["name"], SPACE)
         await eventually("no files", lambda: not files(root))
+
+
+def points(filesystems: list[Object]) -> list[str]:
+    return [each["mountPoint"] for each in filesystems]
 
 
 def answers(world: World) -> bool:

@@ -24,9 +24,9 @@ from livevirt.control.events import Recorder
 from livevirt.control.informer import Informer
 from livevirt.control.key import Key, key_of
 from livevirt.errors import NotFound
-from livevirt.node import events, pod_dir, pod_status, resize, vmi_status
+from livevirt.node import events, pod_dir, pod_status, vmi_status
 from livevirt.node.cgroups import Cgroups
-from livevirt.node.guest import NOTHING_YET, Guest
+from livevirt.node.guest import Guest
 from livevirt.node.images import ImageStore
 from livevirt.node.intent import UnknownIntent
 from livevirt.node.local import Local
@@ -47,9 +47,9 @@ from livevirt.node.plan import (
     plan,
 )
 from livevirt.node.pod_dir import PodDir
-from livevirt.node.pod_status import Resources, Waiting
 from livevirt.node.process import Account
 from livevirt.node.registration import Facts, Registration
+from livevirt.node.report import Reporter
 from livevirt.node.start import NotReady, Starter
 from livevirt.node.volumes import Volumes
 from livevirt.paths import DataDir
@@ -61,7 +61,6 @@ log = logging.getLogger(__name__)
 
 WORKERS = 8
 OWNER_UID = "owner-uid"
-RETRY_DEFERRED = timedelta(minutes=3)
 _ENDED = ("Succeeded", "Failed")
 
 
@@ -89,7 +88,6 @@ class Agent:
     ) -> None:
         self.name = name
         self._client, self._now = client, now
-        self._capacity = dict(capacity)
         self._pods_dir, self._run_dir = data.root / "nodes" / name / "pods", data.run
         self._cgroups = Cgroups.discover(name, capacity["cpu"].milli())
         owner = host.account.owner if host.account else None
@@ -99,9 +97,9 @@ class Agent:
         self._registration = Registration(client, facts, now)
         self._recorder = Recorder(client, events.COMPONENT, now, name)
         self._local: dict[str, Local] = {}  # by pod uid
-        self._deferred: set[Key] = set()  # pods whose resize waits for room
         self._pods = Informer(client, registry.POD, fields=f"spec.nodeName={name}")
         self._vmis = Informer(client, registry.VMI)
+        self._reporter = Reporter(client, self._recorder, self._starter, self._pods, capacity, now)
         self._controller = Controller(f"node-{name}", self._reconcile, workers=WORKERS)
 
     async def run(self) -> None:
@@ -165,7 +163,7 @@ class Agent:
         return [key_of(pod) for pod in self._pods.by(OWNER_UID, vmi["metadata"]["uid"])]
 
     def _retry_deferred(self, change: Change) -> None:
-        for key in self._deferred - {change.key}:
+        for key in self._reporter.deferred - {change.key}:
             self._controller.queue.add(key)
 
     def _vmi_of(self, local: Local, pod: Object | None) -> Object | None:
@@ -259,11 +257,11 @@ class Agent:
             case Clean():
                 self._clean(local)
             case Report():
-                return await self._report(local, pod)
+                return await self._reporter.report(local, pod, self._vmi_of(local, pod))
             case Forget():
                 await asyncio.to_thread(local.folder.remove)
                 self._local.pop(local.folder.uid, None)
-                self._deferred.discard(local.key)
+                self._reporter.deferred.discard(local.key)
             case Remove():
                 assert pod is not None
                 await self._remove(pod)
@@ -281,7 +279,7 @@ class Agent:
         except NotReady as error:
             local.attempts += 1
             local.waiting = error.waiting(local.attempts)
-            await self._report_pod(local, pod)
+            await self._reporter.report_pod(local, pod)
             return error.retry(local.attempts)
         local.waiting = None
         log.info("guest started", extra=_facts(local))
@@ -326,100 +324,7 @@ class Agent:
             await self._remove(pod)
         elif (pod.get("status") or {}).get("phase") not in _ENDED:
             message = "this node runs virtual machines only; the pod belongs to none"
-            await self._write_pod(pod, pod_status.refused(pod, message, self._now()))
-
-    # ------------------------------------------------------------ what to say
-
-    async def _report(self, local: Local, pod: Object | None) -> timedelta | None:
-        guest = local.guest
-        if local.ending is None and (guest is None or guest.view.standing is None):
-            return None  # QEMU will say something in a moment, or be gone
-        vmi = self._vmi_of(local, pod)
-        if vmi is not None:
-            await self._report_vmi(local, vmi)
-        if pod is not None:
-            await self._report_pod(local, pod)
-        return RETRY_DEFERRED if local.key in self._deferred else None
-
-    async def _report_vmi(self, local: Local, vmi: Object) -> None:
-        assert local.intent is not None
-        if local.claims is None:
-            local.claims = await self._starter.claims(vmi)
-        changed = vmi_status.patch(
-            vmi_status.Seen(
-                vmi=vmi,
-                now=self._now(),
-                machine=local.intent.machine,
-                view=local.guest.view if local.guest else NOTHING_YET,
-                ending=local.ending,
-                claims=local.claims,
-            )
-        )
-        if not changed:
-            return
-        metadata = vmi["metadata"]
-        try:
-            await self._client.patch(
-                registry.VMI,
-                metadata["name"],
-                metadata["namespace"],
-                {"metadata": {"resourceVersion": metadata["resourceVersion"]}, "status": changed},
-            )
-        except NotFound:
-            return
-        if "phaseTransitionTimestamps" in changed:
-            if local.ending is not None:
-                events.ended(self._recorder, vmi, local.ending)
-            else:
-                events.started(self._recorder, vmi)
-
-    async def _report_pod(self, local: Local, pod: Object) -> None:
-        seen = pod_status.Seen(
-            pod=pod,
-            now=self._now(),
-            resources=self._resources(local, pod),
-            started=local.intent.created if local.intent else "",
-            paused=vmi_status.is_paused(local.guest.view.standing) if local.guest else False,
-            waiting=local.waiting,
-            ending=local.ending,
-        )
-        await self._write_pod(pod, pod_status.status(seen))
-
-    async def _write_pod(self, pod: Object, status: Object) -> None:
-        if status == pod.get("status"):
-            return
-        metadata = pod["metadata"]
-        try:
-            await self._client.patch(
-                registry.POD,
-                metadata["name"],
-                metadata["namespace"],
-                {"metadata": {"resourceVersion": metadata["resourceVersion"]}, "status": status},
-                subresource="status",
-            )
-        except NotFound:
-            return
-
-    def _resources(self, local: Local, pod: Object) -> Resources:
-        """Grant what the pod asks for if there is room, put it in force, and say what is."""
-        wanted, current = resize.desired(pod), resize.in_force(pod)
-        self._deferred.discard(local.key)
-        if current is None or local.guest is None or resize.same(wanted, current):
-            return Resources(wanted.get("requests") or {}, wanted)
-        allocated = resize.container_status(pod).get("allocatedResources") or {}
-        others = resize.taken(self._pods.list(), pod["metadata"]["uid"])
-        asked = resize.amounts(wanted.get("requests"))
-        match resize.decide(asked, others, self._capacity):
-            case resize.Refused(reason, message):
-                if reason == "Deferred":
-                    self._deferred.add(local.key)
-                return Resources(allocated, current, pending=Waiting(reason, message))
-            case resize.Granted():
-                failure = self._starter.resize(local, wanted)
-                if failure:
-                    return Resources(wanted.get("requests") or {}, current, failed=failure)
-        log.info("pod resized", extra=_facts(local))
-        return Resources(wanted.get("requests") or {}, wanted)
+            await self._reporter.write_pod(pod, pod_status.refused(pod, message, self._now()))
 
 
 def _owner(pod: Object) -> Object | None:

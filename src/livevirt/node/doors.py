@@ -57,9 +57,10 @@ class Doors:
                 "kind": "VirtualMachineInstanceGuestAgentInfo",
                 "metadata": {},
                 **_agent_info(agent),
+                "hostname": await guest.agent.hostname(),
             }
             if view is not None:
-                found |= {"hostname": view.hostname, "os": os_info(view)}
+                found["os"] = os_info(view)
                 if view.timezone is not None:
                     found["timezone"] = f"{view.timezone.zone}, {view.timezone.offset}"
             found["userList"] = [_user(user) for user in await guest.agent.users()]

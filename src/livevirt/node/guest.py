@@ -50,7 +50,6 @@ class AgentView:
 
     version: str
     os: OsInfo = _NO_OS
-    hostname: str = ""
     timezone: Timezone | None = None
     interfaces: tuple[Interface, ...] = ()
 
@@ -219,8 +218,6 @@ class Guest:
                     known = replace(known, os=await self.agent.osinfo())
                 with contextlib.suppress(CommandFailed):
                     known = replace(known, timezone=await self.agent.timezone())
-            with contextlib.suppress(CommandFailed):
-                known = replace(known, hostname=await self.agent.hostname())
             with contextlib.suppress(CommandFailed):
                 known = replace(known, interfaces=await self.agent.interfaces())
         except (AgentUnavailable, CommandFailed) as error:

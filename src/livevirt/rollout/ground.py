@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
+from functools import cached_property
 
 from msgspec.structs import replace as change
 
@@ -10,6 +11,7 @@ from livevirt.api.quantity import Quantity, parse
 from livevirt.api.request import Object
 from livevirt.rollout import config, cpu, instance, memory
 from livevirt.rollout.case import Case
+from livevirt.rollout.changes import Path
 from livevirt.rollout.config import Defaults
 from livevirt.rollout.disks import target
 from livevirt.rollout.effective import ByName, canonical, filled, without_nulls
@@ -17,7 +19,7 @@ from livevirt.rollout.instance import Instance
 
 #: Fields that follow the instance rather than the record of its start, for they change while it
 #: runs. Everything else is as it was started.
-FOLLOWING = (
+FOLLOWING: tuple[Path, ...] = (
     ("domain", "cpu", "sockets"),
     ("domain", "memory", "guest"),
     ("domain", "devices", "disks"),
@@ -28,21 +30,39 @@ FOLLOWING = (
 )
 
 
-@dataclass(frozen=True, slots=True)
+#: Parts that are looked into when the same words are left aside.
+_OPENED = frozenset(path[:depth] for path in FOLLOWING for depth in range(len(path)))
+
+
+@dataclass(frozen=True)
 class Ground:
-    """What the rules look at. `started` and `wanted` are specs with defaults filled in, `before`,
-    `after` and `vmi` the trees of what runs, of what is wanted and of the instance itself."""
+    """What the rules look at. `started` and `wanted` are specs with defaults filled in; `before`,
+    `after` and `vmi` the trees of what runs, of what is wanted and of the instance itself, without
+    what is the same in all of them, word for word."""
 
     case: Case
+    spec: Object  # of the instance
     defaults: Defaults
     started: Object
     wanted: Object
     before: Object
     after: Object
     vmi: Object
-    running: Instance  # the instance
-    boot: Instance  # as it was started
-    asked: Instance  # as it is wanted, in the owner's own words
+
+    @cached_property
+    def running(self) -> Instance:
+        """The instance."""
+        return instance.read(self.spec)
+
+    @cached_property
+    def boot(self) -> Instance:
+        """The instance as it was started."""
+        return instance.read(self.started)
+
+    @cached_property
+    def asked(self) -> Instance:
+        """What is wanted, in the owner's own words."""
+        return instance.read(self.case.wanted)
 
     @property
     def most_sockets(self) -> int:
@@ -62,18 +82,45 @@ def prepare(case: Case, vmi: Object) -> Ground:
     """Return the ground of a case whose guest runs."""
     recorded = config.recorded(vmi)
     settings = replace(case.config, defaults=recorded)
-    uid = _identity(vmi)
-    spec = without_nulls(vmi["spec"])
+    uid, spec = _identity(vmi), without_nulls(vmi["spec"])
     started = filled(case.started, uid, settings)
-    running, boot = instance.read(spec), instance.read(started)
-    wanted = filled(_with_buses_of(spec, case.wanted), uid, settings)
-    tree, before, after = canonical(spec), canonical(started), canonical(wanted)
+    source = _with_buses_of(spec, case.wanted)
+    wanted = started if source == case.started else filled(source, uid, settings)
+    before, after, tree = map(canonical, _judged(started, wanted, spec))
     _follow(before, tree)
-    _set_maxima(before, after, running, boot, recorded)
-    return Ground(
-        case, recorded, started, wanted, before, after, tree,
-        running, boot, instance.read(case.wanted),
-    )  # fmt: skip
+    ground = Ground(case, spec, recorded, started, wanted, before, after, tree)
+    _set_maxima(ground)
+    return ground
+
+
+def _judged(started: Object, wanted: Object, vmi: Object) -> list[Object]:
+    """Return what must be compared of the three: disks and volumes go together, by their names."""
+    found = _trimmed(started, wanted, vmi)
+    if any("volumes" in side or "disks" in side["domain"]["devices"] for side in found):
+        for side, whole in zip(found, (started, wanted, vmi), strict=True):
+            side["volumes"] = whole.get("volumes") or []
+            side["domain"]["devices"]["disks"] = whole["domain"]["devices"].get("disks") or []
+    return found
+
+
+def _trimmed(started: Object, wanted: Object, vmi: Object, path: Path = ()) -> list[Object]:
+    """Return the three without the parts whose words are the same; most are, and need no reading.
+
+    A part that follows the instance is the same if the instance has it already.
+    """
+    found: list[Object] = [{}, {}, {}]
+    for name in {**started, **wanted, **vmi}:
+        here = (*path, name)
+        sides = [side.get(name) for side in (started, wanted, vmi)]
+        if here in _OPENED:
+            first, second, third = (side or {} for side in sides)
+            sides = list(_trimmed(first, second, third, here))
+        elif sides[1] == sides[2 if here in FOLLOWING else 0]:
+            continue
+        for kept, side in zip(found, sides, strict=True):
+            if side is not None:
+                kept[name] = side
+    return found
 
 
 def _follow(tree: Object, vmi: Object) -> None:
@@ -89,23 +136,32 @@ def _follow(tree: Object, vmi: Object) -> None:
             parent.pop(last, None)
 
 
-def _set_maxima(
-    before: Object, after: Object, running: Instance, boot: Instance, defaults: Defaults
-) -> None:
-    """Fill in maxima that are left out, in place: silence means what it meant at the start.
+def _set_maxima(ground: Ground) -> None:
+    """Fill in maxima that one side leaves out, in place: silence means what it meant at the start.
 
     Only where the instance has one: under Stage it starts without.
     """
-    if running.domain.cpu.max_sockets:
-        chosen = cpu.topology(boot.domain.cpu, boot.domain.resources)
-        most = cpu.max_sockets(0, chosen, defaults)
-        for tree in (before, after):
-            tree["domain"].setdefault("cpu", {}).setdefault("maxSockets", most)
-    if running.max_guest is not None:
-        room = memory.max_guest(_without_maximum(boot), memory.guest(boot), defaults)
-        for tree in (before, after):
-            if room is not None:
-                tree["domain"].setdefault("memory", {}).setdefault("maxGuest", room)
+    for part, name, silent in (("cpu", "maxSockets", _sockets), ("memory", "maxGuest", _memory)):
+        sides = [tree["domain"].setdefault(part, {}) for tree in (ground.before, ground.after)]
+        if (name in sides[0]) != (name in sides[1]):
+            meant = silent(ground)
+            for side in sides:
+                if meant is not None:
+                    side.setdefault(name, meant)
+
+
+def _sockets(ground: Ground) -> int | None:
+    if not ground.running.domain.cpu.max_sockets:
+        return None
+    chosen = cpu.topology(ground.boot.domain.cpu, ground.boot.domain.resources)
+    return cpu.max_sockets(0, chosen, ground.defaults)
+
+
+def _memory(ground: Ground) -> Quantity | None:
+    if ground.running.max_guest is None:
+        return None
+    boot = ground.boot
+    return memory.max_guest(_without_maximum(boot), memory.guest(boot), ground.defaults)
 
 
 def _without_maximum(boot: Instance) -> Instance:

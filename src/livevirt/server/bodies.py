@@ -61,6 +61,7 @@ def read_json(body: bytes) -> tuple[Any, tuple[str, ...]]:
 def read_yaml(body: bytes) -> Any:
     """Return YAML decoded, restricted to what JSON can say."""
     try:
+        _check_yaml(body)
         value = yaml.load(body, Loader=_Loader)
         return read_json(json.dumps(value, allow_nan=False).encode())[0]
     except (yaml.YAMLError, ValueError, TypeError, RecursionError) as error:
@@ -68,12 +69,7 @@ def read_yaml(body: bytes) -> Any:
 
 
 class _Loader(getattr(yaml, "CSafeLoader", yaml.SafeLoader)):  # type: ignore[misc]
-    """Safe YAML without dates (Kubernetes reads them as text) and without aliases."""
-
-    def compose_node(self, parent: Any, index: Any) -> Any:
-        if self.check_event(yaml.events.AliasEvent):
-            raise yaml.YAMLError("aliases are not supported")
-        return super().compose_node(parent, index)
+    """Safe YAML without dates, which Kubernetes reads as text."""
 
 
 _Loader.yaml_implicit_resolvers = {
@@ -96,6 +92,24 @@ class _Members:
         if len(found) != len(pairs):
             _Members.twice = True
         return found
+
+
+def _check_yaml(body: bytes) -> None:
+    """Refuse what a few bytes could make endless: aliases, and nesting that libyaml follows down.
+
+    It reads one event after the other; loading descends in C, where no depth is too deep but one.
+    """
+    depth = 0
+    for event in yaml.parse(body, Loader=_Loader):
+        match event:
+            case yaml.AliasEvent():
+                raise yaml.YAMLError("aliases are not supported")
+            case yaml.CollectionStartEvent():
+                depth += 1
+                if depth > _MAX_DEPTH:
+                    raise yaml.YAMLError(f"it is nested more than {_MAX_DEPTH} levels deep")
+            case yaml.CollectionEndEvent():
+                depth -= 1
 
 
 def _refuse_constant(name: str) -> NoReturn:

@@ -32,7 +32,7 @@ class StoreReader:
     def get(self, kind: Kind, name: str, namespace: str = "") -> Object | None:
         """Return an object in its storage version."""
         if mirror := self._mirrors.get(kind.resource):
-            held = mirror.get(namespace, name)
+            held = mirror.get(namespace if kind.namespaced else "", name)
             return None if held is None else held.object
         found = self._store.get(objects.key_of(kind, namespace, name))
         return None if found is None else objects.decode(found.value)

@@ -450,6 +450,13 @@ ROWS = {
         {"domain.devices.interfaces.0.macAddress":
             running(a_spec())["spec"]["domain"]["devices"]["interfaces"][0]["macAddress"].upper()}
     ),
+    "generated names no more written": Row(
+        {"domain.firmware": GONE, "domain.devices.interfaces.0.macAddress": GONE},
+        {},
+        {"domain.firmware": {"uuid": running(a_spec())["spec"]["domain"]["firmware"]["uuid"]},
+         "domain.devices.interfaces.0.macAddress":
+             running(a_spec())["spec"]["domain"]["devices"]["interfaces"][0]["macAddress"]},
+    ),
     "interfaces written out": Row(
         {"domain.devices.interfaces": [{"name": "default", "masquerade": {}}],
          "networks": [{"name": "default", "pod": {}}]},
@@ -519,6 +526,21 @@ def test_given_a_grown_guest_when_it_shrinks_below_boot_then_boot_is_the_nearest
     assert change.ruling.nearest == "1Gi"
 
 
+def test_given_a_change_went_live_then_only_going_back_is_a_change() -> None:
+    vmi = running(a_spec(), memory={"guestAtBoot": "1Gi"})
+    vmi["spec"]["domain"]["cpu"]["sockets"] = 3
+    vmi["spec"]["domain"]["memory"]["guest"] = "2Gi"
+    vmi["spec"]["volumes"][1] = a_claim("data", "other")
+    grown = edited(a_spec(), {SOCKETS: 3, GUEST: "2Gi", "volumes.1": a_claim("data", "other")})
+
+    assert judged(a_spec(), grown, vmi=vmi).changes == ()
+    assert rulings(judged(a_spec(), a_spec(), vmi=vmi)) == {
+        SOCKETS: IN_PLACE,
+        GUEST: IN_PLACE,
+        "volumes[data].persistentVolumeClaim.claimName": PLUGGED,
+    }
+
+
 @pytest.mark.parametrize(
     "vmi",
     [
@@ -574,9 +596,7 @@ def test_given_a_guest_started_under_stage_when_live_update_comes_then_it_has_no
     assert verdict({"domain.cpu.maxSockets": 8}) == {"domain.cpu.maxSockets": NOT_LIVE}
 
 
-def test_given_an_explicit_maximum_when_it_is_left_to_the_default_then_equal_ones_are_no_change() -> (  # noqa: E501
-    None
-):
+def test_dropping_a_maximum_that_equals_the_default_is_no_change() -> None:
     started = a_spec(domain__cpu__maxSockets=4, domain__memory__maxGuest="4Gi")
 
     assert judged(started, a_spec()).changes == ()

@@ -1,0 +1,141 @@
+"""Telling pods and VMIs what is true of them: once, and only what has changed."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Mapping
+from datetime import timedelta
+
+from livevirt.api import registry
+from livevirt.api.quantity import Quantity
+from livevirt.api.request import Object
+from livevirt.client.interface import Client
+from livevirt.control.clock import Now
+from livevirt.control.events import Recorder
+from livevirt.control.informer import Informer
+from livevirt.control.key import Key
+from livevirt.errors import NotFound
+from livevirt.node import events, pod_status, resize, vmi_status
+from livevirt.node.guest import NOTHING_YET
+from livevirt.node.local import Local
+from livevirt.node.pod_status import Resources, Waiting
+from livevirt.node.start import Starter
+
+log = logging.getLogger(__name__)
+
+RETRY_DEFERRED = timedelta(minutes=3)
+
+
+class Reporter:
+    """Writes the statuses of one node's pods and VMIs.
+
+    Every write names the version that was read: who was overtaken reads and decides again.
+    """
+
+    def __init__(
+        self,
+        client: Client,
+        recorder: Recorder,
+        starter: Starter,
+        pods: Informer,
+        capacity: Mapping[str, Quantity],
+        now: Now,
+    ) -> None:
+        self.deferred: set[Key] = set()  # pods whose resize waits for room
+        self._client, self._recorder, self._now = client, recorder, now
+        self._starter, self._pods, self._capacity = starter, pods, capacity
+
+    async def report(
+        self, local: Local, pod: Object | None, vmi: Object | None
+    ) -> timedelta | None:
+        """Tell what is true now; return when to look again, if by itself."""
+        guest = local.guest
+        if local.ending is None and (guest is None or guest.view.standing is None):
+            return None  # QEMU will say something in a moment, or be gone
+        if vmi is not None:
+            await self._report_vmi(local, vmi)
+        if pod is not None:
+            await self.report_pod(local, pod)
+        return RETRY_DEFERRED if local.key in self.deferred else None
+
+    async def report_pod(self, local: Local, pod: Object) -> None:
+        """Bring the pod's status up to date, and a resize that it asks for into force."""
+        seen = pod_status.Seen(
+            pod=pod,
+            now=self._now(),
+            resources=self._resources(local, pod),
+            started=local.intent.created if local.intent else "",
+            paused=vmi_status.is_paused(local.guest.view.standing) if local.guest else False,
+            waiting=local.waiting,
+            ending=local.ending,
+        )
+        await self.write_pod(pod, pod_status.status(seen))
+
+    async def write_pod(self, pod: Object, status: Object) -> None:
+        """Write a pod's status, unless it says that already."""
+        if status == pod.get("status"):
+            return
+        metadata = pod["metadata"]
+        try:
+            await self._client.patch(
+                registry.POD,
+                metadata["name"],
+                metadata["namespace"],
+                {"metadata": {"resourceVersion": metadata["resourceVersion"]}, "status": status},
+                subresource="status",
+            )
+        except NotFound:
+            return
+
+    async def _report_vmi(self, local: Local, vmi: Object) -> None:
+        assert local.intent is not None
+        if local.claims is None:
+            local.claims = await self._starter.claims(vmi)
+        changed = vmi_status.patch(
+            vmi_status.Seen(
+                vmi=vmi,
+                now=self._now(),
+                machine=local.intent.machine,
+                view=local.guest.view if local.guest else NOTHING_YET,
+                ending=local.ending,
+                claims=local.claims,
+            )
+        )
+        if not changed:
+            return
+        metadata = vmi["metadata"]
+        try:
+            await self._client.patch(
+                registry.VMI,
+                metadata["name"],
+                metadata["namespace"],
+                {"metadata": {"resourceVersion": metadata["resourceVersion"]}, "status": changed},
+            )
+        except NotFound:
+            return
+        if "phaseTransitionTimestamps" in changed:
+            if local.ending is not None:
+                events.ended(self._recorder, vmi, local.ending)
+            else:
+                events.started(self._recorder, vmi)
+
+    def _resources(self, local: Local, pod: Object) -> Resources:
+        """Grant what the pod asks for if there is room, put it in force, and say what is."""
+        wanted, current = resize.desired(pod), resize.in_force(pod)
+        self.deferred.discard(local.key)
+        if current is None or local.guest is None or resize.same(wanted, current):
+            return Resources(wanted.get("requests") or {}, wanted)
+        allocated = resize.container_status(pod).get("allocatedResources") or {}
+        others = resize.taken(self._pods.list(), pod["metadata"]["uid"])
+        asked = resize.amounts(wanted.get("requests"))
+        match resize.decide(asked, others, self._capacity):
+            case resize.Refused(reason, message):
+                if reason == "Deferred":
+                    self.deferred.add(local.key)
+                return Resources(allocated, current, pending=Waiting(reason, message))
+            case resize.Granted():
+                failure = self._starter.resize(local, wanted)
+                if failure:
+                    return Resources(wanted.get("requests") or {}, current, failed=failure)
+        log.info("pod resized", extra={"pod": str(local.key)})
+        return Resources(wanted.get("requests") or {}, wanted)
