@@ -57,10 +57,13 @@ def status(seen: Seen) -> Object:
         "hostIP": seen.address,
         "hostIPs": [{"ip": seen.address}],
         "containerStatuses": [
-            _container(seen, each) for each in seen.pod["spec"].get("containers") or ()
+            _container(seen, each) | _resources(seen)
+            for each in seen.pod["spec"].get("containers") or ()
         ],
         "conditions": _conditions(seen),
     }
+    if sidecars := seen.pod["spec"].get("initContainers"):  # the console's log lives as QEMU does
+        new["initContainerStatuses"] = [_container(seen, each) for each in sidecars]
     if seen.started:
         new |= {"podIP": seen.address, "podIPs": [{"ip": seen.address}]}
     if seen.ending is not None and seen.ending.phase == "Failed":
@@ -105,9 +108,13 @@ def _container(seen: Seen, container: Object) -> Object:
     }
     if seen.started:
         found["containerID"] = f"qemu://{seen.pod['metadata']['uid']}"
+    return found
+
+
+def _resources(seen: Seen) -> Object:
+    found: Object = {"resources": seen.resources.in_force}
     if seen.resources.allocated:
         found["allocatedResources"] = seen.resources.allocated
-    found["resources"] = seen.resources.in_force
     return found
 
 

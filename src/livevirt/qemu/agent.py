@@ -104,7 +104,7 @@ class AgentCommand(msgspec.Struct, frozen=True, rename="kebab"):
     enabled: bool = True
 
 
-class AgentInfo(msgspec.Struct, frozen=True, rename="kebab"):
+class AgentInfo(msgspec.Struct, frozen=True):  # the one answer that is not written in kebab case
     """The agent's version and commands."""
 
     version: str

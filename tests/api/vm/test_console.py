@@ -279,9 +279,6 @@ async def test_kubectl_reads_both_logs_of_a_launcher(served: Served, world: Worl
     assert "not found" in ran.err
 
 
-@pytest.mark.xfail(
-    strict=True, reason="kubectl asks only for containers that the pod lists, and it has one"
-)
 async def test_kubectl_names_the_console_log_as_a_container(served: Served, world: World) -> None:
     (served.guests.folder / "guest-console-log.log").write_bytes(b"login: \r\n")
     pod = world.pods()[0]["metadata"]["name"]

@@ -18,6 +18,8 @@ OVERHEAD = "kubevirt.io/memory-overhead-bytes"
 UNPAUSED = "kubevirt.io/virtual-machine-unpaused"  # the pod's readiness gate
 IMAGE = f"livevirt/launcher:{__version__}"
 CONTAINER = "compute"
+CONSOLE_LOG = "guest-console-log"
+_NEXT_TO_NOTHING = {"cpu": "1m", "memory": "1Mi"}
 RUN_AS = 107  # KubeVirt's user for QEMU
 EXTRA_GRACE = 30  # seconds the pod has beyond the guest's own
 _SUFFIX = "bcdfghjklmnpqrstvwxz2456789"  # what Kubernetes makes generated names from
@@ -71,6 +73,7 @@ def pod_of(vmi: Object, namespace: Namespace) -> Object:
             "kubernetes.io/arch": spec.get("architecture", "amd64"),
             **(spec.get("nodeSelector") or {}),
         },
+        "initContainers": [_console_log(container["resources"])],
         "containers": [container],
         **{field: spec[field] for field in _COPIED if spec.get(field)},
     }
@@ -100,6 +103,26 @@ def pod_of(vmi: Object, namespace: Namespace) -> Object:
             ],
         },
         "spec": pod_spec,
+    }
+
+
+def _console_log(compute: Object) -> Object:
+    """Return the sidecar whose log is the guest's serial console.
+
+    QEMU itself writes that log, so nothing runs; but kubectl shows only logs of containers a pod
+    lists. What it asks for is next to nothing, and not nothing, so that a pod with limits
+    everywhere stays Guaranteed and a quota on limits is content.
+    """
+    return {
+        "name": CONSOLE_LOG,
+        "image": IMAGE,
+        "imagePullPolicy": "IfNotPresent",
+        "restartPolicy": "Always",
+        "resources": {
+            kind: {name: amount for name, amount in _NEXT_TO_NOTHING.items() if name in amounts}
+            for kind, amounts in compute.items()
+        },
+        "securityContext": {"runAsUser": RUN_AS, "runAsNonRoot": True},
     }
 
 

@@ -111,3 +111,13 @@ def test_a_pods_name_is_the_same_for_the_same_instance_only() -> None:
     assert pod_name(vmi) == pod_name(a_vmi())
     other["metadata"]["uid"] = "g2"
     assert pod_name(vmi) != pod_name(other)
+
+
+def test_the_console_log_asks_for_next_to_nothing_of_what_compute_asks_for() -> None:
+    pod = pod_of(a_vmi(), Namespace())
+    (sidecar,) = pod["spec"]["initContainers"]
+    compute = pod["spec"]["containers"][0]["resources"]
+    assert sidecar["name"] == "guest-console-log"
+    assert sidecar["restartPolicy"] == "Always"
+    assert sidecar["resources"]["requests"] == {"cpu": "1m", "memory": "1Mi"}
+    assert sidecar["resources"]["limits"].keys() == compute["limits"].keys()
