@@ -288,8 +288,8 @@ def _clean_up(stage: Stage) -> None:
         stage.talk(_delete)
     except (LivevirtError, TimeoutError, OSError) as error:
         click.echo(f"the VM could not be deleted: {error}", err=True)
-    _command("livevirt", "down", "--data-dir", str(stage.data.root))
-    process.stop(stage.data)
+    _command("livevirt", "down", "--guests", "stop", "--data-dir", str(stage.data.root))
+    process.stop(stage.data, stop_guests=True)
 
 
 async def _delete(session: Session) -> None:
