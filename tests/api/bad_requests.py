@@ -347,7 +347,8 @@ def broken_yaml(chance: random.Random) -> Bad:
             "metadata: {name: new}\ndata: {k: .nan}\n", "metadata: {name: new}\ndata: {k: .inf}\n",
             "? [a, b]\n: c\n", "a: *nothing\n", "metadata: {name: !!binary aGk=, labels: 5}\n",
             "[" * 3000, "{a: " * 3000, "[" * 200_000, "- " * 200_000,
-            "a: " + "[" * 101 + "]" * 101, "a: !!set {x, y}\n", "%YAML 9.9\n---\na: 1\n", "a: \x07\n",
+            "a: " + "[" * 101 + "]" * 101, "a: !!set {x, y}\n", "%YAML 9.9\n---\na: 1\n",
+            "a: \x07\n",
             "&a [*a]\n", "metadata: {name: 5}\n", "@", "`", "a: |\n b\n  c\n d\n - e: {",
         ]
     )  # fmt: skip

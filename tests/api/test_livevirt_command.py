@@ -6,7 +6,6 @@ import os
 import socket
 import stat
 import subprocess
-import tempfile
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -23,8 +22,9 @@ class Command:
     """`livevirt` and `kubectl` in an empty home, with a data directory beside it."""
 
     def __init__(self, root: Path) -> None:
-        self.home, self.data = root / "home", root / "data"
+        self.home, self.data, self.temporary = root / "home", root / "data", root / "tmp"
         self.home.mkdir()
+        self.temporary.mkdir()
 
     def __call__(self, *args: str) -> subprocess.CompletedProcess[str]:
         return self._run("livevirt", *args)
@@ -40,6 +40,7 @@ class Command:
 
     def _run(self, program: str, *args: str) -> subprocess.CompletedProcess[str]:
         environment = {"PATH": os.environ["PATH"], "HOME": str(self.home)}
+        environment["TMPDIR"] = str(self.temporary)
         return subprocess.run(
             [str(BIN / program), *args], env=environment, cwd=self.home,
             capture_output=True, text=True, timeout=COMMAND_SECONDS, check=False,
@@ -67,7 +68,6 @@ def running() -> Iterator[Command]:
 
 
 def test_up_detached_serves_until_down_and_keeps_its_objects(livevirt: Command) -> None:
-    before = set(Path(tempfile.gettempdir()).iterdir())
     data = livevirt.data
     assert livevirt.here("status").returncode == 1
     up = livevirt.here("up", "--detach", *ANY_PORT)
@@ -81,9 +81,8 @@ def test_up_detached_serves_until_down_and_keeps_its_objects(livevirt: Command) 
     assert (status.returncode, status.stdout) == (1, f"not running on {data}\n")
     again = livevirt.here("down")
     assert (again.returncode, again.stdout) == (0, f"livevirt does not run on {data}\n")
-    assert list(livevirt.home.iterdir()) == [], "something was written outside the data directory"
-    left = set(Path(tempfile.gettempdir()).iterdir()) - before
-    assert not [path for path in left if "livevirt" in path.name]
+    outside = [*livevirt.home.iterdir(), *livevirt.temporary.iterdir()]
+    assert outside == [], "something was left outside the data directory"
 
     livevirt.here("up", "--detach", *ANY_PORT)
     livevirt.kubectl("create", "configmap", "kept", "--from-literal=x=1")

@@ -7,6 +7,7 @@ from collections.abc import Iterator
 
 import pytest
 
+from . import many_disks as many_disks_vm
 from .guest_host import IMAGE, GuestHost, image_missing, running_host
 
 
@@ -19,3 +20,11 @@ def guest_host() -> Iterator[GuestHost]:
         pytest.skip(f"image {IMAGE} is not imported: make setup does it")
     with running_host() as host:
         yield host
+
+
+@pytest.fixture(scope="session")
+def many_disks(guest_host: GuestHost) -> Iterator[GuestHost]:
+    """The server, with the VM that has a disk of every kind."""
+    many_disks_vm.start(guest_host)
+    yield guest_host
+    guest_host.delete(many_disks_vm.NAME)

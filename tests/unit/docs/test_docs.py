@@ -1,0 +1,50 @@
+"""The pages that are generated or promise something say what is true now."""
+
+from __future__ import annotations
+
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).resolve().parents[3]
+
+
+def test_the_reference_is_what_the_registry_says() -> None:
+    check = [sys.executable, ROOT / "tools" / "reference.py", "--check"]
+    assert subprocess.run(check, check=False).returncode == 0, "run tools/reference.py"
+
+
+def test_every_make_target_is_explained() -> None:
+    makefile = (ROOT / "Makefile").read_text()
+    targets = set(re.findall(r"^([a-z-]+):", makefile, re.MULTILINE))
+    shown = subprocess.run(
+        ["make", "-C", ROOT, "help"], capture_output=True, text=True, check=True
+    ).stdout
+    assert {line.split()[0] for line in shown.splitlines() if line[:1].isalpha()} >= targets
+
+
+@pytest.mark.parametrize("page", sorted(ROOT.glob("*.md")) + sorted((ROOT / "docs").rglob("*.md")))
+def test_every_local_link_leads_somewhere(page: Path) -> None:
+    links = re.findall(r"\]\((?!https?:|#)([^)#]+)", page.read_text())
+    assert [link for link in links if not (page.parent / link).exists()] == []
+
+
+def test_every_file_the_readme_names_is_there() -> None:
+    named = re.findall(
+        r"`((?:docs|tests|src|tools)/[\w./-]+|[A-Z]+\.md)`", (ROOT / "README.md").read_text()
+    )
+    assert named
+    assert [name for name in named if not (ROOT / name).exists()] == []
+
+
+def test_the_server_imports_no_kubernetes_client() -> None:
+    script = (
+        "import sys, livevirt.main, livevirt.background;"
+        "print([m for m in sys.modules if m.split('.')[0] in"
+        " ('kubernetes', 'kubernetes_asyncio', 'lightkube', 'requests')])"
+    )
+    ran = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True)
+    assert ran.stdout.strip() == "[]"
