@@ -222,7 +222,7 @@ async def survive(rounds: int, seed: int) -> None:
 async def test_given_the_server_is_killed_while_clients_write_and_watch_then_nothing_is_lost() -> (
     None
 ):
-    await survive(rounds=4, seed=16)
+    await survive(rounds=3, seed=16)
 
 
 @pytest.mark.long

@@ -33,6 +33,7 @@ DISKS: list[Object] = [
     _disk("clone", "sata"),
     _disk("ephemeral", "virtio"),
     {"name": "locked", "disk": {"bus": "virtio", "readonly": True}, "serial": "LOCKED"},
+    _disk("kept", "scsi"),
     {"name": "disc", "cdrom": {"bus": "sata"}, "serial": "DISC"},
     {"name": "cloud", "cdrom": {"bus": "scsi"}, "serial": "CLOUD"},
     _disk("imported", "virtio", bootOrder=1),
@@ -45,6 +46,10 @@ VOLUMES: list[Object] = [
     {"name": "clone", "dataVolume": {"name": "disks-clone"}},
     {"name": "ephemeral", "ephemeral": {"persistentVolumeClaim": {"claimName": "disks-filled"}}},
     {"name": "locked", "persistentVolumeClaim": {"claimName": "disks-locked"}},
+    {
+        "name": "kept",
+        "persistentVolumeClaim": {"claimName": "disks-filled", "readOnly": True},
+    },
     {"name": "disc", "persistentVolumeClaim": {"claimName": "disks-disc"}},
     {
         "name": "cloud",

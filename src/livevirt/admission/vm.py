@@ -7,29 +7,26 @@ from collections.abc import Iterator
 
 from livevirt.admission import datavolumes, support
 from livevirt.admission.accounts import is_component
-from livevirt.admission.review import Review, Rules
+from livevirt.admission.review import Reader, Review, Rules
 from livevirt.admission.vm_disks import wrong
 from livevirt.admission.vmi import cluster_config
 from livevirt.admission.vmi_spec import spec_errors
 from livevirt.api.field_error import FieldError
+from livevirt.api.registry import KUBEVIRT, NODE, REVISION, VMI
 from livevirt.api.request import Object
-from livevirt.rollout import defaults, disks
+from livevirt.rollout import config as configs
+from livevirt.rollout import defaults, disks, edit
 from livevirt.rollout.config import Config
+from livevirt.rollout.run_strategy import RUN_STRATEGIES, run_strategy
+from livevirt.rollout.summary import warnings
+from livevirt.rollout.verdict import judge
 
 FINALIZER = "kubevirt.io/virtualMachineControllerFinalize"
-RUN_STRATEGIES = ("Always", "Halted", "Manual", "RerunOnFailure", "Once")
 _TEMPLATE = "spec.template.spec"
 _BOTH = (
     "Running and RunStrategy are mutually exclusive. Note that Running is deprecated, please use"
     " RunStrategy instead"
 )
-
-
-def run_strategy(spec: Object) -> str:
-    """Return the run strategy a spec stands for, also by the deprecated `running`."""
-    if strategy := spec.get("runStrategy"):
-        return str(strategy)
-    return "Always" if spec.get("running") else "Halted"
 
 
 class VirtualMachineRules(Rules):
@@ -54,18 +51,43 @@ class VirtualMachineRules(Rules):
                 )
 
     def validate(self, review: Review) -> list[FieldError]:
-        """List what is wrong with the spec."""
+        """List what is wrong with the spec; warn of what becomes of an edit that is not."""
         new, old = review.new, review.old
         if review.subresource or (old is not None and new["spec"] == old["spec"]):
             return []
         if "deletionTimestamp" in new["metadata"]:
             return []  # nothing more will start; an edit on the way out must not get stuck
-        spec = new["spec"]
-        return [
-            *_strategy_errors(spec),
-            *_template_errors(spec, cluster_config(review.read)),
-            *_data_volume_errors(new),
-        ]
+        found = errors(new, cluster_config(review.read))
+        if not found and old is not None and not is_component(review.user):
+            review.warnings += _edit_warnings(new, old, review.read)
+        return found
+
+
+def errors(vm: Object, config: Config) -> list[FieldError]:
+    """List what is wrong with the spec of a VM whose shape is right."""
+    spec = vm["spec"]
+    return [
+        *_strategy_errors(spec),
+        *_template_errors(spec, config),
+        *_data_volume_errors(vm),
+    ]
+
+
+def _edit_warnings(new: Object, old: Object, read: Reader) -> list[str]:
+    """Return what becomes of an edit of the template while the guest runs."""
+    if new["spec"]["template"].get("spec") == old["spec"]["template"].get("spec"):
+        return []
+    name, namespace = new["metadata"]["name"], new["metadata"]["namespace"]
+    vmi = read.get(VMI, name, namespace)
+    revision, node = edit.revision_of(vmi), edit.node_of(vmi)
+    found = edit.Found(
+        vmi,
+        read.get(REVISION, revision, namespace) if revision else None,
+        read.get(KUBEVIRT, configs.NAME, configs.NAMESPACE),
+        read.get(NODE, node) if node else None,
+    )
+    case = edit.case(new, found)
+    return warnings(judge(case), name, namespace) if case is not None else []
 
 
 def _strategy_errors(spec: Object) -> Iterator[FieldError]:

@@ -133,7 +133,8 @@ def _disks(disks: list[Object], volumes: Mapping[str, Prepared]) -> Iterator[Dis
             image=prepared.image if prepared else None,
             kind=kind,
             bus=cast(Bus, target.get("bus") or "sata"),
-            readonly=bool(target.get("readonly", kind == "cdrom")),
+            readonly=bool(target.get("readonly", kind == "cdrom"))
+            or (prepared is not None and prepared.readonly),
             # Where nobody chose, the firmware tries them in the order of the list.
             boot_index=disk.get("bootOrder") if chosen else number,
             serial=disk.get("serial") or None,

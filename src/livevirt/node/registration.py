@@ -21,6 +21,7 @@ from livevirt.control.clock import Now
 from livevirt.errors import AlreadyExists, ApiError, Conflict, NotFound
 from livevirt.node import intent
 from livevirt.qemu.accelerator import Accelerator
+from livevirt.rollout.edit import ACCELERATOR
 
 log = logging.getLogger(__name__)
 
@@ -71,7 +72,7 @@ def node(facts: Facts) -> Object:
                 "kubevirt.io/schedulable": "true",
                 "kubevirt.io/cpumanager": "false",
                 "machine-type.node.kubevirt.io/q35": "true",
-                "livevirt.io/accelerator": facts.accelerator.name,
+                ACCELERATOR: facts.accelerator.name,
             },
             "annotations": {"livevirt.io/accelerator-reason": facts.accelerator.reason},
         },

@@ -43,6 +43,7 @@ class Prepared:
     image: Image
     direct: bool = False  # the host's page cache can be left out
     discard: bool = True
+    readonly: bool = False  # whatever the disk says
     size: int | None = None  # of discs made here
     claim: Object | None = None
     digest: str = ""  # of the image it began as
@@ -102,13 +103,13 @@ class Volumes:
                 secrets = await self._secrets(cloud_init.secret_names(source), namespace)
                 return self._disc(folder / f"{name}.iso", source, metadata, secrets)
             case {"ephemeral": {"persistentVolumeClaim": dict(source)}}:
-                below = await self._claimed(namespace, source["claimName"], writable=False)
+                below = await self._claimed(namespace, source["claimName"])
                 return await self._overlay(below, folder / f"{name}.qcow2")
             case {"persistentVolumeClaim": dict(source)}:
-                writable = not source.get("readOnly")
-                return await self._claimed(namespace, source["claimName"], writable=writable)
+                found = await self._claimed(namespace, source["claimName"])
+                return replace(found, readonly=bool(source.get("readOnly")))
             case {"dataVolume": dict(source)}:
-                return await self._claimed(namespace, source["name"], writable=True)
+                return await self._claimed(namespace, source["name"])
         return None  # admission has said that we do not serve it
 
     async def _stored(self, disk: Object) -> Prepared:
@@ -175,7 +176,7 @@ class Volumes:
                 raise VolumeProblem("CreateContainerConfigError", str(error)) from error
         return found
 
-    async def _claimed(self, namespace: str, name: str, *, writable: bool) -> Prepared:
+    async def _claimed(self, namespace: str, name: str) -> Prepared:
         """Find the disk image in a claim's volume; make one if the volume is still empty."""
         try:
             claim = await self._client.get(registry.CLAIM, name, namespace)
@@ -191,11 +192,10 @@ class Volumes:
         source = volume["spec"].get("local") or volume["spec"].get("hostPath") or {}
         path = Path(self._safe(source.get("path") or "", volume["metadata"]["name"]), CLAIM_FILE)
         try:
-            made = _regular(path, claim_size(claim))
+            _ensure(path, claim_size(claim))
         except OSError as error:
             raise VolumeProblem("FailedMount", f"volume of PVC {name}: {error}") from error
-        if made or writable:
-            self._give(path)
+        self._give(path)  # one that is only read must be readable too
         return Prepared(
             Image(str(path), "raw"),
             direct=_takes_direct(str(path)),
@@ -260,19 +260,18 @@ def _walk(root: Path, parts: Sequence[str]) -> None:
     os.close(handle)
 
 
-def _regular(path: Path, size: int) -> bool:
-    """Return whether the file had to be made; raises OSError if it is not a regular one."""
+def _ensure(path: Path, size: int) -> None:
+    """Make the file if there is none; raises OSError if it is not a regular one."""
     try:
         handle = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
     except FileNotFoundError:
         _sparse(path, size)
-        return True
+        return
     try:
         if not stat.S_ISREG(os.fstat(handle).st_mode):
             raise OSError(f"{path.name} is not a regular file")
     finally:
         os.close(handle)
-    return False
 
 
 def _sparse(path: Path, size: int) -> None:

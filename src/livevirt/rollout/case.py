@@ -9,9 +9,12 @@ from livevirt.api import conditions
 from livevirt.api.quantity import Quantity
 from livevirt.api.request import Object
 from livevirt.rollout.config import Config
+from livevirt.rollout.judgement import Reason
 from livevirt.rollout.resources import Namespace
 
 NO_MIGRATION = "migration is not available yet"
+#: Ways to go live that no node of this release knows; what would take one waits for a restart.
+NOT_YET = frozenset({Reason.IN_PLACE, Reason.VOLUME_HOTPLUG, Reason.MEDIUM_CHANGE})
 _FINAL = ("Succeeded", "Failed")
 
 
@@ -36,6 +39,7 @@ class Around:
     namespace: Namespace = field(default_factory=Namespace)
     bounds: tuple[Bound, ...] = ()
     migration: str = NO_MIGRATION  # why the guest may not migrate by itself; empty if it may
+    lacking: frozenset[Reason] = frozenset()  # ways to go live that the node does not know
 
 
 @dataclass(frozen=True, slots=True)

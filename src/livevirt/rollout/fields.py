@@ -18,10 +18,11 @@ Rule = Callable[[Ground, Difference], Ruling]
 
 @dataclass(frozen=True, slots=True)
 class LiveField:
-    """A field that can be live; `way` and `unless` are for people."""
+    """A field that can be live, how it gets so; `way` and `unless` are for people."""
 
     path: Path
     rule: Rule
+    by: Reason
     way: str
     unless: str
 
@@ -38,6 +39,7 @@ FIELDS: tuple[LiveField, ...] = (
     LiveField(
         ("domain", "cpu", "sockets"),
         sizes.sockets,
+        Reason.IN_PLACE,
         "up and down, in place: the pod is resized, then whole sockets are plugged; the other way"
         " round to shrink",
         "above maxSockets, below one socket, or fewer on an emulated CPU without a guest agent;"
@@ -46,24 +48,27 @@ FIELDS: tuple[LiveField, ...] = (
     LiveField(
         ("domain", "memory", "guest"),
         sizes.guest_memory,
+        Reason.IN_PLACE,
         "up and down, in place: the pod is resized, then memory is plugged; the other way round to"
         " shrink",
         "above maxGuest, below the size at boot, not a multiple of 2Mi (1Gi with such huge pages),"
         " or the guest is realtime, encrypted or maps NUMA nodes through",
     ),
-    LiveField(("nodeSelector",), place, _PLACEMENT, ""),
-    LiveField(("affinity",), place, _PLACEMENT, ""),
-    LiveField(("tolerations",), place, _PLACEMENT, ""),
+    LiveField(("nodeSelector",), place, Reason.NEXT_PLACEMENT, _PLACEMENT, ""),
+    LiveField(("affinity",), place, Reason.NEXT_PLACEMENT, _PLACEMENT, ""),
+    LiveField(("tolerations",), place, Reason.NEXT_PLACEMENT, _PLACEMENT, ""),
 )
 BY_PATH = {field.path: field for field in FIELDS}
 
-#: Edits of volumes and disks, for people; `volume_edits` has the rules.
+#: Edits of volumes and disks, how they go live, for people; `volume_edits` has the rules.
 VOLUME_ROWS = (
-    ("volumes, domain.devices.disks: a hotpluggable claim with its disk",
+    (Reason.VOLUME_HOTPLUG,
+     "volumes, domain.devices.disks: a hotpluggable claim with its disk",
      "added, removed or given another claim at once, under every rollout strategy",
      "gate HotplugVolumes is closed, the bus is sata or usb, only settings of the disk change, or"
      " hotpluggable itself changes"),
-    ("volumes: a hotpluggable claim in a CD-ROM drive",
+    (Reason.MEDIUM_CHANGE,
+     "volumes: a hotpluggable claim in a CD-ROM drive",
      "injected, ejected or swapped at once, under every rollout strategy",
      "gate InjectEjectCDROM is closed, or the drive itself changes"),
 )  # fmt: skip

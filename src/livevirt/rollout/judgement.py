@@ -53,6 +53,7 @@ class Reason(StrEnum):
     STAGE = "StageStrategy"
     HELD_BACK = "HeldBack"
     INVALID = "Invalid"
+    NOT_AVAILABLE = "NotAvailable"  # this release cannot do it yet
 
 
 @dataclass(frozen=True, slots=True)

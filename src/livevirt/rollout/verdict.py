@@ -36,8 +36,9 @@ def judge(case: Case) -> Judgement:
         return Judgement()
     ground = prepare(case, case.vmi)
     volumes = [_change(*each, volume=True) for each in volume_edits.rulings(ground)]
+    volumes = [_available(case, change) for change in volumes]
     others = [_change(each, fields.rule(ground, each)) for each in _others(ground)]
-    others = [_staged(case, change) for change in others]
+    others = [_staged(case, _available(case, change)) for change in others]
     if not case.config.enabled(PARTIAL_GATE):
         others = _held_back(volumes, others)
     if case.migrating:
@@ -74,6 +75,18 @@ def _others(ground: Ground) -> list[Difference]:
 def _change(difference: Difference, ruling: Ruling, *, volume: bool = False) -> Change:
     path, running, wanted = difference
     return Change(in_vm(path), plain(running), plain(wanted), ruling, volume)
+
+
+def _available(case: Case, change: Change) -> Change:
+    """Return a change as the node can do it: what it does not know how to waits for a restart."""
+    size = change.path in _SIZES and Reason.IN_PLACE in case.around.lacking
+    if not size and change.ruling.reason not in case.around.lacking:
+        return change
+    if change.verdict is Verdict.REFUSED:
+        return replace(change, ruling=replace(change.ruling, nearest=None))
+    what = "volumes" if change.volume else "CPU and memory"
+    message = f"live {what} are not available in this release"
+    return replace(change, ruling=Ruling(Verdict.RESTART, Reason.NOT_AVAILABLE, message))
 
 
 def _staged(case: Case, change: Change) -> Change:

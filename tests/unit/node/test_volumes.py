@@ -149,3 +149,12 @@ async def test_given_a_secret_is_missing_then_the_container_cannot_be_configured
 @pytest.mark.parametrize(("asked", "size"), [("8Mi", 8), ("1Gi", 16), ("9000000", 8)])
 def test_a_disk_is_as_large_as_asked_for_or_as_there_is_room(asked: str, size: int) -> None:
     assert claim_size(a_claim(size=asked)) == size * MIB
+
+
+@pytest.mark.parametrize("given", [{}, {"readOnly": False}, {"readOnly": True}])
+async def test_given_a_claim_may_only_be_read_then_no_disk_on_it_is_written(
+    roots: Path, given: dict[str, bool]
+) -> None:
+    objects = {"claim": a_claim(), "volume": a_volume(roots / "volumes" / "one")}
+    wanted = {"persistentVolumeClaim": {"claimName": "data", **given}}
+    assert (await prepared(roots, wanted, **objects)).readonly is given.get("readOnly", False)

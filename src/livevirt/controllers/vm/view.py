@@ -6,9 +6,10 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import datetime
 
-from livevirt.admission.vm import FINALIZER, run_strategy
+from livevirt.admission.vm import FINALIZER
 from livevirt.api import times
 from livevirt.api.request import Object
+from livevirt.rollout.run_strategy import run_strategy
 
 FINAL = ("Succeeded", "Failed")
 START, STOP = "Start", "Stop"

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from livevirt.admission.vm import run_strategy
 from livevirt.api import conditions, registry
 from livevirt.api.request import Answer
 from livevirt.errors import BadRequest
+from livevirt.rollout.run_strategy import run_strategy
 from livevirt.server.actions import requests
 from livevirt.server.actions.call import (
     ACCEPTED,

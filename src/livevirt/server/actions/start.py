@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from livevirt.admission.vm import run_strategy
 from livevirt.api import conditions, registry
 from livevirt.api.request import Answer
+from livevirt.rollout.run_strategy import run_strategy
 from livevirt.server.actions import requests
 from livevirt.server.actions.call import ACCEPTED, Call, decided, phase, running, set_strategy
 

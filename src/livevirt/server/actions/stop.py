@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from livevirt.admission.vm import run_strategy
 from livevirt.api import registry
 from livevirt.api.request import Answer, Object
+from livevirt.rollout.run_strategy import run_strategy
 from livevirt.server.actions import requests
 from livevirt.server.actions.call import (
     ACCEPTED,

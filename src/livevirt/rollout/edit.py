@@ -1,0 +1,54 @@
+"""An edit of a VM, read from the objects it is judged by: the same for all who judge it."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from livevirt.api.request import Object
+from livevirt.rollout import config
+from livevirt.rollout.case import NOT_YET, Around, Case
+from livevirt.rollout.run_strategy import run_strategy
+
+ACCELERATOR = "livevirt.io/accelerator"  # the label of a node
+
+
+@dataclass(frozen=True, slots=True)
+class Found:
+    """The objects an edit of a VM is judged by, each None if there is none."""
+
+    vmi: Object | None = None  # of the VM's name
+    revision: Object | None = None  # the record of its start
+    kubevirt: Object | None = None
+    node: Object | None = None  # that runs it
+
+
+def case(vm: Object, found: Found) -> Case | None:
+    """Return the VM as it is wanted against what runs, None if nobody knows how that started.
+
+    A VM that is to be halted has no guest an edit could reach.
+    """
+    settings = config.read(found.kubevirt)
+    wanted = vm["spec"]["template"].get("spec") or {}
+    if found.vmi is None or not _owned(found.vmi, vm) or run_strategy(vm["spec"]) == "Halted":
+        return Case(wanted, wanted, None, settings)
+    if found.revision is None:
+        return None
+    started = found.revision["data"]["spec"]["template"]["spec"]
+    labels = ((found.node or {}).get("metadata") or {}).get("labels") or {}
+    around = Around(accelerator=labels.get(ACCELERATOR, ""), lacking=NOT_YET)
+    return Case(started, wanted, found.vmi, settings, around)
+
+
+def revision_of(vmi: Object | None) -> str:
+    """Return the name of the record of an instance's start, empty if it tells none."""
+    return str(((vmi or {}).get("status") or {}).get("virtualMachineRevisionName") or "")
+
+
+def node_of(vmi: Object | None) -> str:
+    """Return the name of the node that runs an instance, empty if none does."""
+    return str(((vmi or {}).get("status") or {}).get("nodeName") or "")
+
+
+def _owned(vmi: Object, vm: Object) -> bool:
+    owners = vmi["metadata"].get("ownerReferences") or ()
+    return any(o.get("controller") and o["uid"] == vm["metadata"].get("uid") for o in owners)
