@@ -16,6 +16,7 @@ import yaml
 from aiohttp import web
 from aiohttp.http import HttpProcessingError
 
+from livevirt.api import subresources
 from livevirt.api.kind import Kind
 from livevirt.api.request import Answer, Object, Request, User
 from livevirt.errors import (
@@ -89,7 +90,7 @@ class Front:
                 return await self._document(http, path, parts)
             options = _options(query)
             if isinstance(target, Action):
-                verb, resource = http.method, target.action.partition("/")[0]
+                resource = _action_name(target)
                 return await self._act(http, target, user)
             watch = options.get("watch", "").lower() in ("1", "true")
             verb, resource = route.verb_of(http.method, target, watch), target.kind.resource
@@ -286,6 +287,12 @@ async def _not_yet(action: Action, http: web.BaseRequest, user: User, body: Any)
         reason="ServiceUnavailable",
         details={"retryAfterSeconds": 1},
     )
+
+
+def _action_name(action: Action) -> str:
+    """Return a known verb's name for the metrics; what anybody may type is no label."""
+    name = action.action.partition("/")[0]
+    return name if (action.resource, name) in subresources.BY_PATH else ""
 
 
 def _parts(path: str) -> list[str]:
