@@ -225,3 +225,12 @@ def a_vm(name: str, strategy: str = "Always", memory: str = "256Mi", **spec: Any
             },
         },
     }
+
+
+def a_bare_vm(name: str, strategy: str = "Always", **spec: Any) -> Object:
+    """Return a VM that never gets further than its firmware, and so hears no power button."""
+    vm = a_vm(name, strategy, "64Mi", terminationGracePeriodSeconds=1, **spec)
+    vm["spec"]["template"]["spec"]["volumes"] = [
+        {"name": "root", "emptyDisk": {"capacity": "1Mi"}},
+    ]
+    return vm

@@ -19,6 +19,7 @@ class Verbs(frame.LazyGroup):
             "instance": ("pause", "unpause", "soft-reboot", "reset"),
             "console": ("console",),
             "guest": ("guestosinfo", "userlist", "fslist"),
+            "plan": ("plan",),
             "create": ("create",),
             "version": ("version",),
         }.items()

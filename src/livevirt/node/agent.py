@@ -97,6 +97,7 @@ class Agent:
         self._registration = Registration(client, facts, now)
         self._recorder = Recorder(client, events.COMPONENT, now, name)
         self._local: dict[str, Local] = {}  # by pod uid
+        self._uids: dict[Key, dict[str, None]] = {}  # of all pods of a name
         self._pods = Informer(client, registry.POD, fields=f"spec.nodeName={name}")
         self._vmis = Informer(client, registry.VMI)
         self._reporter = Reporter(client, self._recorder, self._starter, self._pods, capacity, now)
@@ -157,7 +158,14 @@ class Agent:
     def _hold(self, key: Key, folder: PodDir) -> Local:
         local = Local(key, folder, lambda: self._controller.queue.add(key))
         self._local[folder.uid] = local
+        self._uids.setdefault(key, {})[folder.uid] = None
         return local
+
+    def _forget(self, local: Local) -> None:
+        del self._local[local.folder.uid], self._uids[local.key][local.folder.uid]
+        if not self._uids[local.key]:
+            del self._uids[local.key]
+        self._reporter.deferred.discard(local.key)
 
     def _pods_of(self, vmi: Object) -> list[Key]:
         return [key_of(pod) for pod in self._pods.by(OWNER_UID, vmi["metadata"]["uid"])]
@@ -186,7 +194,7 @@ class Agent:
         return Seen(
             wanted=_wanted(pod),
             now=self._now(),
-            startable=vmi is not None and self._may_start(vmi),
+            startable=local.intent is None and vmi is not None and self._may_start(vmi),
             intent=local.intent is not None,
             spawned=local.spawned,
             rebooted=gone and local.rebooted,
@@ -216,9 +224,8 @@ class Agent:
         pod = self._pods.get(key)
         uid = pod["metadata"]["uid"] if pod else ""
         waits = []
-        for local in [each for each in self._local.values() if each.key == key]:
-            if local.folder.uid != uid:
-                waits.append(await self._follow_plan(local, None))
+        for other in [each for each in self._uids.get(key, ()) if each != uid]:
+            waits.append(await self._follow_plan(self._local[other], None))
         if pod is not None:
             if _owner(pod) is None:
                 await self._refuse(pod)
@@ -260,8 +267,7 @@ class Agent:
                 return await self._reporter.report(local, pod, self._vmi_of(local, pod))
             case Forget():
                 await asyncio.to_thread(local.folder.remove)
-                self._local.pop(local.folder.uid, None)
-                self._reporter.deferred.discard(local.key)
+                self._forget(local)
             case Remove():
                 assert pod is not None
                 await self._remove(pod)

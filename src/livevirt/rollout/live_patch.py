@@ -9,7 +9,7 @@ from livevirt.api.request import Object
 from livevirt.rollout import config, cpu, instance, memory
 from livevirt.rollout.changes import in_vm
 from livevirt.rollout.instance import Instance
-from livevirt.rollout.judgement import Judgement, Reason
+from livevirt.rollout.judgement import Change, Judgement, Reason
 
 SOCKETS = in_vm(("domain", "cpu", "sockets"))
 MEMORY = in_vm(("domain", "memory", "guest"))
@@ -23,11 +23,7 @@ def live_patch(judgement: Judgement, vmi: Object) -> Object:
     from the size at start, so that growing and shrinking ends where it began. Volumes are not part
     of it.
     """
-    live = {
-        change.path
-        for change in judgement.changes
-        if change.live and not change.volume and change.ruling.reason is not Reason.MIGRATING
-    }
+    live = {change.path for change in judgement.changes if _patched(change)}
     spec, wanted = vmi["spec"], judgement.wanted
     patch: Object = {}
     for field in _PLACEMENT:
@@ -49,6 +45,16 @@ def live_patch(judgement: Judgement, vmi: Object) -> Object:
     if domain:
         patch["domain"] = domain
     return {"spec": patch} if patch else {}
+
+
+def settles(judgement: Judgement) -> bool:
+    """Tell whether the instance, once patched, has all that is asked for."""
+    return all(map(_patched, judgement.changes))
+
+
+def _patched(change: Change) -> bool:
+    moving = change.ruling.reason is Reason.MIGRATING
+    return change.live and not change.volume and not moving
 
 
 def merge_patch(old: Any, new: Any) -> Any:

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import asyncio
 
-from livevirt.api import registry
 from livevirt.control.events import Recorder
 from livevirt.controllers.embedded import Shared
 from livevirt.controllers.vm.controller import VirtualMachines
@@ -19,14 +18,7 @@ COMPONENT = "virtualmachine-controller"
 async def run(shared: Shared) -> None:
     """Run the controller until cancelled; a factory for `embedded.run`."""
     recorder = Recorder(shared.client, COMPONENT, shared.now)
-    controller = VirtualMachines(
-        shared.client,
-        shared.now,
-        recorder,
-        shared.informers.of(registry.VM),
-        shared.informers.of(registry.VMI),
-        shared.informers.of(registry.DATA_VOLUME),
-    )
+    controller = VirtualMachines(shared.client, shared.now, recorder, shared.informers)
     async with asyncio.TaskGroup() as group:
         group.create_task(recorder.run(), name="vm-events")
         group.create_task(controller.run(), name="vm")

@@ -14,8 +14,8 @@ from livevirt.control.cache import Change
 from livevirt.control.clock import Now
 from livevirt.control.controller import DONE, Controller, Result
 from livevirt.control.events import Recorder
-from livevirt.control.informer import Informer
-from livevirt.control.key import Key, owner_key
+from livevirt.control.key import Key, key_of, owner_key
+from livevirt.controllers.informers import Informers
 from livevirt.controllers.vm import events, template, view
 from livevirt.controllers.vm import status as statuses
 from livevirt.controllers.vm.plan import (
@@ -31,6 +31,10 @@ from livevirt.controllers.vm.plan import (
     plan,
 )
 from livevirt.errors import AlreadyExists, ApiError, Conflict, NotFound
+from livevirt.rollout import config, edit
+from livevirt.rollout.judgement import Judgement
+from livevirt.rollout.live_patch import live_patch, settles
+from livevirt.rollout.verdict import judge
 
 log = logging.getLogger(__name__)
 
@@ -39,24 +43,23 @@ WORKERS = 4
 
 
 class VirtualMachines:
-    """Watches VMs, their instances and their DataVolumes."""
+    """Watches VMs, their instances and DataVolumes, and the settings of the cluster."""
 
-    def __init__(
-        self,
-        client: Client,
-        now: Now,
-        recorder: Recorder,
-        machines: Informer,
-        instances: Informer,
-        volumes: Informer,
-    ) -> None:
+    def __init__(self, client: Client, now: Now, recorder: Recorder, informers: Informers) -> None:
         self._client, self._now, self._recorder = client, now, recorder
-        self._machines, self._instances, self._volumes = machines, instances, volumes
+        machines = self._machines = informers.of(registry.VM)
+        instances = self._instances = informers.of(registry.VMI)
+        volumes = self._volumes = informers.of(registry.DATA_VOLUME)
+        settings = self._settings = informers.of(registry.KUBEVIRT)
+        nodes = self._nodes = informers.of(registry.NODE)
         self._controller = Controller("vm", self.reconcile, workers=WORKERS)
         self._controller.watches(machines)
         self._controller.watches(volumes, owner_key(registry.VM))
         self._controller.watches(instances, lambda _: ())  # woken by `_note`
         instances.on_change(self._note)
+        self._controller.watches(nodes, lambda _: ())  # looked up only
+        self._controller.watches(settings, lambda _: ())  # woken by `_note_settings`
+        settings.on_change(self._note_settings)
 
     async def run(self) -> None:
         """Work until cancelled."""
@@ -71,6 +74,14 @@ class VirtualMachines:
         urgent = change.new is None or status.get("phase") in view.FINAL
         self._controller.queue.add_after(change.key, 0 if urgent else GATHER)
 
+    def _note_settings(self, change: Change) -> None:
+        """Wake the VMs in which something waits: by other settings it may not have to."""
+        if (change.old or {}).get("spec") == (change.new or {}).get("spec"):
+            return
+        for vm in self._machines.list():
+            if (vm.get("status") or {}).get("pendingChanges"):
+                self._controller.queue.add(key_of(vm))
+
     async def reconcile(self, key: Key) -> Result:
         """Bring one VM towards its spec; call it at any time, any number of times."""
         vm, vmi = self._machines.get(key), self._instances.get(key)
@@ -82,10 +93,13 @@ class VirtualMachines:
             # What was read may be old; starting a guest by mistake would be seen.
             await self._check_current(vm)
             return await self._start(vm, vmi, seen, steps)
+        found = await self._found(vm, vmi)
+        case = edit.case(vm, found)
+        judgement = judge(case) if case is not None else None
         # The status comes first: it counts a failed start, which the next step forgets.
-        await self._write_status(vm, statuses.changes(vm, vmi, seen))
-        if vmi is not None and not steps:
-            await self._note_generation(vm, vmi, seen)
+        await self._write_status(vm, statuses.changes(vm, vmi, seen, judgement=judgement))
+        if judgement is not None and judgement.running and not steps and not seen.vm.deleting:
+            await self._roll_out(vm, found, judgement)
         return await self._follow(vm, steps)
 
     def _seen(self, vm: Object, vmi: Object | None) -> view.Seen:
@@ -97,6 +111,23 @@ class VirtualMachines:
                 volumes[name] = (found.get("status") or {}).get("phase") or "Pending"
         return view.Seen(machine, view.guest(vmi, vm), self._now(), volumes)
 
+    async def _found(self, vm: Object, vmi: Object | None) -> edit.Found:
+        """Return what the VM is judged by; an instance that has all of it is not looked at."""
+        if vmi is None or statuses.noted(vmi) == str(vm["metadata"]["generation"]):
+            return edit.Found()
+        revision, name = None, edit.revision_of(vmi)
+        if name:
+            with contextlib.suppress(NotFound):
+                revision = await self._client.get(
+                    registry.REVISION, name, vm["metadata"]["namespace"]
+                )
+        return edit.Found(
+            vmi,
+            revision,
+            self._settings.get(Key(config.NAMESPACE, config.NAME)),
+            self._nodes.get(Key("", edit.node_of(vmi))),
+        )
+
     async def _start(
         self, vm: Object, vmi: Object | None, seen: view.Seen, steps: list[Step]
     ) -> Result:
@@ -107,7 +138,7 @@ class VirtualMachines:
         except ApiError as error:
             events.not_started(self._recorder, vm, error.message)
             problem = f"{events.FAILED_CREATE}: {error.message}"
-            await self._write_status(vm, statuses.changes(vm, vmi, seen, problem))
+            await self._write_status(vm, statuses.changes(vm, vmi, seen, problem, Judgement()))
             raise
 
     async def _follow(self, vm: Object, steps: list[Step]) -> Result:
@@ -171,26 +202,20 @@ class VirtualMachines:
                         registry.REVISION, meta["name"], namespace, uid=meta["uid"]
                     )
 
-    async def _note_generation(self, vm: Object, vmi: Object, seen: view.Seen) -> None:
-        """Record in a running instance that the VM's newest generation asks for the same guest."""
-        generation = str(vm["metadata"]["generation"])
-        noted = (vmi["metadata"].get("annotations") or {}).get(statuses.GENERATION)
-        name = (vmi.get("status") or {}).get("virtualMachineRevisionName")
-        alive = seen.guest is not None and not (seen.guest.deleting or seen.guest.final)
-        if noted == generation or not name or not alive or seen.vm.deleting:
-            return
-        try:
-            started = await self._client.get(registry.REVISION, name, vm["metadata"]["namespace"])
-        except NotFound:
-            return
-        if started["data"]["spec"].get("template") != vm["spec"]["template"]:
-            return  # what has changed since then waits for a restart
-        meta = vmi["metadata"]
+    async def _roll_out(self, vm: Object, found: edit.Found, judgement: Judgement) -> None:
+        """Give the instance what it can have live; note the VM's generation once it has all."""
+        assert found.vmi is not None
+        meta, patch = found.vmi["metadata"], live_patch(judgement, found.vmi)
+        if patch:
+            log.info("instance follows its VM", extra=_facts(vm) | {"fields": [*patch["spec"]]})
         version = {"uid": meta["uid"], "resourceVersion": meta["resourceVersion"]}
-        change = {**version, "annotations": {statuses.GENERATION: generation}}
+        if settles(judgement) and _same_metadata(vm, found.revision):
+            version["annotations"] = {statuses.GENERATION: str(vm["metadata"]["generation"])}
+        elif not patch:
+            return
         with contextlib.suppress(NotFound):
             await self._client.patch(
-                registry.VMI, meta["name"], meta["namespace"], {"metadata": change}
+                registry.VMI, meta["name"], meta["namespace"], {**patch, "metadata": version}
             )
 
     async def _delete_instance(self, vm: Object, uid: str) -> None:
@@ -264,6 +289,12 @@ class VirtualMachines:
 def _running(spec: Object) -> Object:
     """Return the patch that lets a halted VM run, in the words its owner chose."""
     return {"running": True} if spec.get("running") is not None else {"runStrategy": "Always"}
+
+
+def _same_metadata(vm: Object, revision: Object | None) -> bool:
+    """Tell whether labels and annotations of the template are those of the start."""
+    started = (revision or {"data": {"spec": {"template": {}}}})["data"]["spec"]["template"]
+    return bool(started.get("metadata") == vm["spec"]["template"].get("metadata"))
 
 
 def _facts(vm: Object) -> dict[str, object]:

@@ -11,15 +11,18 @@ from livevirt.api.conditions import Condition
 from livevirt.api.request import Object
 from livevirt.controllers.vm.plan import STARTING
 from livevirt.controllers.vm.view import START, USABLE, Seen
+from livevirt.rollout import summary
+from livevirt.rollout.judgement import Judgement
 
 GENERATION = "kubevirt.io/vm-generation"  # annotation of the instance: the VM's when it started
 FAILURE = "Failure"
 #: Conditions of the VM that say something of its own; every other one mirrors the instance's.
-OWN = ("Ready", FAILURE, "RestartRequired", "ManualRecoveryRequired")
+OWN = ("Ready", FAILURE, summary.RESTART_REQUIRED, "ManualRecoveryRequired")
 #: Fields of the status this module writes, all others are left alone.
 FIELDS = (
-    "conditions", "created", "desiredGeneration", "observedGeneration", "printableStatus", "ready",
-    "runStrategy", "startFailure", "stateChangeRequests",
+    "conditions", "created", "desiredGeneration", "observedGeneration", "pendingChanges",
+    "pendingChangesOmitted", "printableStatus", "ready", "runStrategy", "startFailure",
+    "stateChangeRequests",
 )  # fmt: skip
 
 _FIRST_WAIT, _LONGEST_WAIT = 10, 300  # seconds
@@ -27,22 +30,35 @@ _NOT_YET = ("", "Pending", "Scheduling", "Scheduled")
 _IMAGE_REASONS = ("ErrImagePull", "ImagePullBackOff")
 
 
-def changes(vm: Object, vmi: Object | None, seen: Seen, failure: str = "") -> dict[str, Any]:
+def changes(
+    vm: Object,
+    vmi: Object | None,
+    seen: Seen,
+    failure: str = "",
+    judgement: Judgement | None = None,
+) -> dict[str, Any]:
     """Return the fields of the status that must change, None for those that must go.
 
-    `failure` is what went wrong in this pass, if anything did.
+    Without a judgement, what is said of edits that wait stays. `failure` is what went wrong in
+    this pass, if anything did.
     """
-    wanted = status(vm, vmi, seen, failure)
+    wanted = status(vm, vmi, seen, failure, judgement)
     written = vm.get("status") or {}
     return {name: wanted.get(name) for name in FIELDS if wanted.get(name) != written.get(name)}
 
 
-def status(vm: Object, vmi: Object | None, seen: Seen, failure: str = "") -> dict[str, Any]:
+def status(
+    vm: Object,
+    vmi: Object | None,
+    seen: Seen,
+    failure: str = "",
+    judgement: Judgement | None = None,
+) -> dict[str, Any]:
     """Return what the status should say."""
     ours = vmi if seen.guest is not None and seen.guest.owner == "this" else None
     generation = vm["metadata"].get("generation", 0)
     found: dict[str, Any] = {
-        "conditions": _conditions(vm, ours, seen, failure),
+        "conditions": _conditions(vm, ours, seen, judgement, failure),
         "created": True if ours is not None else None,
         "desiredGeneration": generation,
         "observedGeneration": _started_generation(ours, generation),
@@ -51,6 +67,7 @@ def status(vm: Object, vmi: Object | None, seen: Seen, failure: str = "") -> dic
         "runStrategy": _known_strategy(seen),
         "startFailure": _start_failure(vm, seen),
         "stateChangeRequests": _requests(vm, seen),
+        **_pending(vm, judgement),
     }
     return {name: value for name, value in found.items() if value is not None}
 
@@ -102,7 +119,17 @@ def next_try(failures: int, uid: str, now: datetime) -> datetime:
     return now + timedelta(seconds=min(wait + wait / 2 * spread, _LONGEST_WAIT))
 
 
-def _conditions(vm: Object, vmi: Object | None, seen: Seen, failure: str) -> list[Condition] | None:
+def _pending(vm: Object, judgement: Judgement | None) -> dict[str, Any]:
+    if judgement is None:
+        written = vm.get("status") or {}
+        return {name: written.get(name) for name in ("pendingChanges", "pendingChangesOmitted")}
+    found = summary.pending(judgement)
+    return {"pendingChanges": found.items or None, "pendingChangesOmitted": found.omitted or None}
+
+
+def _conditions(
+    vm: Object, vmi: Object | None, seen: Seen, judgement: Judgement | None, failure: str
+) -> list[Condition] | None:
     listed: list[Condition] = (vm.get("status") or {}).get("conditions") or []
     listed = _put(listed, _ready(vmi), seen.now)
     mirrored = [c for c in _of(vmi) if c["type"] not in OWN]
@@ -112,6 +139,12 @@ def _conditions(vm: Object, vmi: Object | None, seen: Seen, failure: str) -> lis
     for condition in listed:
         if condition["type"] not in kept:
             listed = conditions.without_condition(listed, condition["type"])
+    if judgement is not None:
+        waiting = summary.condition(judgement)
+        if waiting is None:
+            listed = conditions.without_condition(listed, summary.RESTART_REQUIRED)
+        else:  # its words change with what waits
+            listed = conditions.with_condition(listed, waiting, seen.now)
     if failure:
         reason, _, message = failure.partition(": ")
         problem = {"type": FAILURE, "status": "True", "reason": reason, "message": message}
@@ -173,9 +206,14 @@ def _requests(vm: Object, seen: Seen) -> list[Object] | None:
     return left or None
 
 
-def _started_generation(vmi: Object | None, generation: int) -> int:
+def noted(vmi: Object | None) -> str:
+    """Return the newest generation of the VM of which an instance has all, as it says."""
     annotations = (vmi or {"metadata": {}})["metadata"].get("annotations") or {}
-    started = annotations.get(GENERATION, "")
+    return str(annotations.get(GENERATION, ""))
+
+
+def _started_generation(vmi: Object | None, generation: int) -> int:
+    started = noted(vmi)
     return int(started) if started.isdigit() else generation
 
 

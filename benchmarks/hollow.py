@@ -1,0 +1,95 @@
+"""`livevirt up` with hollow nodes: everything is real but QEMU, whose stand-in answers at once.
+
+    python benchmarks/hollow.py '{"data_dir": "/tmp/h", "port": 0, "nodes": 4}'
+
+No process and no cgroup is made for a guest. Images are looked up, intents are synced to the disk,
+statuses are computed and written as ever. Only for benchmarks: nothing in livevirt knows of it.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import itertools
+from dataclasses import replace
+from pathlib import Path
+
+from livevirt import background, main
+from livevirt.node import cgroups, local, process, registration, volumes
+from livevirt.node.agent import Host
+from livevirt.node.guest import Guest
+from livevirt.node.process import Order, Process
+from livevirt.qemu.accelerator import Accelerator
+from livevirt.qemu.lifecycle import standing
+from livevirt.qemu.machine import Machine, Thread
+from livevirt.qemu.observe import CpuSlot, Drive, MemoryState, Observed
+
+_HOST = Host(Accelerator("tcg", "a hollow node has none"), (7, 2, 0), None)
+_pids = itertools.count(1 << 22)  # beyond what Linux gives out
+
+
+class HollowGuest(Guest):
+    """A guest that runs from the first moment, has no agent, and says nothing more."""
+
+    async def _follow(self) -> None:
+        seen = observed(self.intent.machine)
+        self._show(replace(self.view, observed=seen, machine_type="pc-q35-7.2", standing=_RUNNING))
+
+
+_RUNNING = standing("running")
+
+
+def observed(machine: Machine) -> Observed:
+    """Return what QEMU would say of a machine that has just been started."""
+    thread = Thread(0, 0, 0)
+    return Observed(
+        run_state="running",
+        cpus=(CpuSlot(thread, machine.cpu.type, present=True),),
+        memory=MemoryState(machine.memory.boot_size),
+        drives=tuple(Drive(disk.id, size=1 << 20) for disk in machine.disks),
+    )
+
+
+async def spawn(order: Order) -> Process:
+    """Leave the trace of a QEMU that was started, and start none."""
+    order.marker.touch(mode=0o600)
+    return Process(next(_pids), 0)
+
+
+async def exited(_: Process) -> None:
+    """Wait for the end of a process that has none."""
+    await asyncio.Event().wait()
+
+
+async def qemu_img(*arguments: str) -> None:
+    """Leave a file where qemu-img would have made an overlay."""
+    Path(arguments[-1]).touch(mode=0o600)
+
+
+async def look_at_host() -> Host:
+    """Return a machine that was not looked at."""
+    return _HOST
+
+
+def discover(node: str, cpu: int) -> cgroups.Cgroups:
+    """Return the cgroups of a machine that has none."""
+    return cgroups.Cgroups(node, (), cpu)
+
+
+def hollow_out() -> None:
+    """Put the stand-ins in place, and let a node hold any number of pods."""
+    for owner, name, stand_in in (
+        (process, "spawn", spawn),
+        (process, "exited", exited),
+        (local, "Guest", HollowGuest),
+        (volumes, "_qemu_img", qemu_img),
+        (cgroups.Cgroups, "discover", discover),
+        (background, "_look_at_host", look_at_host),
+        (registration, "PODS", 1_000_000),
+    ):
+        getattr(owner, name)  # a stand-in for nothing would be none
+        setattr(owner, name, stand_in)
+
+
+if __name__ == "__main__":
+    hollow_out()
+    main.main()

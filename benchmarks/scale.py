@@ -1,0 +1,232 @@
+"""VMs created through the API until all are Running, on hollow nodes: what each costs, and grows.
+
+    python benchmarks/scale.py [--sizes 100,1000 | --all] [--nodes 4] [--writers 16]
+
+Prints JSON. Every size begins with a fresh server (see hollow.py), warmed up by a few VMs. The VMs
+are created over TLS by so many connections at once; one watch over TLS sees them become Running.
+`required` lists what must hold; the exit status is 1 if one does not.
+"""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import contextlib
+import json
+import os
+import sqlite3
+import ssl
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+import uvloop
+from load import Target, run
+
+from livevirt.api import registry
+from livevirt.client import kubeconfig
+from livevirt.client.remote import RemoteClient
+from livevirt.node.images import ImageStore
+
+HERE = Path(__file__).resolve().parent
+VMS = "/apis/kubevirt.io/v1/namespaces/default/virtualmachines"
+WARM_UP = 20
+QUIET = 1.0  # seconds without a change, after which nothing more is to come
+SECONDS = 600.0  # for all VMs of a size
+UNCOUNTED = ("events", "events.events.k8s.io", "leases", "leases.coordination.k8s.io")
+MOST_WRITES, FLAT, LONGEST = 10, 1.3, 60.0
+
+
+@dataclass(frozen=True, slots=True)
+class Server:
+    """A running server with hollow nodes."""
+
+    target: Target
+    folder: Path
+    pid: int
+
+    def cpu(self) -> float:
+        """Return the seconds of CPU it has used."""
+        fields = Path(f"/proc/{self.pid}/stat").read_text().rpartition(")")[2].split()
+        return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
+
+    def memory_mb(self) -> float:
+        """Return its resident memory."""
+        for line in Path(f"/proc/{self.pid}/status").read_text().splitlines():
+            if line.startswith("VmRSS"):
+                return int(line.split()[1]) / 1024
+        return 0.0
+
+    def client(self) -> RemoteClient:
+        """Return a client that comes over TLS."""
+        return RemoteClient(kubeconfig.find(str(self.folder / "kubeconfig")))
+
+    def writes(self, since: int) -> dict[str, int]:
+        """Return how often objects of each resource were written after a revision."""
+        database = sqlite3.connect(f"file:{self.folder / 'livevirt.db'}?mode=ro", uri=True)
+        with contextlib.closing(database):
+            (kept,) = database.execute("SELECT revision FROM compaction").fetchone()
+            assert kept <= since, "the history this counts is gone"
+            rows = database.execute(
+                "SELECT resource, count(*) FROM log WHERE revision > ? GROUP BY resource", (since,)
+            )
+            return dict(rows.fetchall())
+
+    def revision(self) -> int:
+        """Return the number of the last change."""
+        database = sqlite3.connect(f"file:{self.folder / 'livevirt.db'}?mode=ro", uri=True)
+        with contextlib.closing(database):
+            (found,) = database.execute("SELECT max(revision) FROM log").fetchone()
+        return int(found)
+
+
+@contextlib.contextmanager
+def hollow(nodes: int) -> Iterator[Server]:
+    """Start a server with so many hollow nodes on a data directory of its own."""
+    with tempfile.TemporaryDirectory(prefix="lv-") as name:
+        root = Path(name)
+        blank = root / "blank.img"
+        blank.write_bytes(bytes(1 << 20))
+        ImageStore(root / "images").import_(blank, "blank")
+        settings = {
+            "data_dir": str(root / "d"), "port": 0, "log_level": "error", "nodes": nodes,
+            "node_capacity": {"cpu": "1000000", "memory": "1Pi"},
+            "image_store": str(root / "images"),
+        }  # fmt: skip
+        server = subprocess.Popen(
+            [sys.executable, HERE / "hollow.py", json.dumps(settings)],
+            stdout=subprocess.PIPE, text=True,
+        )  # fmt: skip
+        try:
+            assert server.stdout is not None
+            port = int(server.stdout.readline().split(",")[0].rsplit(":", 1)[1])
+            tls = ssl.create_default_context(cafile=root / "d/pki/ca.crt")
+            tls.load_cert_chain(root / "d/pki/admin.pem")
+            yield Server(Target("127.0.0.1", port, tls), root / "d", server.pid)
+        finally:
+            server.terminate()
+            server.wait()
+
+
+def a_vm(name: str) -> bytes:
+    """Return a small VM that is to run, as JSON."""
+    disks = [{"name": each, "disk": {"bus": "virtio"}} for each in ("root", "scratch", "cloud")]
+    obj = {
+        "apiVersion": "kubevirt.io/v1",
+        "kind": "VirtualMachine",
+        "metadata": {"name": name, "labels": {"app": "bench"}},
+        "spec": {
+            "runStrategy": "Always",
+            "template": {
+                "metadata": {"labels": {"kubevirt.io/domain": name}},
+                "spec": {
+                    "domain": {
+                        "memory": {"guest": "128Mi"},
+                        "devices": {
+                            "disks": disks,
+                            "interfaces": [{"name": "default", "masquerade": {}}],
+                        },
+                    },
+                    "networks": [{"name": "default", "pod": {}}],
+                    "volumes": [
+                        {"name": "root", "containerDisk": {"image": "blank"}},
+                        {"name": "scratch", "emptyDisk": {"capacity": "64Mi"}},
+                        {"name": "cloud", "cloudInitNoCloud": {"userData": "#!/bin/sh\n"}},
+                    ],
+                },
+            },
+        },
+    }
+    return json.dumps(obj).encode()
+
+
+async def nodes_ready(client: RemoteClient, nodes: int) -> None:
+    """Return once every node has said that it is ready."""
+    ready = set()
+    async for event in client.watch(registry.NODE):
+        conditions = (event.object.get("status") or {}).get("conditions") or ()
+        if any(each["type"] == "Ready" and each["status"] == "True" for each in conditions):
+            ready.add(event.object["metadata"]["name"])
+        if len(ready) == nodes:
+            return
+
+
+async def start(server: Server, client: RemoteClient, names: list[str], writers: int) -> float:
+    """Create VMs of these names; return the seconds until all are Running."""
+    missing = set(names)
+
+    async def see() -> None:
+        async for event in client.watch(registry.VM, "default"):
+            if (event.object.get("status") or {}).get("printableStatus") == "Running":
+                missing.discard(event.object["metadata"]["name"])
+            if not missing:
+                return
+
+    began = time.perf_counter()
+    seeing = asyncio.create_task(see())
+    posts = (server.target.request("POST", VMS, a_vm(name)) for name in names)
+    await run(server.target, posts, writers, 201)
+    await seeing
+    return time.perf_counter() - began
+
+
+async def settled(server: Server) -> None:
+    """Return once nothing has been written for a while."""
+    last, since = -1, time.perf_counter()
+    while time.perf_counter() - since < QUIET:
+        counted = {k: v for k, v in server.writes(0).items() if k not in UNCOUNTED}
+        if sum(counted.values()) != last:
+            last, since = sum(counted.values()), time.perf_counter()
+        await asyncio.sleep(QUIET / 4)
+
+
+async def measure(server: Server, size: int, args: argparse.Namespace) -> dict[str, object]:
+    """Start so many VMs; return what that took."""
+    client = server.client()
+    try:
+        async with asyncio.timeout(SECONDS):
+            await nodes_ready(client, args.nodes)
+            await start(server, client, [f"warm-{i}" for i in range(WARM_UP)], args.writers)
+            await asyncio.sleep(QUIET)
+            before, idle, cpu = server.revision(), server.memory_mb(), server.cpu()
+            names = [f"vm-{i}" for i in range(size)]
+            seconds = await start(server, client, names, args.writers)
+            cpu = server.cpu() - cpu
+            await asyncio.sleep(QUIET)
+    finally:
+        await client.close()
+    written = server.writes(before)
+    counted = sum(n for resource, n in written.items() if resource not in UNCOUNTED) - size
+    return {
+        "seconds": round(seconds, 2),
+        "ms_per_vm": round(seconds / size * 1000, 2),
+        "cpu_ms_per_vm": round(cpu / size * 1000, 2),
+        "writes_per_vm": round(counted / size, 2),
+        "written": written,
+        "memory_before_mb": round(idle, 1),
+        "memory_after_mb": round(server.memory_mb(), 1),
+    }
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--sizes", default="100,1000")
+    parser.add_argument("--all", action="store_true", help="100, 1,000 and 5,000 VMs")
+    parser.add_argument("--nodes", type=int, default=4)
+    parser.add_argument("--writers", type=int, default=16)
+    args = parser.parse_args()
+    sizes = [100, 1000, 5000] if args.all else [int(size) for size in args.sizes.split(",")]
+    found = {}
+    for size in sizes:
+        with hollow(args.nodes) as server:
+            found[size] = uvloop.run(measure(server, size, args))
+    print(json.dumps({"sizes": found}, indent=2))
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

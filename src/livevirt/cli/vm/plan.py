@@ -1,0 +1,163 @@
+"""`virtctl plan`: what would become of an edit, before it is made."""
+
+from __future__ import annotations
+
+import json
+import sys
+from dataclasses import replace
+from typing import Any
+
+import click
+
+from livevirt.cli import cluster
+from livevirt.cli.session import VM, Session, refusals, talk
+from livevirt.cli.vm.flags import Command
+
+Object = dict[str, Any]
+
+_WORST_FIRST = (3, 2, 4, 0)  # of several plans: refused, restart, will wait, live
+_SENTENCES = {
+    0: "live: no restart is needed",
+    2: "needs a restart",
+    3: "would be refused",
+    4: "live, but it will wait",
+}
+_COLOURS = {"Restart": "yellow", "Refused": "red"}
+
+
+@click.command(cls=Command)
+@click.argument("vm", metavar="[VM]", default="")
+@click.option("-f", "--filename", metavar="FILE", help="A manifest; - reads standard input.")
+@click.option("-p", "--patch", metavar="PATCH", help="A merge patch of VM, in JSON or YAML.")
+@click.option(
+    "-o", "--output", type=click.Choice(["table", "json"]), default="table", show_default=True,
+    help="What to print.",
+)  # fmt: skip
+@cluster.flags()
+def plan(vm: str, filename: str | None, patch: str | None, output: str) -> int:
+    """Show what would become of an edit, field by field. Nothing is changed.
+
+    Without --patch it shows what waits in VM as it is. Exits with 0 if all is live, 2 if something
+    needs a restart, 3 if it would be refused, 4 if it is live but will wait.
+
+    \b
+    virtctl plan -f web.yaml
+    virtctl plan web --patch '{"spec":{"template":{"spec":{"nodeSelector":{"disk":"ssd"}}}}}'
+    virtctl plan web -o json
+    """
+    asked = _asked(vm, filename, patch)
+
+    async def work(session: Session) -> list[Object]:
+        found = []
+        for name, body in asked:
+            there = replace(session, namespace=_namespace(body) or session.namespace)
+            answer = await there.ask("POST", VM, name, "plan", body)
+            found.append(json.loads(answer))
+        return found
+
+    with refusals("error planning VirtualMachine: {}"):
+        plans = talk(work)
+    if output == "json":
+        shown: Any = plans[0] if len(plans) == 1 else plans
+        click.echo(json.dumps(shown, indent=2, ensure_ascii=False))
+    else:
+        for (name, _), document in zip(asked, plans, strict=True):
+            _show(name, document)
+    statuses = {_exit_status(document) for document in plans}
+    return next(status for status in _WORST_FIRST if status in statuses)
+
+
+def _asked(vm: str, filename: str | None, patch: str | None) -> list[tuple[str, Object]]:
+    """Return what to plan: the name of each VM and the body to send."""
+    if filename is not None:
+        if vm or patch is not None:
+            raise click.UsageError("give either -f FILE, or VM with or without --patch")
+        return _manifests(filename)
+    if not vm:
+        raise click.UsageError("what shall be planned? Give -f FILE, or VM --patch PATCH")
+    body = _parsed(patch or "{}", "--patch")[0]
+    if not isinstance(body, dict):
+        raise click.UsageError("--patch must be an object, such as '{\"spec\": …}'")
+    return [(vm, body)]
+
+
+def _manifests(filename: str) -> list[tuple[str, Object]]:
+    with click.open_file(filename, encoding="utf-8") as file:
+        text = file.read()
+    found = []
+    for obj in _parsed(text, filename):
+        if isinstance(obj, dict) and obj.get("kind") == "VirtualMachine":
+            meta = obj.get("metadata")
+            name = meta.get("name") if isinstance(meta, dict) else None
+            if not isinstance(name, str) or not name:
+                raise click.UsageError(f"{filename} has a VirtualMachine without a name")
+            asked, given = cluster.chosen().namespace, _namespace(obj)
+            if asked and given and asked != given:
+                raise click.UsageError(f"{name} is in namespace {given}, not in {asked}")
+            found.append((name, obj))
+    if not found:
+        raise click.UsageError(f"{filename} has no VirtualMachine in it")
+    return found
+
+
+def _namespace(body: Object) -> str:
+    """Return the namespace a manifest names."""
+    meta = body.get("metadata")
+    return str(meta.get("namespace") or "") if isinstance(meta, dict) else ""
+
+
+def _parsed(text: str, source: str) -> list[Any]:
+    import yaml
+
+    try:
+        return list(yaml.load_all(text, Loader=yaml.CSafeLoader)) or [{}]
+    except yaml.YAMLError as error:
+        raise click.UsageError(f"{source} is neither JSON nor YAML: {error}") from None
+
+
+def _exit_status(document: Object) -> int:
+    from livevirt.rollout.summary import exit_status
+
+    return exit_status(document)
+
+
+def _show(name: str, document: Object) -> None:
+    """Print one plan as a table."""
+    from rich.console import Console
+    from rich.table import Table
+    from rich.text import Text
+
+    from livevirt.rollout.changes import TEMPLATE
+    from livevirt.rollout.redaction import compact
+
+    status, changes = _exit_status(document), document["changes"]
+    if not changes:
+        if document["running"]:
+            click.echo(f"{name}: the guest has all of it, nothing would change")
+        else:
+            click.echo(f"{name}: no guest runs, all of it takes effect at the next start")
+        return
+    table = Table(box=None, pad_edge=False, header_style="bold")
+    for title in ("FIELD", "RUNS", "WANTED", "VERDICT", "WHY"):
+        table.add_column(title, overflow="fold")
+    for change in changes:
+        path, verdict = change["path"], change["verdict"]
+        why = f"{change['reason']}: {change['message']}"
+        if "nearestLive" in change:
+            why += f" (nearest live value: {compact(path, change['nearestLive'])})"
+        values = (_value(compact(path, change[side])) for side in ("from", "to"))
+        shown = Text(verdict, style=_COLOURS.get(verdict, "green"))
+        table.add_row(Text(path.removeprefix(f"{TEMPLATE}.")), *values, shown, Text(why))
+    Console(soft_wrap=False, width=_width(), highlight=False).print(table)
+    click.echo(f"{name}: {_SENTENCES[status]}")
+
+
+def _value(text: str) -> Any:
+    from rich.text import Text
+
+    return Text("-" if text == "null" else text)
+
+
+def _width() -> int | None:
+    """Return the width of the table: the terminal's, or so much that nothing is cut in a pipe."""
+    return None if sys.stdout.isatty() else 240

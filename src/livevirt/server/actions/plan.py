@@ -1,0 +1,119 @@
+"""POST …/virtualmachines/NAME/plan: what would become of an edit, before it is made.
+
+The body is the VirtualMachine as it shall be, or a JSON merge patch of it; an empty one asks about
+the VM as it is. Nothing is written.
+"""
+
+from __future__ import annotations
+
+import contextlib
+
+from livevirt.admission import support
+from livevirt.admission import vm as machines
+from livevirt.api import registry, structural
+from livevirt.api.field_error import FieldError
+from livevirt.api.kind import Kind
+from livevirt.api.request import Answer, Object
+from livevirt.errors import BadRequest, NotFound
+from livevirt.rollout import config, edit
+from livevirt.rollout.changes import TEMPLATE
+from livevirt.rollout.judgement import Judgement
+from livevirt.rollout.live_patch import apply
+from livevirt.rollout.summary import plan_document
+from livevirt.rollout.verdict import judge, refuse
+from livevirt.server import incoming
+from livevirt.server.actions.call import Call
+
+
+async def plan(call: Call) -> Answer:
+    """Answer with the verdict on every field the edit changes, and what it was made from."""
+    vm = await _vm(call)
+    wanted, unknown = incoming.shape(registry.VM, registry.VM.version, _wanted(call, vm))
+    found = await _found(call)
+    errors: list[FieldError] = structural.validate(registry.VM.schema(registry.VM.version), wanted)
+    judgement, ignored = Judgement(), []
+    if not errors:  # what has no shape has no meaning either
+        judgement = _judged(call, wanted, found)
+        errors = machines.errors(wanted, config.read(found.kubevirt))
+        ignored = support.warnings(TEMPLATE, wanted["spec"]["template"].get("spec") or {})
+    document = plan_document(
+        refuse(judgement, errors), call.name, _observed(vm, found), call.namespace
+    )
+    document["warnings"] += [f'unknown field "{path}"' for path in unknown] + ignored
+    return Answer(200, document)
+
+
+async def _vm(call: Call) -> Object:
+    """Return the VM; one that is not there yet can be planned as a whole."""
+    try:
+        return await call.vm()
+    except NotFound:
+        if not _is_whole(call):
+            raise
+    meta = {"name": call.name, "namespace": call.namespace}
+    return {"apiVersion": registry.VM.api_version, "kind": registry.VM.kind, "metadata": meta}
+
+
+def _is_whole(call: Call) -> bool:
+    """Tell whether the body is an object; a patch has no kind."""
+    return "kind" in call.options
+
+
+def _wanted(call: Call, vm: Object) -> Object:
+    """Return the VM as the body wants it; only its spec matters."""
+    body = call.options
+    if not _is_whole(call):
+        return {**vm, "spec": apply(body, vm).get("spec")}
+    meta = body.get("metadata")
+    given = meta.get("name") if isinstance(meta, dict) else None
+    group = str(body.get("apiVersion", "")).partition("/")[0]
+    if body["kind"] != registry.VM.kind or group != registry.VM.group:
+        raise BadRequest(f"the body must be a {registry.VM.kind} or a merge patch without a kind")
+    if given != call.name:
+        raise BadRequest(
+            f"the name of the object ({given}) does not match the name on the URL ({call.name})"
+        )
+    return {**vm, "spec": body.get("spec")}
+
+
+async def _found(call: Call) -> edit.Found:
+    vmi = await call.instance_or_none()
+    return edit.Found(
+        vmi,
+        await _get(call, registry.REVISION, edit.revision_of(vmi), call.namespace),
+        await _get(call, registry.KUBEVIRT, config.NAME, config.NAMESPACE),
+        await _get(call, registry.NODE, edit.node_of(vmi)),
+    )
+
+
+async def _get(call: Call, kind: Kind, name: str, namespace: str = "") -> Object | None:
+    if name:
+        with contextlib.suppress(NotFound):
+            return await call.client.get(kind, name, namespace)
+    return None
+
+
+def _judged(call: Call, wanted: Object, found: edit.Found) -> Judgement:
+    case = edit.case(wanted, found)
+    if case is None:
+        name = edit.revision_of(found.vmi) or "none"
+        why = f"the record of the guest's start ({name}) is missing; a restart makes a new one"
+        raise call.refuse(registry.VM, why)
+    return judge(case)
+
+
+def _observed(vm: Object, found: edit.Found) -> dict[str, str]:
+    """Return the resourceVersion of each object the plan was made from."""
+    seen = {
+        "virtualMachine": vm,
+        "virtualMachineInstance": found.vmi,
+        "controllerRevision": found.revision,
+        "kubevirt": found.kubevirt,
+        "node": found.node,
+    }
+    versions = {name: (obj or {}).get("metadata", {}) for name, obj in seen.items()}
+    return {
+        name: meta["resourceVersion"]
+        for name, meta in versions.items()
+        if "resourceVersion" in meta
+    }
