@@ -71,14 +71,14 @@ class GuestHost:
     # ------------------------------------------------------------ the API
 
     @cached_property
-    def _context(self) -> ssl.SSLContext:
+    def context(self) -> ssl.SSLContext:
         return self.server.admin()
 
     def read(self, path: str) -> Object:
         """Return what the API has at a path, {} if nothing."""
         url = f"{self.server.url}/{path}"
         try:
-            with urllib.request.urlopen(url, context=self._context, timeout=SECONDS) as answer:
+            with urllib.request.urlopen(url, context=self.context, timeout=SECONDS) as answer:
                 found: Object = json.load(answer)
                 return found
         except urllib.error.HTTPError as error:

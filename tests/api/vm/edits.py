@@ -1,0 +1,63 @@
+"""Edits of a VM whose guest runs: made, dry-run and planned, and what is to be seen of them."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from aiohttp.test_utils import make_mocked_request
+
+from livevirt.api import conditions, registry
+from livevirt.api.request import Answer, Object, Request
+from livevirt.server.actions import Actions
+from livevirt.server.route import Action
+
+from .vm_world import ADMIN, NAMESPACE, World
+
+MERGE = "application/merge-patch+json"
+
+
+def template(**fields: Any) -> Object:
+    """Return the merge patch of a VM that changes fields of its template."""
+    return {"spec": {"template": {"spec": fields}}}
+
+
+async def edit(world: World, patch: Object, *, dry_run: bool = False) -> tuple[str, ...]:
+    """Patch the VM as a person does; return the warnings."""
+    request = Request(
+        "patch", registry.VM, "v1", ADMIN, NAMESPACE, "web",
+        options={"dryRun": "All"} if dry_run else {}, body=patch, patch=MERGE, content_type=MERGE,
+    )  # fmt: skip
+    return (await world.api.call(request)).warnings
+
+
+async def plan(world: World, body: Any = None, name: str = "web") -> Object:
+    """Ask for the plan of an edit."""
+    actions = Actions(world.components, None)  # type: ignore[arg-type]
+    action = Action("virtualmachines", NAMESPACE, name, "plan")
+    answer = await actions.handle(action, make_mocked_request("POST", "/"), ADMIN, body)
+    assert isinstance(answer, Answer)
+    assert isinstance(answer.body, dict)
+    return answer.body
+
+
+async def configure(world: World, **settings: Any) -> None:
+    """Change the cluster's configuration."""
+    patch = {"spec": {"configuration": settings}}
+    await world.owner.patch(registry.KUBEVIRT, "kubevirt", "kubevirt", patch)
+
+
+async def settled(world: World) -> None:
+    """Return once the controller has looked at the VM as it is."""
+    generation = world.vm()["metadata"]["generation"]
+    await world.until(lambda: world.vm()["status"].get("desiredGeneration") == generation)
+
+
+def required(world: World) -> Object:
+    """Return the condition RestartRequired, empty if there is none."""
+    return conditions.find(world.vm()["status"].get("conditions"), "RestartRequired") or {}
+
+
+def waiting(world: World) -> dict[str, str]:
+    """Return the reason of each pending change by the short path of its field."""
+    pending = world.vm()["status"].get("pendingChanges") or []
+    return {each["path"].removeprefix("spec.template.spec."): each["reason"] for each in pending}

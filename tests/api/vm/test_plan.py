@@ -1,0 +1,321 @@
+"""The plan of an edit, and that what then happens is what it said."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import json
+import tempfile
+from collections.abc import AsyncIterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from livevirt.admission import builtin, virtual
+from livevirt.api import registry
+from livevirt.api.request import Object
+from livevirt.client.local import LocalClient
+from livevirt.controllers import bootstrap
+from livevirt.errors import BadRequest, Conflict, Invalid, NotFound
+from livevirt.server.api import Api
+from livevirt.server.services import Services, StoreReader
+from livevirt.store import Store
+
+from .edits import configure, edit, plan, required, settled, template
+from .served import Served, serving
+from .vm_world import ADMIN, CONTROLLER, NAMESPACE, PlayedNode, World, a_vm, now, running
+
+CORES = template(domain={"cpu": {"cores": 2}})
+SSD = template(nodeSelector={"disk": "ssd"})
+SECRET = "hunter2-hunter2"
+
+
+@pytest.fixture
+async def guest(world: World, node: PlayedNode) -> World:
+    await world.create_vm()
+    await world.until(world.ready)
+    return world
+
+
+# ---------------------------------------------------------------- the answer
+
+
+async def test_a_plan_tells_every_field_and_what_it_was_made_from(guest: World) -> None:
+    before = guest.store.revision
+    found = await plan(guest, CORES)
+    assert guest.store.revision == before
+    [change] = found["changes"]
+    assert change == {
+        "path": "spec.template.spec.domain.cpu.cores",
+        "from": 1,
+        "to": 2,
+        "verdict": "Restart",
+        "reason": "NotLiveUpdatable",
+        "message": "it is read when the guest starts",
+    }
+    assert (found["verdict"], found["running"], found["waits"]) == ("Restart", True, False)
+    versions = {
+        "virtualMachine": guest.vm(),
+        "virtualMachineInstance": guest.vmi(),
+        "node": guest.read.get(registry.NODE, "node-1"),
+        "kubevirt": guest.read.get(registry.KUBEVIRT, "kubevirt", "kubevirt"),
+        "controllerRevision": guest.get(
+            registry.REVISION, guest.vmi()["status"]["virtualMachineRevisionName"]
+        ),
+    }
+    assert found["observed"] == {
+        name: (obj or {})["metadata"]["resourceVersion"] for name, obj in versions.items()
+    }
+
+
+async def test_a_whole_vm_is_planned_like_the_patch_that_makes_it(guest: World) -> None:
+    vm = a_vm()
+    vm["spec"]["template"]["spec"]["domain"]["cpu"] = {"cores": 2}
+    assert await plan(guest, vm) == await plan(guest, CORES)
+
+
+async def test_without_a_body_it_tells_what_waits_now(guest: World) -> None:
+    assert (await plan(guest))["changes"] == []
+    await guest.patch_vm(CORES)
+    assert (await plan(guest))["verdict"] == "Restart"
+
+
+async def test_a_halted_vm_takes_everything_at_its_next_start(world: World) -> None:
+    await world.create_vm("Halted")
+    found = await plan(world, CORES)
+    assert (found["verdict"], found["running"], found["changes"]) == ("Live", False, [])
+
+
+async def test_a_vm_that_is_not_there_yet_can_be_planned_as_a_whole(world: World) -> None:
+    found = await plan(world, a_vm())
+    assert (found["verdict"], found["running"]) == ("Live", False)
+    wrong = a_vm()
+    wrong["spec"]["runStrategy"] = "Sometimes"
+    assert (await plan(world, wrong))["verdict"] == "Refused"
+    with pytest.raises(NotFound):
+        await plan(world, CORES)
+
+
+REFUSED = {
+    "a value that no VM may have": template(domain={"cpu": {"sockets": 3, "maxSockets": 2}}),
+    "a value of the wrong type": template(hostname=7),
+    "no spec at all": {"spec": None},
+    "an amount that is none": template(domain={"memory": {"guest": "much"}}),
+    "two volumes of one name": template(
+        volumes=[{"name": "a", "emptyDisk": {"capacity": "1Gi"}}] * 2
+    ),
+}
+
+
+@pytest.mark.parametrize("patch", REFUSED.values(), ids=REFUSED)
+async def test_what_would_be_refused_is_said_so(guest: World, patch: Object) -> None:
+    found = await plan(guest, patch)
+    assert found["verdict"] == "Refused"
+    with pytest.raises(Invalid) as refusal:
+        await edit(guest, patch)
+    causes = {cause["field"] for cause in refusal.value.details["causes"]}
+    assert causes <= {change["path"] for change in found["changes"]}
+
+
+@pytest.mark.parametrize(
+    "body",
+    [[], "text", {**a_vm(), "kind": "Pod"}, a_vm(name="other"), {"kind": 1}],
+    ids=["a list", "a text", "another kind", "another name", "a number for a kind"],
+)
+async def test_a_body_that_is_neither_vm_nor_patch_is_refused(guest: World, body: Any) -> None:
+    with pytest.raises(BadRequest):
+        await plan(guest, body)
+
+
+async def test_a_guest_nobody_knows_the_start_of_cannot_be_planned(guest: World) -> None:
+    name = guest.vmi()["status"]["virtualMachineRevisionName"]
+    await guest.components.delete(registry.REVISION, name, NAMESPACE)
+    with pytest.raises(Conflict, match="a restart makes a new one"):
+        await plan(guest, CORES)
+
+
+async def test_no_secret_shows_in_a_plan(guest: World) -> None:
+    seed = {"name": "seed", "cloudInitNoCloud": {"userData": SECRET}}
+    volumes = [*guest.vm()["spec"]["template"]["spec"]["volumes"], seed]
+    found = await plan(guest, template(volumes=volumes))
+    assert found["verdict"] == "Restart"
+    assert SECRET not in json.dumps(found)
+
+
+async def test_what_is_not_acted_on_is_mentioned(guest: World) -> None:
+    found = await plan(guest, template(domain={"ioThreadsPolicy": "auto"}, colour="red"))
+    assert 'unknown field "spec.template.spec.colour"' in found["warnings"]
+    assert any("does not act on it" in line for line in found["warnings"])
+
+
+# ---------------------------------------------------------------- the law
+
+SELECTORS = st.sampled_from([None, {"disk": "ssd"}, {"disk": "ssd", "zone": "a"}, {"zone": "b"}])
+TOLERATIONS = st.sampled_from([None, [{"key": "a", "operator": "Exists"}]])
+DOMAINS = st.fixed_dictionaries(
+    {},
+    optional={
+        "cpu": st.fixed_dictionaries(
+            {},
+            optional={
+                "sockets": st.sampled_from([None, 1, 2, 9]),
+                "cores": st.sampled_from([None, 1, 2]),
+                "threads": st.sampled_from([None, 1]),
+                "maxSockets": st.sampled_from([None, 2, 4]),
+            },
+        ),
+        "memory": st.fixed_dictionaries(
+            {}, optional={"guest": st.sampled_from(["512Mi", "524288Ki", "1Gi", "0", "8Gi"])}
+        ),
+    },
+)
+EDITS = st.fixed_dictionaries(
+    {},
+    optional={
+        "nodeSelector": SELECTORS,
+        "tolerations": TOLERATIONS,
+        "hostname": st.sampled_from([None, "other", "not a name"]),
+        "domain": DOMAINS,
+        "terminationGracePeriodSeconds": st.sampled_from([None, 30, 60]),
+    },
+)
+STRATEGIES = st.sampled_from(["LiveUpdate", "LiveUpdate", "Stage"])
+GATES = st.sampled_from(
+    [["VMLiveUpdateFeatures"], ["VMLiveUpdateFeatures", "PartialLiveUpdate"], []]
+)
+PLACED = ("nodeSelector", "tolerations")
+
+
+@contextlib.asynccontextmanager
+async def a_world(strategy: str, gates: list[str]) -> AsyncIterator[World]:
+    """A server with controllers, a played node and one VM that runs, settings held fixed."""
+    with tempfile.TemporaryDirectory() as folder:
+        store = Store.open(Path(folder) / "store.db")
+        reader = StoreReader(store)
+        api = Api(Services(store, {**builtin.RULES, **virtual.RULES}, now, reader), {})
+        world = World(store, reader, api, LocalClient(api, ADMIN), LocalClient(api, CONTROLLER))
+        await bootstrap.ensure(world.components)
+        await configure(
+            world, vmRolloutStrategy=strategy, developerConfiguration={"featureGates": gates}
+        )
+        node = PlayedNode(world)
+        await node.register()
+        played = asyncio.create_task(node.run())
+        try:
+            async with running(world):
+                await world.create_vm()
+                await world.until(world.ready)
+                yield world
+        finally:
+            played.cancel()
+            with contextlib.suppress(asyncio.CancelledError):
+                await played
+            await store.close()
+
+
+async def check_one(world: World, patch: Object) -> None:
+    """Plan an edit, make it, and compare."""
+    said = await plan(world, patch)
+    spec, before = world.vm()["spec"], world.vmi()["spec"]
+    if said["verdict"] == "Refused":
+        with pytest.raises(Invalid):
+            await edit(world, patch)
+        assert world.vm()["spec"] == spec
+        return
+    same = await edit(world, patch, dry_run=True)
+    told = await edit(world, patch)
+    assert told == same
+    assert not told or told == tuple(said["warnings"])  # an edit that changes no text says nothing
+    await settled(world)
+    waits = [(c["path"], c["reason"]) for c in said["changes"] if c["verdict"] == "Restart"]
+    pending = world.vm()["status"].get("pendingChanges") or []
+    assert [(each["path"], each["reason"]) for each in pending] == waits
+    assert bool(required(world)) == bool(waits)
+    if not waits:
+        generation = world.vm()["metadata"]["generation"]
+        await world.until(lambda: world.vm()["status"]["observedGeneration"] == generation)
+    wanted = world.vm()["spec"]["template"]["spec"]
+    live = {c["path"].rpartition(".")[2] for c in said["changes"] if c["verdict"] == "Live"}
+    assert live <= set(PLACED)
+    expected = before | {name: wanted.get(name) for name in live}
+    await world.until(
+        lambda: (
+            {n: v for n, v in world.vmi()["spec"].items() if v}
+            == {n: v for n, v in expected.items() if v}
+        )
+    )
+
+
+@settings(
+    max_examples=8, deadline=None, derandomize=True, suppress_health_check=[HealthCheck.too_slow]
+)
+@given(strategy=STRATEGIES, gates=GATES, edits=st.lists(EDITS, min_size=3, max_size=10))
+def test_given_any_edits_then_what_happens_is_what_the_plan_said(
+    strategy: str, gates: list[str], edits: list[Object]
+) -> None:
+    async def law() -> None:
+        async with a_world(strategy, gates) as world:
+            for fields in edits:
+                await check_one(world, template(**fields))
+
+    asyncio.run(law())
+
+
+# ---------------------------------------------------------------- virtctl plan
+
+
+@pytest.fixture
+async def served(guest: World, tmp_path: Path) -> AsyncIterator[Served]:
+    async with serving(guest, tmp_path) as server:
+        yield server
+
+
+@pytest.mark.slow
+async def test_virtctl_plan_prints_a_table_and_exits_by_the_verdict(
+    served: Served, guest: World
+) -> None:
+    ran = await served.virtctl("plan", "web", "--patch", json.dumps(SSD))
+    assert ran.status == 0, ran.err
+    head, row, last = ran.out.splitlines()
+    assert head.split() == ["FIELD", "RUNS", "WANTED", "VERDICT", "WHY"]
+    assert row.split()[:4] == ["nodeSelector", "-", '{"disk":"ssd"}', "Live"]
+    assert last == "web: live: no restart is needed"
+    ran = await served.virtctl("plan", "web", "--patch", json.dumps(CORES), "-o", "json")
+    assert (ran.status, json.loads(ran.out)["verdict"]) == (2, "Restart")
+    ran = await served.virtctl("plan", "web", "-p", "spec: {runStrategy: Sometimes}")
+    assert ran.status == 3
+    assert "would be refused" in ran.out
+    ran = await served.virtctl("plan", "web")
+    assert (ran.status, ran.out) == (0, "web: the guest has all of it, nothing would change\n")
+
+
+@pytest.mark.slow
+async def test_virtctl_plan_reads_manifests(served: Served, guest: World, tmp_path: Path) -> None:
+    changed = a_vm()
+    changed["spec"]["template"]["spec"]["hostname"] = "other"
+    manifest = tmp_path / "both.yaml"
+    texts = [json.dumps(changed), json.dumps({"kind": "Secret"}), json.dumps(a_vm(name="new"))]
+    manifest.write_text("\n---\n".join(texts))
+    ran = await served.virtctl("plan", "-f", str(manifest))
+    assert ran.status == 2, ran.err
+    assert "web: needs a restart\n" in ran.out
+    assert "new: no guest runs, all of it takes effect at the next start\n" in ran.out
+    ran = await served.run("virtctl", "plan", "-f", "-", "-o", "json", stdin=texts[0].encode())
+    assert json.loads(ran.out)["changes"][0]["path"] == "spec.template.spec.hostname"
+
+
+@pytest.mark.slow
+async def test_virtctl_plan_errors_exit_with_1(served: Served, tmp_path: Path) -> None:
+    for arguments, why in (
+        (("none",), 'virtualmachines.kubevirt.io "none" not found'),
+        ((), "what shall be planned?"),
+        (("web", "-f", "x.yaml"), "either -f FILE"),
+        (("web", "--patch", "{"), "neither JSON nor YAML"),
+        (("-f", str(tmp_path / "none.yaml")), "No such file"),
+    ):
+        ran = await served.virtctl("plan", *arguments)
+        assert ran.status == 1, (arguments, ran)
+        assert why in ran.err
