@@ -29,7 +29,7 @@ from livevirt.node.cgroups import Cgroups
 from livevirt.node.guest import Guest
 from livevirt.node.images import ImageStore
 from livevirt.node.intent import UnknownIntent
-from livevirt.node.local import Local
+from livevirt.node.local import Local, Locals
 from livevirt.node.plan import (
     Clean,
     Forget,
@@ -96,8 +96,7 @@ class Agent:
         facts = Facts(name, capacity, host.accelerator, host.qemu, self._cgroups.problem)
         self._registration = Registration(client, facts, now)
         self._recorder = Recorder(client, events.COMPONENT, now, name)
-        self._local: dict[str, Local] = {}  # by pod uid
-        self._uids: dict[Key, dict[str, None]] = {}  # of all pods of a name
+        self._locals = Locals()
         self._pods = Informer(client, registry.POD, fields=f"spec.nodeName={name}")
         self._vmis = Informer(client, registry.VMI)
         self._reporter = Reporter(client, self._recorder, self._starter, self._pods, capacity, now)
@@ -117,7 +116,7 @@ class Agent:
                 group.create_task(self._registration.run(), name=f"{self.name}-registration")
                 group.create_task(self._controller.run(), name=f"{self.name}-pods-controller")
         finally:
-            for local in self._local.values():
+            for local in self._locals:
                 await local.close()
 
     @property
@@ -127,7 +126,7 @@ class Agent:
 
     def guest(self, namespace: str, vmi: str) -> Guest | None:
         """Return the running guest of a VMI, if it is on this node."""
-        for local in self._local.values():
+        for local in self._locals:
             guest = local.guest
             if guest and (guest.intent.namespace, guest.intent.vmi) == (namespace, vmi):
                 return guest
@@ -136,7 +135,7 @@ class Agent:
     def held_pod(self, key: Key) -> Local | None:
         """Return what this node has of a pod, once it was started."""
         pod = self._pods.get(key)
-        local = self._local.get(pod["metadata"]["uid"]) if pod else None
+        local = self._locals.get(pod["metadata"]["uid"]) if pod else None
         return local if local and local.intent else None
 
     # ------------------------------------------------------------ what is there
@@ -152,20 +151,13 @@ class Agent:
             if intent is None:
                 folder.remove()  # a start that came to nothing: an intent comes before a process
                 continue
-            self._hold(Key(intent.namespace, intent.pod), folder)
+            self._hold(Key(intent.namespace, intent.pod), folder, intent.vmi_uid)
             self._controller.queue.add(Key(intent.namespace, intent.pod))
 
-    def _hold(self, key: Key, folder: PodDir) -> Local:
+    def _hold(self, key: Key, folder: PodDir, vmi_uid: str) -> Local:
         local = Local(key, folder, lambda: self._controller.queue.add(key))
-        self._local[folder.uid] = local
-        self._uids.setdefault(key, {})[folder.uid] = None
+        self._locals.add(local, vmi_uid)
         return local
-
-    def _forget(self, local: Local) -> None:
-        del self._local[local.folder.uid], self._uids[local.key][local.folder.uid]
-        if not self._uids[local.key]:
-            del self._uids[local.key]
-        self._reporter.deferred.discard(local.key)
 
     def _pods_of(self, vmi: Object) -> list[Key]:
         return [key_of(pod) for pod in self._pods.by(OWNER_UID, vmi["metadata"]["uid"])]
@@ -213,8 +205,7 @@ class Agent:
         over = (vmi.get("status") or {}).get("phase") in _ENDED
         uid = vmi["metadata"]["uid"]
         taken = any(
-            local.intent is not None and local.intent.vmi_uid == uid and not local.clean
-            for local in self._local.values()
+            local.intent is not None and not local.clean for local in self._locals.of_vmi(uid)
         )
         return not over and not taken and "deletionTimestamp" not in vmi["metadata"]
 
@@ -224,14 +215,16 @@ class Agent:
         pod = self._pods.get(key)
         uid = pod["metadata"]["uid"] if pod else ""
         waits = []
-        for other in [each for each in self._uids.get(key, ()) if each != uid]:
-            waits.append(await self._follow_plan(self._local[other], None))
+        for local in self._locals.of_key(key):
+            if local.folder.uid != uid:
+                waits.append(await self._follow_plan(local, None))
         if pod is not None:
-            if _owner(pod) is None:
+            owner = _owner(pod)
+            if owner is None:
                 await self._refuse(pod)
             else:
-                local = self._local.get(uid) or self._hold(
-                    key, PodDir(self._pods_dir, self._run_dir, uid)
+                local = self._locals.get(uid) or self._hold(
+                    key, PodDir(self._pods_dir, self._run_dir, uid), owner["uid"]
                 )
                 waits.append(await self._follow_plan(local, pod))
         after = min((wait for wait in waits if wait is not None), default=None)
@@ -267,7 +260,8 @@ class Agent:
                 return await self._reporter.report(local, pod, self._vmi_of(local, pod))
             case Forget():
                 await asyncio.to_thread(local.folder.remove)
-                self._forget(local)
+                self._locals.remove(local)
+                self._reporter.deferred.discard(local.key)
             case Remove():
                 assert pod is not None
                 await self._remove(pod)

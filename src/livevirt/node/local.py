@@ -1,10 +1,11 @@
-"""What this node holds of one pod: files, perhaps a process, perhaps a guest that answers."""
+"""What a node holds of its pods: files, perhaps a process, perhaps a guest that answers."""
 
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Hashable, Iterator, Mapping
 from datetime import datetime
+from typing import TypeVar
 
 from livevirt.api.request import Object
 from livevirt.control.key import Key
@@ -17,6 +18,8 @@ from livevirt.node.intent import Intent
 from livevirt.node.pod_dir import PodDir
 from livevirt.node.pod_status import Waiting
 from livevirt.node.process import Process
+
+K = TypeVar("K", bound=Hashable)
 
 
 class Local:
@@ -79,3 +82,48 @@ class Local:
         """Let go of the guest; it runs on."""
         if self.guest is not None:
             await self.guest.close()
+
+
+class Locals:
+    """What a node holds of all its pods, found without looking through them."""
+
+    def __init__(self) -> None:
+        self._by_uid: dict[str, Local] = {}
+        self._by_key: dict[Key, dict[str, Local]] = {}  # a name may be given again
+        self._by_vmi: dict[str, dict[str, Local]] = {}
+        self._vmis: dict[str, str] = {}  # of which VMI, by uid
+
+    def __iter__(self) -> Iterator[Local]:
+        return iter(tuple(self._by_uid.values()))
+
+    def get(self, uid: str) -> Local | None:
+        """Return what there is of the pod of that uid."""
+        return self._by_uid.get(uid)
+
+    def of_key(self, key: Key) -> list[Local]:
+        """Return what there is of pods of that name."""
+        return list(self._by_key.get(key, {}).values())
+
+    def of_vmi(self, uid: str) -> list[Local]:
+        """Return what there is of pods for that VMI."""
+        return list(self._by_vmi.get(uid, {}).values())
+
+    def add(self, local: Local, vmi_uid: str) -> None:
+        """Hold a pod that is for that VMI."""
+        uid = local.folder.uid
+        self._by_uid[uid], self._vmis[uid] = local, vmi_uid
+        self._by_key.setdefault(local.key, {})[uid] = local
+        self._by_vmi.setdefault(vmi_uid, {})[uid] = local
+
+    def remove(self, local: Local) -> None:
+        """Hold it no longer."""
+        uid = local.folder.uid
+        del self._by_uid[uid]
+        _leave(self._by_key, local.key, uid)
+        _leave(self._by_vmi, self._vmis.pop(uid), uid)
+
+
+def _leave(index: dict[K, dict[str, Local]], value: K, uid: str) -> None:
+    del index[value][uid]
+    if not index[value]:
+        del index[value]

@@ -130,3 +130,10 @@ DIFFERENCES: tuple[Departure, ...] = (
         "nothing is pending: the next start applies all",
     ),
 )
+
+
+def differences_table() -> str:
+    """Return the table in Markdown."""
+    lines = ["| an edit | KubeVirt | livevirt |", "|---|---|---|"]
+    lines += (f"| {each.edit} | {each.kubevirt} | {each.livevirt} |" for each in DIFFERENCES)
+    return "\n".join(lines) + "\n"

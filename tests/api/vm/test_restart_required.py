@@ -10,11 +10,12 @@ from typing import Any
 import pytest
 
 from livevirt.api import registry
+from livevirt.client.local import LocalClient
 
 from .edits import configure, edit, required, settled, template, waiting
 from .served import Served, serving
 from .test_vm_actions import Verbs
-from .vm_world import NAMESPACE, UNCOUNTED, PlayedNode, World, a_vm
+from .vm_world import CONTROLLER, NAMESPACE, UNCOUNTED, PlayedNode, World, a_vm
 
 CORES = template(domain={"cpu": {"cores": 2}})
 SSD = template(nodeSelector={"disk": "ssd"})
@@ -42,7 +43,8 @@ async def restart(world: World) -> None:
 
 async def written(world: World, since: int) -> list[str]:
     """List what was written to our namespace since a revision, but for events and the like."""
-    watch, found = world.store.watch(None, since=since), []
+    found: list[Any] = []
+    watch = world.store.watch(None, since=since)
     while len(found) < world.store.revision - since:
         found += await anext(watch)
     watch.close()
@@ -267,6 +269,13 @@ async def test_only_edits_of_the_template_of_a_running_guest_are_commented(
     assert await edit(running, {"metadata": {"labels": {"team": "a"}}}) == ()
     assert await edit(running, {"spec": {"runStrategy": "RerunOnFailure"}}) == ()
     assert await edit(running, CORES | {"spec": {**CORES["spec"], "runStrategy": "Halted"}}) == ()
+
+
+async def test_components_are_told_nothing(running: World) -> None:
+    told: list[str] = []
+    component = LocalClient(running.api, CONTROLLER, warn=told.append)
+    await component.patch(registry.VM, "web", NAMESPACE, CORES)
+    assert told == []
 
 
 async def test_a_dry_run_warns_and_stores_nothing(running: World) -> None:

@@ -148,7 +148,7 @@ def _show(name: str, document: Object) -> None:
         values = (_value(compact(path, change[side])) for side in ("from", "to"))
         shown = Text(verdict, style=_COLOURS.get(verdict, "green"))
         table.add_row(Text(path.removeprefix(f"{TEMPLATE}.")), *values, shown, Text(why))
-    Console(soft_wrap=False, width=_width(), highlight=False).print(table)
+    Console(width=_width(), highlight=False).print(table)
     click.echo(f"{name}: {_SENTENCES[status]}")
 
 

@@ -8,6 +8,7 @@ from typing import Any
 
 from livevirt.admission.vm import FINALIZER
 from livevirt.api import conditions, registry
+from livevirt.api.kind import Kind
 from livevirt.api.request import Object
 from livevirt.client.interface import Client
 from livevirt.control.cache import Change
@@ -50,7 +51,7 @@ class VirtualMachines:
         machines = self._machines = informers.of(registry.VM)
         instances = self._instances = informers.of(registry.VMI)
         volumes = self._volumes = informers.of(registry.DATA_VOLUME)
-        settings = self._settings = informers.of(registry.KUBEVIRT)
+        settings = informers.of(registry.KUBEVIRT)
         nodes = self._nodes = informers.of(registry.NODE)
         self._controller = Controller("vm", self.reconcile, workers=WORKERS)
         self._controller.watches(machines)
@@ -115,18 +116,19 @@ class VirtualMachines:
         """Return what the VM is judged by; an instance that has all of it is not looked at."""
         if vmi is None or statuses.noted(vmi) == str(vm["metadata"]["generation"]):
             return edit.Found()
-        revision, name = None, edit.revision_of(vmi)
-        if name:
-            with contextlib.suppress(NotFound):
-                revision = await self._client.get(
-                    registry.REVISION, name, vm["metadata"]["namespace"]
-                )
+        # Settings are read afresh, so that an edit made after a change of them is judged by it.
         return edit.Found(
             vmi,
-            revision,
-            self._settings.get(Key(config.NAMESPACE, config.NAME)),
+            await self._get(registry.REVISION, edit.revision_of(vmi), vm["metadata"]["namespace"]),
+            await self._get(registry.KUBEVIRT, config.NAME, config.NAMESPACE),
             self._nodes.get(Key("", edit.node_of(vmi))),
         )
+
+    async def _get(self, kind: Kind, name: str, namespace: str) -> Object | None:
+        if name:
+            with contextlib.suppress(NotFound):
+                return await self._client.get(kind, name, namespace)
+        return None
 
     async def _start(
         self, vm: Object, vmi: Object | None, seen: view.Seen, steps: list[Step]

@@ -1,0 +1,163 @@
+"""From objects to a case, and what a release that lacks some ways to go live says."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from livevirt.api.request import Object
+from livevirt.rollout.case import NOT_YET, Around
+from livevirt.rollout.edit import ACCELERATOR, Found, case, node_of, revision_of
+from livevirt.rollout.judgement import LIVE_VERDICTS, Verdict
+from livevirt.rollout.live_patch import live_patch, settles
+from livevirt.rollout.live_table import live_table
+from livevirt.rollout.verdict import judge
+
+from .cases import LIVE, a_claim, a_spec, edited, judged, rulings, running
+
+LACKING = Around(accelerator="kvm", lacking=NOT_YET)
+WITHOUT_AGENT = Around(accelerator="tcg", lacking=NOT_YET)
+
+
+def a_vm(spec: Object, strategy: str = "Always", uid: str = "vm-uid") -> Object:
+    meta = {"name": "web", "namespace": "default", "uid": uid}
+    return {"metadata": meta, "spec": {"runStrategy": strategy, "template": {"spec": spec}}}
+
+
+def a_revision(spec: Object) -> Object:
+    return {"metadata": {}, "data": a_vm(spec)}
+
+
+KUBEVIRT: Object = {
+    "spec": {
+        "configuration": {
+            "vmRolloutStrategy": "LiveUpdate",
+            "developerConfiguration": {"featureGates": sorted(LIVE.gates)},
+        }
+    }
+}
+NODE: Object = {"metadata": {"labels": {ACCELERATOR: "kvm"}}}
+
+
+# ---------------------------------------------------------------- the case
+
+
+def test_a_case_is_what_is_wanted_against_the_record_of_the_start() -> None:
+    spec, wanted = a_spec(), a_spec(hostname="other")
+    vmi = running(spec)
+    found = case(a_vm(wanted), Found(vmi, a_revision(spec), KUBEVIRT, NODE))
+    assert found is not None
+    assert (found.started, found.wanted, found.vmi) == (spec, wanted, vmi)
+    assert (found.config, found.around.accelerator) == (LIVE, "kvm")
+
+
+NO_GUEST: dict[str, tuple[Object, Object | None]] = {
+    "no instance": (a_vm(a_spec()), None),
+    "an instance of another owner": (a_vm(a_spec(), uid="another"), running(a_spec())),
+    "a VM that is to be halted": (a_vm(a_spec(), "Halted"), running(a_spec())),
+}
+
+
+@pytest.mark.parametrize(("vm", "vmi"), NO_GUEST.values(), ids=NO_GUEST)
+def test_without_a_guest_of_its_own_nothing_is_in_the_way(vm: Object, vmi: Object | None) -> None:
+    found = case(vm, Found(vmi, a_revision(a_spec(hostname="other")), KUBEVIRT))
+    assert found is not None
+    assert judge(found).changes == ()
+
+
+def test_without_the_record_of_the_start_there_is_no_case() -> None:
+    assert case(a_vm(a_spec()), Found(running(a_spec()), None, KUBEVIRT)) is None
+
+
+def test_an_instance_names_its_record_and_its_node() -> None:
+    vmi = running(a_spec(), virtualMachineRevisionName="start-1", nodeName="node-1")
+    assert (revision_of(vmi), node_of(vmi)) == ("start-1", "node-1")
+    assert (revision_of(None), node_of(running(a_spec()))) == ("", "")
+
+
+# ---------------------------------------------------------------- what a release lacks
+
+HOT = {"volumes.+": a_claim("more"), "domain.devices.disks.+": {"name": "more", "disk": {}}}
+RESTARTS: dict[str, dict[str, Any]] = {
+    "more sockets": {"domain.cpu.sockets": 2},
+    "more sockets than there can be": {"domain.cpu.sockets": 9},
+    "more memory": {"domain.memory.guest": "2Gi"},
+    "memory that is not aligned": {"domain.memory.guest": "1500M"},
+    "a hotplugged disk": HOT,
+    "a medium": {"volumes.+": a_claim("cd")},
+}
+
+
+@pytest.mark.parametrize("edits", RESTARTS.values(), ids=RESTARTS)
+def test_what_the_node_does_not_know_waits_for_a_restart(edits: dict[str, Any]) -> None:
+    found = judged(a_spec(), edited(a_spec(), edits), around=LACKING)
+    assert set(rulings(found).values()) == {("Restart", "NotAvailable")}
+    assert all(change.ruling.nearest is None for change in found.changes)
+    assert live_patch(found, running(a_spec())) == {}
+
+
+def test_fewer_sockets_promise_nothing_of_an_agent() -> None:
+    found = judged(a_spec(domain__cpu__sockets=2), a_spec(), around=WITHOUT_AGENT)
+    assert rulings(found) == {"domain.cpu.sockets": ("Restart", "NotAvailable")}
+
+
+def test_a_refusal_stays_one_and_names_no_value_that_would_be_live() -> None:
+    wanted = a_spec(domain__cpu__sockets=3, domain__cpu__maxSockets=2)
+    change = judged(a_spec(), wanted, around=LACKING).change(
+        "spec.template.spec.domain.cpu.sockets"
+    )
+    assert change is not None
+    assert (change.verdict, change.ruling.nearest) == (Verdict.REFUSED, None)
+
+
+def test_placement_needs_no_node_and_is_live_all_the_same() -> None:
+    found = judged(a_spec(), a_spec(nodeSelector={"a": "b"}), around=LACKING)
+    assert rulings(found) == {"nodeSelector": ("Live", "NextPlacement")}
+    assert live_patch(found, running(a_spec())) == {"spec": {"nodeSelector": {"a": "b"}}}
+
+
+@given(
+    sockets=st.integers(1, 9),
+    memory=st.sampled_from(["1Gi", "2Gi", "512Mi", "1500M"]),
+    hot=st.booleans(),
+    agent=st.booleans(),
+)
+def test_nothing_but_placement_is_ever_claimed_live(
+    sockets: int, memory: str, hot: bool, agent: bool
+) -> None:
+    edits = {"domain.cpu.sockets": sockets, "domain.memory.guest": memory} | (HOT if hot else {})
+    answers = [{"type": "AgentConnected", "status": "True"}] if agent else []
+    found = judged(a_spec(), edited(a_spec(), edits), around=LACKING, conditions=answers)
+    assert not [change for change in found.changes if change.verdict in LIVE_VERDICTS]
+
+
+def test_the_table_claims_only_what_the_release_can_do() -> None:
+    rows = live_table(NOT_YET).splitlines()
+    lacking = [row for row in rows if "not in this release" in row]
+    assert len(lacking) == 4  # sockets, memory, hotplugged disks, media
+    assert "not in this release" not in live_table(frozenset())
+
+
+# ---------------------------------------------------------------- whether all is done
+
+SETTLES: dict[str, tuple[dict[str, Any], bool]] = {
+    "nothing changes": ({}, True),
+    "all is live": ({"nodeSelector": {"a": "b"}}, True),
+    "something waits": ({"hostname": "other"}, False),
+    "something is held back": ({"hostname": "other", "nodeSelector": {"a": "b"}}, False),
+    "a volume is plugged, which no patch does": (HOT, False),
+}
+
+
+@pytest.mark.parametrize(("edits", "settled"), SETTLES.values(), ids=SETTLES)
+def test_an_edit_settles_if_the_patch_is_all_of_it(edits: dict[str, Any], settled: bool) -> None:
+    assert settles(judged(a_spec(), edited(a_spec(), edits))) is settled
+
+
+def test_nothing_settles_while_the_guest_moves() -> None:
+    moving = {"migrationState": {"startTimestamp": "2030-01-01T00:00:00Z"}}
+    found = judged(a_spec(), a_spec(nodeSelector={"a": "b"}), **moving)
+    assert not settles(found)
