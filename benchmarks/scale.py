@@ -80,13 +80,15 @@ def revision(database: Path) -> int:
     return int(found)
 
 
-def writes(database: Path, since: int) -> dict[str, int]:
-    """Return how often objects of each resource were written after a revision."""
+def writes(database: Path, since: int, until: int = sys.maxsize) -> dict[str, int]:
+    """Return how often objects of each resource were written after one revision, until another."""
     with _read(database) as reader:
         (kept,) = reader.execute("SELECT revision FROM compaction").fetchone()
         assert kept <= since, "the history this counts is gone"
         rows = reader.execute(
-            "SELECT resource, count(*) FROM log WHERE revision > ? GROUP BY resource", (since,)
+            "SELECT resource, count(*) FROM log WHERE revision > ? AND revision <= ?"
+            " GROUP BY resource",
+            (since, until),
         )
         return dict(rows.fetchall())
 

@@ -98,11 +98,11 @@ class Api:
         return watching.watch(self.services, request)
 
     async def watch(self, request: Request) -> AsyncIterator[WatchEvent]:
-        """Stream a watch one decoded event at a time."""
+        """Stream a watch one decoded event at a time; all who watch get the same objects."""
         async for batch in self.frames(request):
             for frame in batch:
                 obj = frame.object
                 if obj is None:
-                    assert frame.value is not None
-                    obj = objects.decode(frame.value)
+                    assert frame.change is not None
+                    obj = frame.change.object
                 yield WatchEvent(frame.type, obj)

@@ -19,11 +19,16 @@ _BOOKMARK_SECONDS = 60.0
 
 
 class Frame(NamedTuple):
-    """One event of a stream. `value` is the object's JSON where it could be passed on as stored."""
+    """One event of a stream: an object of its own, or a change that is passed on as stored."""
 
     type: str
     object: Object | None
-    value: bytes | None = None
+    change: Event | None = None
+
+    @property
+    def value(self) -> bytes | None:
+        """The object's JSON, where it is passed on as stored."""
+        return self.change.value if self.change is not None else None
 
 
 async def watch(services: Services, request: Request) -> AsyncIterator[list[Frame]]:
@@ -119,7 +124,7 @@ def _frame(request: Request, selection: Selection, event: Event) -> Frame | None
     passes = request.version == kind.stored_version and objects.stored_kind(kind) is kind
     if selection.everything:
         if passes:
-            return Frame(event.type, None, event.value)
+            return Frame(event.type, None, event)
         return Frame(event.type, _as_seen(request, event.object))
     now_shown = event.type != "DELETED" and selection.matches(_as_seen(request, event.object))
     was_shown = event.previous is not None and selection.matches(
