@@ -13,7 +13,6 @@ from livevirt.server import (
     create,
     delete,
     eviction,
-    objects,
     read,
     refusals,
 )

@@ -9,10 +9,8 @@ from livevirt.api.field_error import FieldError
 from livevirt.api.kind import Kind
 from livevirt.errors import (
     AlreadyExists,
-    ApiError,
     BadRequest,
     Conflict,
-    Forbidden,
     Invalid,
     MethodNotAllowed,
     NotFound,
@@ -98,16 +96,6 @@ def _summary(errors: Sequence[FieldError]) -> str:
     return texts[0] if len(texts) == 1 else f"[{', '.join(texts)}]"
 
 
-def forbidden(
-    kind: Kind, name: str, why: str, causes: list[dict[str, str]] | None = None
-) -> ApiError:
-    """Return the refusal of something understood but not allowed."""
-    about = details(kind, name)
-    if causes:
-        about["causes"] = causes
-    return Forbidden(f'{kind.resource} "{name}" is forbidden: {why}', details=about)
-
-
 def too_large_version(wanted: int, current: int) -> Timeout:
     """Return the refusal of a read at a version that does not exist yet."""
     return Timeout(
@@ -124,8 +112,3 @@ def too_large_version(wanted: int, current: int) -> Timeout:
 def unreadable_body(error: Exception) -> BadRequest:
     """Return the refusal of a body that breaks off, or is not encoded as its header says."""
     return BadRequest(f"the body of the request cannot be read ({type(error).__name__})")
-
-
-def bad_request(message: str) -> BadRequest:
-    """Return the refusal of something that cannot be understood."""
-    return BadRequest(message)

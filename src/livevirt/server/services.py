@@ -6,6 +6,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from datetime import datetime
 
+from livevirt.admission.refusal import forbidden
 from livevirt.admission.review import Review, Rules
 from livevirt.api import metadata, registry
 from livevirt.api.kind import Kind
@@ -91,7 +92,7 @@ class Services:
                 "message": f"namespace {namespace} is being terminated",
                 "field": "metadata.namespace",
             }
-            raise refusals.forbidden(kind, name, why, [cause])
+            raise forbidden(kind, name, why, [cause])
 
 
 def check(review: Review, rules: Rules) -> None:

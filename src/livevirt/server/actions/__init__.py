@@ -20,7 +20,7 @@ from livevirt.server.actions.call import Call, Verb
 from livevirt.server.actions.guest_door import GuestDoor
 from livevirt.server.route import Action
 
-__all__ = ["Actions", "Call", "GuestDoor", "Verb", "handle"]
+__all__ = ["Actions", "Call", "GuestDoor", "Verb"]
 
 _METHODS = {"get": ("GET", "HEAD"), "update": ("PUT",), "create": ("POST",)}
 _VM, _VMI = "virtualmachines", "virtualmachineinstances"
@@ -67,8 +67,3 @@ class Actions:
             self._client, self._guests, action.namespace, action.name, user, http, body, rest
         )
         return await verb(call)
-
-
-async def handle(action: Action, http: web.BaseRequest, user: User, body: Any) -> Answer:
-    """Refuse every verb: for a server that runs no guests."""
-    raise refusals.no_such_path()
