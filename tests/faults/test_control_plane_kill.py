@@ -43,6 +43,7 @@ pytestmark = [
 
 BYSTANDER = "bystander"
 OPERATIONS = ("create", "stop", "start", "delete")  # in the order one VM goes through them
+CONVERGE_SECONDS = 90.0  # far more than it takes
 LATEST = 2.0  # seconds after the operations began
 VMS = "apis/kubevirt.io/v1/namespaces/default/virtualmachines"
 
@@ -94,7 +95,8 @@ class Player:
                 answer.read()
         except urllib.error.HTTPError as error:
             with error:
-                assert error.code == done, error.read()
+                if error.code != done:
+                    raise AssertionError(error.read()) from error
 
     def settled(self) -> bool:
         """Tell whether everything is as was asked for last."""
@@ -169,7 +171,13 @@ def watched(host: GuestHost) -> Iterator[None]:
 
 def converges(players: list[Player]) -> None:
     for player in players:
-        until(f"{player.name} to be {player.wanted}", player.settled)
+        try:
+            until(f"{player.name} to be {player.wanted}", player.settled, CONVERGE_SECONDS)
+        except AssertionError as error:
+            server = player.host.server
+            shown = server.run_kubectl("get", "vm,vmi,dv,pvc,pod,events").stdout
+            log = server.log.read_text()[-5000:]
+            raise AssertionError(f"{error}\n{shown}\n{log}") from None
 
 
 def pod_directories(host: GuestHost) -> set[str]:
@@ -209,7 +217,7 @@ def nothing_is_left_over(host: GuestHost, seen: set[str]) -> None:
 def asked_until_killed(
     host: GuestHost, players: list[Player], round_: int, dice: random.Random
 ) -> None:
-    """Ask every VM for its next operation, each at its own moment, and kill the server meanwhile."""
+    """Ask each VM for its next operation, at a moment of its own, and kill the server meanwhile."""
     moments = [dice.uniform(0, LATEST) for _ in players]
     ready = threading.Barrier(len(players) + 1)
 
@@ -237,6 +245,7 @@ def operation_of(number: int, round_: int) -> str:
 
 
 def boot_of(host: GuestHost) -> tuple[str, int, object]:
+    """Return what tells one boot of the bystander, and one QEMU, from another."""
     pid = host.qemu(BYSTANDER)
     return host.boot_id(BYSTANDER), pid, process.seen(pid)
 

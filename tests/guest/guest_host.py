@@ -3,18 +3,18 @@
 from __future__ import annotations
 
 import contextlib
+import http.client
 import json
 import os
 import signal
 import ssl
 import subprocess
 import time
-import urllib.error
-import urllib.request
 from collections.abc import Callable, Iterator
 from functools import cached_property
 from pathlib import Path
 from typing import Any
+from urllib.parse import urlsplit
 
 import yaml
 
@@ -41,6 +41,7 @@ class GuestHost:
 
     def __init__(self, server: ServerProcess) -> None:
         self.server = server
+        self._connection: http.client.HTTPSConnection | None = None
 
     # ------------------------------------------------------------ commands
 
@@ -76,16 +77,23 @@ class GuestHost:
 
     def read(self, path: str) -> Object:
         """Return what the API has at a path, {} if nothing."""
-        url = f"{self.server.url}/{path}"
-        try:
-            with urllib.request.urlopen(url, context=self.context, timeout=SECONDS) as answer:
-                found: Object = json.load(answer)
-                return found
-        except urllib.error.HTTPError as error:
-            with error:
-                if error.code == 404:
-                    return {}
-                raise
+        connection = self._connection
+        if connection is None or connection.port != urlsplit(self.server.url).port:
+            connection = self._connected()  # the server has started again
+        connection.request("GET", f"/{path}")
+        with connection.getresponse() as answer:
+            found: Object = json.load(answer)
+        assert answer.status in (200, 404), found
+        return found if answer.status == 200 else {}
+
+    def _connected(self) -> http.client.HTTPSConnection:
+        if self._connection is not None:
+            self._connection.close()
+        url = urlsplit(self.server.url)
+        self._connection = http.client.HTTPSConnection(
+            url.hostname or "", url.port, context=self.context, timeout=SECONDS
+        )
+        return self._connection
 
     def get(self, kind: str, name: str = "") -> Object:
         """Return an object of the namespace, or the list of them all."""
@@ -174,6 +182,8 @@ class GuestHost:
         with contextlib.suppress(AssertionError, subprocess.TimeoutExpired):
             self.server.kubectl("delete", "vm,vmi", "--all", "--wait=false")
             self.server.kubectl("wait", "vm,vmi", "--all", "--for=delete", "--timeout=40s")
+        if self._connection is not None:
+            self._connection.close()
         self.server.stop()
         for pid in self.qemus():
             os.kill(pid, signal.SIGKILL)

@@ -11,9 +11,7 @@ import yaml
 
 from .guest_host import IMAGE, GuestHost, until
 
-REQUIREMENT = (
-    Path(__file__).parents[3] / "shared" / "requirements" / "000_f04218b0973983b3.txt"
-)
+REQUIREMENT = Path(__file__).parents[3] / "shared" / "requirements" / "000_f04218b0973983b3.txt"
 
 pytestmark = [
     pytest.mark.guest,

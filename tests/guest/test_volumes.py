@@ -99,7 +99,7 @@ def test_a_disc_of_a_local_iso_file_is_read(many_disks: GuestHost) -> None:
 def test_a_data_volume_of_an_image_holds_what_the_image_does(many_disks: GuestHost) -> None:
     seen = many_disks.shell(
         NAME,
-        f"mkdir -p /tmp/i && mount -o ro {BY_ID}/virtio-IMPORTED /tmp/i && ls /tmp/i; umount /tmp/i",
+        f"mkdir -p /tmp/i && mount -o ro {BY_ID}/virtio-IMPORTED /tmp/i && ls /tmp/i;umount /tmp/i",
     )
     assert {"initrd", "syslinux.cfg", "vmlinuz"} <= set(seen.split())
 

@@ -39,6 +39,7 @@ from livevirt.server.api import Api
 from livevirt.server.authenticate import ANONYMOUS, Authenticator
 from livevirt.server.metrics import Metrics
 from livevirt.server.negotiate import Form
+from livevirt.server.reply import LARGEST, Reply
 from livevirt.server.route import Action
 
 log = logging.getLogger(__name__)
@@ -145,7 +146,7 @@ class Front:
 
     async def _write(
         self, http: web.BaseRequest, request: Request, answer: Answer, form: Form
-    ) -> web.Response:
+    ) -> web.StreamResponse:
         body = answer.body
         if form.as_:
             body = self._transformed(request, body, form)
@@ -156,10 +157,7 @@ class Front:
             raw = msgspec.json.format(body if isinstance(body, bytes) else objects.encode(body))
         else:
             raw = body if isinstance(body, bytes) else objects.encode(body)
-        response = await _response(http, answer.code, raw, form.content_type)
-        for text in answer.warnings:
-            response.headers.add("Warning", _warning(text))
-        return response
+        return await _response(http, answer, raw, form.content_type)
 
     def _transformed(self, request: Request, body: Object | bytes, form: Form) -> Object:
         obj = objects.decode(body) if isinstance(body, bytes) else body
@@ -246,10 +244,7 @@ class Front:
         if isinstance(answer, web.StreamResponse):
             return answer
         raw = answer.body if isinstance(answer.body, bytes) else objects.encode(answer.body)
-        response = await _response(http, answer.code, raw, negotiate.JSON)
-        for text in answer.warnings:
-            response.headers.add("Warning", _warning(text))
-        return response
+        return await _response(http, answer, raw, negotiate.JSON)
 
     async def _document(
         self, http: web.BaseRequest, path: str, parts: list[str]
@@ -334,15 +329,21 @@ def _with_type(kind: Kind, version: str, item: Object) -> Object:
 
 
 async def _response(
-    http: web.BaseRequest, code: int, raw: bytes, content_type: str
-) -> web.Response:
+    http: web.BaseRequest, answer: Answer, raw: bytes, content_type: str
+) -> web.StreamResponse:
+    warnings = [_warning(text) for text in answer.warnings]
+    if len(raw) <= LARGEST:
+        return Reply(answer.code, raw, content_type, warnings)
     headers = {"Content-Type": content_type, "Cache-Control": "no-cache, private"}
     if len(raw) > _COMPRESS_FROM and "gzip" in http.headers.get("Accept-Encoding", ""):
         # Fast rather than small: clients on this machine are many times faster than the network
         # this was made for. Large answers must not hold up everybody else.
         raw = await asyncio.to_thread(gzip.compress, raw, 1)
         headers["Content-Encoding"] = "gzip"
-    return web.Response(status=code, body=raw, headers=headers)
+    response = web.Response(status=answer.code, body=raw, headers=headers)
+    for text in warnings:
+        response.headers.add("Warning", text)
+    return response
 
 
 def _refusal(error: ApiError) -> web.Response:
