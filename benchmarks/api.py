@@ -92,6 +92,16 @@ async def measure(
     return found
 
 
+async def settle(target: Target) -> None:
+    """Wait until the node is there: the probe of the machine is over, the server is idle."""
+    async with Connection(target) as connection:
+        for _ in range(300):
+            _, body = await connection.ask(target.request("GET", "/api/v1/nodes"))
+            if json.loads(body)["items"]:
+                return
+            await asyncio.sleep(0.1)
+
+
 async def list_ms(target: Target, base: str) -> float:
     """Return the best of five times to list everything."""
     best = 1e9
@@ -226,7 +236,7 @@ def main() -> int:
     with tempfile.TemporaryDirectory(prefix="lv") as name:
         folder = Path(name)
         with livevirt(folder / "a") as (ours, ready, pid):
-            time.sleep(1)  # idle: what it costs to have it running
+            uvloop.run(settle(ours))
             idle = memory_mb(pid)
             pki = folder / "a/pki"
             with sketch(folder, pki / "server.pem", pki / "ca.crt") as bare:
@@ -236,6 +246,7 @@ def main() -> int:
                       "memory_after_mb": round(memory_mb(pid), 1)}  # fmt: skip
         if args.grow:
             with livevirt(folder / "b") as (ours, _ready, pid):
+                uvloop.run(settle(ours))
                 found["growth"] = uvloop.run(growth(ours, args.grow, args.connections))
     ratio = found["ratio"]
     assert isinstance(ratio, dict)
