@@ -65,7 +65,7 @@ async def qemu_img(*arguments: str) -> None:
     os.close(os.open(arguments[-1], os.O_WRONLY | os.O_CREAT, 0o600))
 
 
-async def look_at_host() -> Host:
+async def look_at_host(_: Path) -> Host:
     """Return a machine that was not looked at."""
     return _HOST
 
@@ -83,7 +83,7 @@ def hollow_out() -> None:
         (local, "Guest", HollowGuest),
         (volumes, "_qemu_img", qemu_img),
         (cgroups.Cgroups, "discover", discover),
-        (background, "_look_at_host", look_at_host),
+        (background, "look", look_at_host),
         (registration, "PODS", 1_000_000),
     ):
         getattr(owner, name)  # a stand-in for nothing would be none

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import logging
 from pathlib import Path
 
 from livevirt.api import quantity, registry
@@ -11,12 +10,12 @@ from livevirt.client.local import LocalClient
 from livevirt.control.clock import Now
 from livevirt.controllers import embedded, kubevirt, vm, vmi
 from livevirt.controllers.volumes import factory
-from livevirt.node import process, registration
-from livevirt.node.agent import Agent, Host
+from livevirt.node import registration
+from livevirt.node.agent import Agent
 from livevirt.node.doors import Doors
+from livevirt.node.host import look
 from livevirt.node.images import ImageStore
 from livevirt.paths import DataDir, default_data_dir
-from livevirt.qemu import accelerator
 from livevirt.server import guest_access
 from livevirt.server.actions import Actions
 from livevirt.server.http import Front
@@ -24,8 +23,6 @@ from livevirt.server.logs import Logs
 from livevirt.server.services import StoreReader
 from livevirt.settings import Settings
 from livevirt.store import Store
-
-log = logging.getLogger(__name__)
 
 CONTROLLERS = (vm.run, vmi.run, kubevirt.run)
 
@@ -57,7 +54,7 @@ async def _run_nodes(
     agents: list[Agent],
 ) -> None:
     """Find out what this machine can do, then run its nodes."""
-    host = await _look_at_host()
+    host = await look(data.root / "accelerator.json")
     given = {name: quantity.parse(value) for name, value in settings.node_capacity.items()}
     capacity = {**registration.machine_capacity(settings.nodes), **given}
     for number in range(1, settings.nodes + 1):
@@ -65,9 +62,3 @@ async def _run_nodes(
     async with asyncio.TaskGroup() as group:
         for agent in agents:
             group.create_task(agent.run(), name=agent.name)
-
-
-async def _look_at_host() -> Host:
-    found, version = await asyncio.gather(accelerator.probe(), accelerator.version())
-    log.info("accelerator found", extra={"accelerator": found.name, "reason": found.reason})
-    return Host(found, version, process.account(kvm=found.name == "kvm"))

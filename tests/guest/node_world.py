@@ -27,7 +27,8 @@ from livevirt.api.request import Object, User
 from livevirt.client.local import LocalClient
 from livevirt.controllers import bootstrap
 from livevirt.node import cgroups, pod_dir, process
-from livevirt.node.agent import Agent, Host
+from livevirt.node.agent import Agent
+from livevirt.node.host import Host
 from livevirt.node.images import ImageStore
 from livevirt.paths import DataDir
 from livevirt.qemu.accelerator import Accelerator

@@ -10,7 +10,6 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Mapping
-from dataclasses import dataclass
 from datetime import datetime, timedelta
 
 from livevirt.api import registry, times
@@ -27,6 +26,7 @@ from livevirt.errors import NotFound
 from livevirt.node import events, pod_dir, pod_status, vmi_status
 from livevirt.node.cgroups import Cgroups
 from livevirt.node.guest import Guest
+from livevirt.node.host import Host
 from livevirt.node.images import ImageStore
 from livevirt.node.intent import UnknownIntent
 from livevirt.node.local import Local, Locals
@@ -47,14 +47,12 @@ from livevirt.node.plan import (
     plan,
 )
 from livevirt.node.pod_dir import PodDir
-from livevirt.node.process import Account
 from livevirt.node.registration import Facts, Registration
 from livevirt.node.report import Reporter
 from livevirt.node.start import NotReady, Starter
 from livevirt.node.volumes import Volumes
 from livevirt.paths import DataDir
 from livevirt.qemu import lifecycle
-from livevirt.qemu.accelerator import Accelerator
 from livevirt.qemu.errors import QmpError
 
 log = logging.getLogger(__name__)
@@ -62,15 +60,6 @@ log = logging.getLogger(__name__)
 WORKERS = 8
 OWNER_UID = "owner-uid"
 _ENDED = ("Succeeded", "Failed")
-
-
-@dataclass(frozen=True, slots=True)
-class Host:
-    """What all nodes of one machine have in common."""
-
-    accelerator: Accelerator
-    qemu: tuple[int, int, int]
-    account: Account | None  # who QEMU runs as; None is who we are
 
 
 class Agent:

@@ -8,7 +8,7 @@ from pathlib import Path
 
 from livevirt.api.request import Object
 from livevirt.control.key import Key
-from livevirt.errors import BadRequest, Conflict
+from livevirt.errors import ApiError, BadRequest, Conflict
 from livevirt.node.agent import Agent
 from livevirt.node.guest import Guest
 from livevirt.node.vmi_status import os_info
@@ -110,6 +110,13 @@ class Doors:
             if guest is not None and not guest.ended:
                 break
         else:
+            if not self._agents:
+                raise ApiError(
+                    "the node is still looking at this machine; try again in a second",
+                    code=503,
+                    reason="ServiceUnavailable",
+                    details={"retryAfterSeconds": 1},
+                )
             raise Conflict(f"VMI {vmi} does not run here")
         try:
             yield guest

@@ -7,9 +7,11 @@ and "KVM internal error" at the first interrupt in protected mode (KVM without h
 """
 
 import asyncio
+import ctypes
 import json
 import os
 import re
+import signal
 import tempfile
 from dataclasses import dataclass
 
@@ -17,6 +19,8 @@ from livevirt.qemu import boot_sector
 from livevirt.qemu.machine import AcceleratorName
 
 PROBE_SECONDS = 10.0  # even emulated it takes a fifth of a second
+_LIBC = ctypes.CDLL(None)
+_PR_SET_PDEATHSIG = 1  # prctl(2)
 _HOST_MODELS = ("", "host-model", "host-passthrough")
 
 
@@ -63,6 +67,7 @@ async def guest_failure(emulator: str, *, accel: str, cpu: str) -> str | None:
                 stdin=asyncio.subprocess.DEVNULL,
                 stdout=asyncio.subprocess.PIPE,
                 stderr=asyncio.subprocess.STDOUT,
+                preexec_fn=_end_with_parent,
             )
         except OSError as error:
             return str(error)
@@ -75,6 +80,11 @@ async def guest_failure(emulator: str, *, accel: str, cpu: str) -> str | None:
             if process.returncode is None:
                 process.kill()
             await process.communicate()
+
+
+def _end_with_parent() -> None:
+    """Let the kernel end this process with the one that started it, however that ends."""
+    _LIBC.prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
 
 
 async def _failure(process: asyncio.subprocess.Process) -> str | None:
