@@ -12,11 +12,12 @@ import asyncio
 import itertools
 import os
 from dataclasses import replace
+from pathlib import Path
 
 from livevirt import background, main
 from livevirt.node import cgroups, local, process, registration, volumes
-from livevirt.node.agent import Host
 from livevirt.node.guest import Guest
+from livevirt.node.host import Host
 from livevirt.node.process import Order, Process
 from livevirt.qemu.accelerator import Accelerator
 from livevirt.qemu.lifecycle import standing
