@@ -31,9 +31,9 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import uvloop
+from api import BIN, livevirt, memory_mb
 from scale import MOST_WRITES, UNCOUNTED, nodes_ready, revision, writes
 
-from api import BIN, livevirt, memory_mb
 from livevirt.api import conditions, registry
 from livevirt.api.request import Object
 from livevirt.client import kubeconfig

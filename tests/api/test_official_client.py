@@ -10,10 +10,10 @@ from contextlib import aclosing
 from typing import Any
 
 import pytest
+from kubernetes import config
 from kubernetes.dynamic import DynamicClient
 from kubernetes.dynamic.exceptions import ConflictError, NotFoundError, UnprocessibleEntityError
 
-from kubernetes import config
 from livevirt.api.registry import VM
 from livevirt.client import kubeconfig
 from livevirt.client.remote import RemoteClient
