@@ -151,8 +151,9 @@ class Person:
     def sees_it_stopped(self) -> None:
         self._sees("Stopped")
         assert self.host.qemus(self.name) == []
-        assert self.host.get("vmi", self.name) == {}
-        assert self.host.pods(self.name) == []
+        # As with KubeVirt the word follows the guest's end; its objects go a moment later.
+        until("its instance to go", lambda: not self.host.get("vmi", self.name), 10)
+        until("its pod to go", lambda: not self.host.pods(self.name), 10)
 
     def sees_it_paused(self) -> None:
         self._sees("Paused")
