@@ -5,7 +5,6 @@ from __future__ import annotations
 import base64
 import contextlib
 import json
-import os
 from pathlib import Path
 from typing import Any
 
@@ -21,6 +20,7 @@ from livevirt.server import protobuf
 WRITTEN: list[dict[str, Any]] = json.loads(
     (Path(__file__).parent / "data" / "protobuf.json").read_text()
 )
+FLOWS = Path(__file__).resolve().parents[4] / "shared" / "golden" / "cases" / "kubectl-flows.json"
 BODIES = [base64.b64decode(case["protobuf"]) for case in WRITTEN]
 KINDS = [case["kind"] for case in WRITTEN]
 
@@ -116,10 +116,10 @@ def test_bodies_of_kubectl(body: str, expected: dict[str, Any]) -> None:
 
 
 @pytest.mark.skipif(
-    "LIVEVIRT_GOLDEN" not in os.environ, reason="LIVEVIRT_GOLDEN names no recordings"
+    not FLOWS.exists(), reason="the recordings of a real kube-apiserver are not here"
 )
 def test_every_recorded_body_of_kubectl_is_understood() -> None:
-    flows = json.loads((Path(os.environ["LIVEVIRT_GOLDEN"]) / "kubectl-flows.json").read_text())
+    flows = json.loads(FLOWS.read_text())
     steps = [step for case in flows["cases"] for step in case["steps"] if "bodyBase64" in step]
     assert steps
     for step in steps:
