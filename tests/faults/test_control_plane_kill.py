@@ -194,24 +194,32 @@ def cgroup_directories(pods: set[str]) -> set[str]:
 
 
 def nothing_is_left_over(host: GuestHost, seen: set[str]) -> None:
-    """Expect files, sockets and cgroups of the pods there are, and of no others."""
-    pods = {pod["metadata"]["uid"] for pod in host.get("pod")["items"]}
-    volumes = {each["metadata"]["name"] for each in host.read("api/v1/persistentvolumes")["items"]}
+    """Expect files, sockets and cgroups of the objects there are, and of no others.
+
+    The objects are read anew each time: a volume of a claim that was deleted goes a little later.
+    """
     data = host.server.data
 
-    def clean() -> bool:
+    def leftovers() -> list[str]:
+        pods = {pod["metadata"]["uid"] for pod in host.get("pod")["items"]}
+        listed = host.read("api/v1/persistentvolumes")["items"]
+        volumes = {each["metadata"]["name"] for each in listed}
         directories = {path.name for path in (data / "volumes").iterdir()}
-        return (
-            pod_directories(host) == pods
-            and len(list((data / "run").iterdir())) == len(pods)
-            and cgroup_directories(seen | pods) <= pods
-            and directories == volumes
-        )
+        sockets = len(list((data / "run").iterdir()))
+        return [
+            *(f"pod {uid}" for uid in pod_directories(host) ^ pods),
+            *(f"cgroup {uid}" for uid in cgroup_directories(seen | pods) - pods),
+            *(f"volume {name}" for name in directories ^ volumes),
+            *([] if sockets == len(pods) else [f"{sockets} sockets of {len(pods)} pods"]),
+            *([] if len(host.qemus()) == len(pods) else [f"QEMUs {host.qemus()} of {pods}"]),
+        ]
 
-    until("leftovers to go", clean, 60)
+    try:
+        until("leftovers to go", lambda: not leftovers(), 60)
+    except AssertionError as error:
+        raise AssertionError(f"{error}: {leftovers()}") from None
     files = {path.name for path in (data / "volumes").glob("*/*")}
     assert files <= {"disk.img"}
-    assert len(host.qemus()) == len(pods)
 
 
 def asked_until_killed(
