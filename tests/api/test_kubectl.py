@@ -400,7 +400,11 @@ def watching(kubectl: Kubectl, *args: str) -> Iterator[Callable[[Callable[[str],
     """Run a kubectl that goes on; yield what waits until it has printed something."""
     command = [str(BIN / "kubectl"), "--namespace", kubectl.namespace, *args]
     process = subprocess.Popen(
-        command, env=kubectl.server.environment(), text=True, stdout=subprocess.PIPE
+        command,
+        env=kubectl.server.environment(),
+        text=True,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
     )
     printed: list[str] = []
     more = threading.Condition()
@@ -468,7 +472,8 @@ def test_wait_for_deletion(kubectl: Kubectl) -> None:
     kubectl.create(held)
     kubectl("delete", "cm", "a", "--wait=false")
     assert "deletionTimestamp" in kubectl.json("get", "cm", "a")["metadata"]
-    with watching(kubectl, "wait", "--for=delete", "cm/a", "--timeout=20s") as until:
+    with watching(kubectl, "wait", "--for=delete", "cm/a", "--timeout=20s", "-v=6") as until:
+        until(lambda text: "configmaps/a" in text)  # of a map gone before it looks it says nothing
         kubectl("patch", "cm", "a", "--type=merge", "-p", '{"metadata":{"finalizers":null}}')
         until(lambda text: "condition met" in text)
 
