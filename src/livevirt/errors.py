@@ -11,6 +11,7 @@ LivevirtError
 ├── QmpError
 │   ├── CommandFailed  QEMU understood and refused; `kind` is QEMU's error class
 │   ├── UnplugRefused  the guest kept the device
+│   ├── NotNow         QEMU cannot do it at this moment: ask again
 │   └── Disconnected   the outcome is unknown: observe before acting again
 ├── Terminal           no retry can help: shown on the object, not requeued
 ├── ImageError         an image cannot be imported; see `livevirt.node.oci`
@@ -215,6 +216,10 @@ class CommandFailed(QmpError):
 
 class UnplugRefused(QmpError):
     """The guest kept the device."""
+
+
+class NotNow(QmpError):
+    """QEMU cannot do it at this moment; a little later it can."""
 
 
 class Disconnected(QmpError):

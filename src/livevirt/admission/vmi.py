@@ -14,7 +14,9 @@ from livevirt.api.field_error import FieldError
 from livevirt.api.registry import KUBEVIRT, VM
 from livevirt.api.request import Object
 from livevirt.rollout import config as configs
-from livevirt.rollout import defaults
+from livevirt.rollout import defaults, instance
+from livevirt.rollout.cpu import topology
+from livevirt.rollout.memory import guest
 
 FINALIZER = "kubevirt.io/foregroundDeleteVirtualMachine"
 _GIVEN_STATUS = "virtualMachineRevisionName"  # the one part of it a creator knows
@@ -57,6 +59,7 @@ class InstanceRules(Rules):
                 }
             ],
             "phaseTransitionTimestamps": [{"phase": "Pending", "phaseTransitionTimestamp": moment}],
+            **_boot_size(new["spec"]),
             **{key: value for key, value in given.items() if value},
         }
 
@@ -97,4 +100,18 @@ def _maximum_errors(new: Object, old: Object) -> list[FieldError]:
         found.append(wrong("spec.domain.cpu.maxSockets", "CPU topology maxSockets changed"))
     if (new.get("memory") or {}).get("maxGuest") != (old.get("memory") or {}).get("maxGuest"):
         found.append(wrong("spec.domain.memory.maxGuest", "Memory maxGuest changed"))
+    return found
+
+
+def _boot_size(spec: Object) -> Object:
+    """Return the size a guest boots with, which an edit before its boot does not change."""
+    view = instance.read(spec)
+    chosen, memory = topology(view.domain.cpu, view.domain.resources), guest(view)
+    found: Object = {
+        "currentCPUTopology": {
+            "cores": chosen.cores, "sockets": chosen.sockets, "threads": chosen.threads,
+        },
+    }  # fmt: skip
+    if memory is not None:
+        found["memory"] = {"guestAtBoot": str(memory), "guestRequested": str(memory)}
     return found

@@ -50,12 +50,12 @@ def _machine(
 ) -> Machine:
     spec, domain = vmi["spec"], vmi["spec"].get("domain") or {}
     devices, firmware = domain.get("devices") or {}, domain.get("firmware") or {}
-    memory = _memory(domain)
+    memory = _memory(domain, vmi.get("status") or {})
     return Machine(
         name=f"{vmi['metadata']['namespace']}_{vmi['metadata']['name']}",
         uuid=firmware_uuid(vmi),
         accelerator=accelerator.name,
-        cpu=_cpu(domain.get("cpu") or {}, accelerator),
+        cpu=_cpu(domain.get("cpu") or {}, vmi.get("status") or {}, accelerator),
         memory=memory,
         run_dir=place.run_dir,
         serial_log=place.serial_log,
@@ -85,8 +85,9 @@ def firmware_uuid(vmi: Object) -> str:
     return str(given).lower() if given else stable.firmware_uuid(identity(vmi))
 
 
-def _cpu(cpu: Object, accelerator: Accelerator) -> Cpu:
-    sockets = cpu.get("sockets") or 1
+def _cpu(cpu: Object, status: Object, accelerator: Accelerator) -> Cpu:
+    # What was asked for at its creation; an edit since then is plugged once it runs.
+    sockets = (status.get("currentCPUTopology") or {}).get("sockets") or cpu.get("sockets") or 1
     features = [
         Feature(feature["name"], on=feature.get("policy") not in _OFF)
         for feature in cpu.get("features") or ()
@@ -114,8 +115,9 @@ def guest_memory(domain: Object) -> int:
     return quantity.parse(given).bytes
 
 
-def _memory(domain: Object) -> Memory:
-    boot = guest_memory(domain)
+def _memory(domain: Object, status: Object) -> Memory:
+    told = (status.get("memory") or {}).get("guestAtBoot")
+    boot = quantity.parse(told).bytes if told else guest_memory(domain)
     most = (domain.get("memory") or {}).get("maxGuest")
     return Memory(boot=boot, max=max(boot, quantity.parse(most).bytes if most else 0))
 

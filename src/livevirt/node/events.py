@@ -2,16 +2,57 @@
 
 from __future__ import annotations
 
+from livevirt.api import conditions
+from livevirt.api.conditions import Condition
+from livevirt.api.quantity import Format, Quantity
 from livevirt.api.request import Object
 from livevirt.control.events import Recorder
 from livevirt.node.ending import Ending
+from livevirt.node.pod_status import RESIZE_IN_PROGRESS, RESIZE_PENDING
+from livevirt.node.progress import PLUGGING, UNPLUGGING
+from livevirt.rollout import hot_change
+from livevirt.rollout.reservation import asked
 
 COMPONENT = "virt-handler"
 STARTED, STOPPED, SHUTTING_DOWN = "Started", "Stopped", "ShuttingDown"
+_SIZES = {hot_change.CPU: "VCPUs", hot_change.MEMORY_TYPE: "Memory"}
+_RESIZES = {
+    RESIZE_PENDING: {"Deferred": "ResizeDeferred", "Infeasible": "ResizeInfeasible"},
+    RESIZE_IN_PROGRESS: {"Error": "ResizeError"},
+}
 
 
 def started(recorder: Recorder, vmi: Object) -> None:
     recorder.event(vmi, "Normal", STARTED, "VirtualMachineInstance started.")
+
+
+def size_changed(recorder: Recorder, vmi: Object, listed: list[Condition]) -> None:
+    """Tell what is new in the conditions of a change of size, and when it is over."""
+    before: list[Condition] | None = (vmi.get("status") or {}).get("conditions")
+    for type_, what in _SIZES.items():
+        old, new = conditions.find(before, type_), conditions.find(listed, type_)
+        if old is not None and new is None:
+            recorder.event(vmi, "Normal", f"{what}Changed", _reached(vmi, type_))
+        elif new is not None and (old or {}).get("reason") != new.get("reason"):
+            message = f"{type_}: {new['message']}"
+            if new["reason"] in (PLUGGING, UNPLUGGING):
+                recorder.event(vmi, "Normal", new["reason"], message)
+            else:
+                recorder.event(vmi, "Warning", new["reason"], message)
+
+
+def resized(recorder: Recorder, pod: Object, status: Object) -> None:
+    """Tell what became of a resize that the pod asked for."""
+    old = pod.get("status") or {}
+    for type_, words in _RESIZES.items():
+        before = conditions.find(old.get("conditions"), type_) or {}
+        now = conditions.find(status.get("conditions"), type_) or {}
+        reason = now.get("reason", "")
+        if now and reason != before.get("reason"):
+            recorder.event(pod, "Warning", words.get(reason, type_), now.get("message", ""))
+    was = _in_force(old)
+    if was is not None and _in_force(status) != was:
+        recorder.event(pod, "Normal", "ResizeCompleted", "Pod resize completed: in force now")
 
 
 def shutting_down(recorder: Recorder, vmi: Object) -> None:
@@ -26,3 +67,18 @@ def ended(recorder: Recorder, vmi: Object, ending: Ending) -> None:
     else:
         message = f"The VirtualMachineInstance was shut down: {ending.message}"
         recorder.event(vmi, "Normal", STOPPED, message)
+
+
+def _reached(vmi: Object, type_: str) -> str:
+    size = asked(vmi)
+    if type_ == hot_change.CPU:
+        return f"The guest has {size.sockets} CPU sockets"
+    return f"The guest has {Quantity.from_int(size.memory, Format.BINARY_SI)} of memory"
+
+
+def _in_force(status: Object) -> Object | None:
+    """Return the resources of the first container that a status calls in force."""
+    for container in status.get("containerStatuses") or ():
+        found: Object | None = container.get("resources")
+        return found
+    return None

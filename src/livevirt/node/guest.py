@@ -16,7 +16,9 @@ from livevirt.node import process as processes
 from livevirt.node.intent import Intent
 from livevirt.node.process import Process
 from livevirt.qemu import lifecycle
-from livevirt.qemu.agent import GuestAgent, Interface, OsInfo, Timezone
+from livevirt.qemu import plan as qemu_plan
+from livevirt.qemu.act import act
+from livevirt.qemu.agent import GuestAgent, Interface, OsInfo, Timezone, Vcpu
 from livevirt.qemu.errors import (
     AgentUnavailable,
     CommandFailed,
@@ -52,6 +54,7 @@ class AgentView:
     os: OsInfo = _NO_OS
     timezone: Timezone | None = None
     interfaces: tuple[Interface, ...] = ()
+    vcpus: tuple[Vcpu, ...] | None = None  # None: it cannot tell
 
     @property
     def has_address(self) -> bool:
@@ -131,6 +134,29 @@ class Guest:
     async def refresh(self) -> None:
         """Look again at once, for who has just changed something."""
         await self._look(self.qmp())
+
+    async def look(self) -> qemu_plan.Seen:
+        """Look at QEMU and, where there is an agent, at the guest's CPUs; return both."""
+        await self.refresh()
+        if self.view.agent is not None:
+            vcpus = await self._vcpus()
+            if self.view.agent is not None:  # it may have gone while we asked
+                self._show(replace(self.view, agent=replace(self.view.agent, vcpus=vcpus)))
+        seen = self.seen
+        assert seen is not None  # it was looked at just now
+        return seen
+
+    @property
+    def seen(self) -> qemu_plan.Seen | None:
+        """What was seen last, None before the first look."""
+        if self.view.observed is None:
+            return None
+        vcpus = self.view.agent.vcpus if self.view.agent is not None else None
+        return qemu_plan.Seen(self.intent.machine, self.view.observed, vcpus)
+
+    async def do(self, step: qemu_plan.Step) -> None:
+        """Do one step of a plan to it."""
+        await act(step, self.qmp(), self.agent)
 
     async def _run(self) -> None:
         following = asyncio.create_task(self._follow())
@@ -220,10 +246,18 @@ class Guest:
                     known = replace(known, timezone=await self.agent.timezone())
             with contextlib.suppress(CommandFailed):
                 known = replace(known, interfaces=await self.agent.interfaces())
+            known = replace(known, vcpus=await self._vcpus())
         except (AgentUnavailable, CommandFailed) as error:
             log.debug("the guest agent does not answer", extra=self._facts(error))
             return None
         return known
+
+    async def _vcpus(self) -> tuple[Vcpu, ...] | None:
+        try:
+            return await self.agent.vcpus()
+        except (AgentUnavailable, CommandFailed) as error:
+            log.debug("the guest agent tells no CPUs", extra=self._facts(error))
+            return None
 
     def _show(self, view: View) -> None:
         if view != self.view:

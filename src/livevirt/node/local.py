@@ -11,6 +11,7 @@ from livevirt.api.request import Object
 from livevirt.control.key import Key
 from livevirt.node import intent as intents
 from livevirt.node import process as processes
+from livevirt.node.adjuster import Adjuster
 from livevirt.node.cgroups import PodCgroup
 from livevirt.node.ending import Ending
 from livevirt.node.guest import Guest
@@ -31,6 +32,7 @@ class Local:
         self.intent: Intent | None = folder.read_intent()
         self.ending: Ending | None = folder.read_ending()
         self.guest: Guest | None = None
+        self.adjuster: Adjuster | None = None  # there is one while there is a guest
         self.waiting: Waiting | None = None  # what a start waits for
         self.attempts = 0  # at getting what it waits for
         self.pressed: datetime | None = None  # when the power button last was
@@ -54,7 +56,7 @@ class Local:
         """Find the process, if there is one; return whether there is, known or not."""
         if self.guest is not None and not self.guest.ended:
             return True
-        self.guest = None
+        self._let_go()
         if self.intent is None or not self.folder.locked():
             return False
         found = self._find(self.intent)
@@ -67,6 +69,7 @@ class Local:
         assert self.intent is not None
         self.folder.process.write_bytes(processes.note(process))
         self.guest = Guest(self.intent, process, self._wake)
+        self.adjuster = Adjuster(self.guest, self._wake)
 
     def _find(self, intent: Intent) -> Process | None:
         found = processes.find(intent.argv, self.cgroup.pids())
@@ -80,8 +83,15 @@ class Local:
 
     async def close(self) -> None:
         """Let go of the guest; it runs on."""
-        if self.guest is not None:
-            await self.guest.close()
+        guest = self.guest
+        self._let_go()
+        if guest is not None:
+            await guest.close()
+
+    def _let_go(self) -> None:
+        if self.adjuster is not None:
+            self.adjuster.stop()
+        self.guest = self.adjuster = None
 
 
 class Locals:

@@ -15,15 +15,17 @@ from livevirt.control.events import Recorder
 from livevirt.control.informer import Informer
 from livevirt.control.key import Key
 from livevirt.errors import NotFound
-from livevirt.node import events, pod_status, resize, vmi_status
+from livevirt.node import events, pod_status, resize, sizing, vmi_status
 from livevirt.node.guest import NOTHING_YET
 from livevirt.node.local import Local
 from livevirt.node.pod_status import Resources, Waiting
+from livevirt.node.progress import IDLE
 from livevirt.node.start import Starter
 
 log = logging.getLogger(__name__)
 
 RETRY_DEFERRED = timedelta(minutes=3)
+RETRY_FAILED = timedelta(seconds=2)  # a guest that gave memory back may not have freed it yet
 
 
 class Reporter:
@@ -53,23 +55,31 @@ class Reporter:
         if local.ending is None and (guest is None or guest.view.standing is None):
             return None  # QEMU will say something in a moment, or be gone
         if vmi is not None:
-            await self._report_vmi(local, vmi)
-        if pod is not None:
-            await self.report_pod(local, pod)
+            _adjust(local, pod, vmi)
+            await self._report_vmi(local, pod, vmi)
+        if pod is None:
+            return None
+        resources = await self.report_pod(local, pod)
+        if resources.failed:
+            return RETRY_FAILED
         return RETRY_DEFERRED if local.key in self.deferred else None
 
-    async def report_pod(self, local: Local, pod: Object) -> None:
+    async def report_pod(self, local: Local, pod: Object) -> Resources:
         """Bring the pod's status up to date, and a resize that it asks for into force."""
+        resources = self._resources(local, pod)
         seen = pod_status.Seen(
             pod=pod,
             now=self._now(),
-            resources=self._resources(local, pod),
+            resources=resources,
             started=local.intent.created if local.intent else "",
             paused=vmi_status.is_paused(local.guest.view.standing) if local.guest else False,
             waiting=local.waiting,
             ending=local.ending,
         )
-        await self.write_pod(pod, pod_status.status(seen))
+        status = pod_status.status(seen)
+        await self.write_pod(pod, status)
+        events.resized(self._recorder, pod, status)
+        return resources
 
     async def write_pod(self, pod: Object, status: Object) -> None:
         """Write a pod's status, unless it says that already."""
@@ -87,7 +97,7 @@ class Reporter:
         except NotFound:
             return
 
-    async def _report_vmi(self, local: Local, vmi: Object) -> None:
+    async def _report_vmi(self, local: Local, pod: Object | None, vmi: Object) -> None:
         assert local.intent is not None
         if local.claims is None:
             local.claims = await self._starter.claims(vmi)
@@ -99,6 +109,8 @@ class Reporter:
                 view=local.guest.view if local.guest else NOTHING_YET,
                 ending=local.ending,
                 claims=local.claims,
+                pod=pod,
+                progress=local.adjuster.progress if local.adjuster else IDLE,
             )
         )
         if not changed:
@@ -118,6 +130,8 @@ class Reporter:
                 events.ended(self._recorder, vmi, local.ending)
             else:
                 events.started(self._recorder, vmi)
+        elif "conditions" in changed:
+            events.size_changed(self._recorder, vmi, changed["conditions"])
 
     def _resources(self, local: Local, pod: Object) -> Resources:
         """Grant what the pod asks for if there is room, put it in force, and say what is."""
@@ -139,3 +153,13 @@ class Reporter:
                     return Resources(wanted.get("requests") or {}, current, failed=failure)
         log.info("pod resized", extra={"pod": str(local.key)})
         return Resources(wanted.get("requests") or {}, wanted)
+
+
+def _adjust(local: Local, pod: Object | None, vmi: Object) -> None:
+    """Let the guest have the size it may have now; one that is to end keeps what it has."""
+    if local.guest is None or local.adjuster is None or pod is None:
+        return
+    seen = local.guest.seen
+    if seen is None or local.ending is not None or "deletionTimestamp" in pod["metadata"]:
+        return
+    local.adjuster.want(sizing.goal(vmi, pod, seen))

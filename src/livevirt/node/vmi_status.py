@@ -12,12 +12,17 @@ from livevirt.api.conditions import Condition
 from livevirt.api.quantity import Format, Quantity
 from livevirt.api.request import Object
 from livevirt.api.times import format_time
+from livevirt.node import sizing
 from livevirt.node.domain import DISK_PREFIX, NIC_PREFIX
 from livevirt.node.ending import Ending
 from livevirt.node.guest import NOTHING_YET, AgentView, View
+from livevirt.node.progress import IDLE, Progress
+from livevirt.qemu import plan as qemu_plan
 from livevirt.qemu.agent import Interface
 from livevirt.qemu.lifecycle import Standing
 from livevirt.qemu.machine import Machine
+from livevirt.qemu.observe import Observed
+from livevirt.rollout import hot_change
 
 FINAL = ("Succeeded", "Failed")
 _DISCS = ("cloudInitNoCloud", "cloudInitConfigDrive")
@@ -34,6 +39,8 @@ class Seen:
     view: View = NOTHING_YET
     ending: Ending | None = None
     claims: Mapping[str, Object] = field(default_factory=dict)  # by volume
+    pod: Object | None = None
+    progress: Progress = IDLE  # of a change of size
 
 
 def patch(seen: Seen) -> Object:
@@ -62,7 +69,7 @@ def _merge_patch(old: Object, new: Object) -> Object:
 
 def _ended(seen: Seen, ending: Ending) -> Object:
     found: list[Condition] | None = (seen.vmi.get("status") or {}).get("conditions")
-    for type_ in ("AgentConnected", "Paused"):
+    for type_ in ("AgentConnected", "Paused", *hot_change.TYPES):
         found = conditions.without_condition(found, type_)
     new: Object = {**_phase(seen, ending.phase), "conditions": found}
     if ending.phase == "Failed":
@@ -78,27 +85,32 @@ def _running(seen: Seen) -> Object:
     if old.get("phase") not in ("Scheduled", "Running"):
         return {}  # not handed over to the node yet
     new = _phase(seen, "Running")
-    cpu, memory = seen.machine.cpu, view.observed.memory
+    cpu, guest = seen.machine.cpu, _guest(seen, view.observed)
     new |= {
         "currentCPUTopology": {
             "cores": cpu.cores,
-            "sockets": view.observed.sockets,
+            "sockets": guest.sockets,
             "threads": cpu.threads,
         },
         "memory": {
             **(old.get("memory") or {}),
-            "guestAtBoot": _bytes(memory.boot),
-            "guestCurrent": _bytes(memory.total),
-            "guestRequested": _bytes(memory.boot + memory.requested),
+            "guestAtBoot": _bytes(seen.machine.memory.boot),
+            "guestCurrent": _bytes(guest.memory),
+            "guestRequested": _bytes(guest.offered),
         },
         "machine": {"type": view.machine_type},
         "interfaces": _interfaces(seen),
         "volumeStatus": list(_volumes(seen)),
         "guestOSInfo": os_info(view.agent) if view.agent else {},
         "migrationMethod": "BlockMigration" if _has_local_disks(seen) else "LiveMigration",
-        "conditions": _conditions(seen),
+        "conditions": _conditions(seen, guest),
     }
     return new
+
+
+def _guest(seen: Seen, observed: Observed) -> qemu_plan.Seen:
+    vcpus = seen.view.agent.vcpus if seen.view.agent is not None else None
+    return qemu_plan.Seen(seen.machine, observed, vcpus)
 
 
 def _phase(seen: Seen, phase: str) -> Object:
@@ -112,8 +124,8 @@ def _phase(seen: Seen, phase: str) -> Object:
     }
 
 
-def _conditions(seen: Seen) -> list[Condition]:
-    found: list[Condition] | None = (seen.vmi.get("status") or {}).get("conditions")
+def _conditions(seen: Seen, guest: qemu_plan.Seen) -> list[Condition]:
+    found = sizing.told(seen.vmi, seen.pod, guest, seen.progress, seen.now)
     wanted = {
         "AgentConnected": _true("AgentConnected") if seen.view.agent else None,
         "Paused": _paused(seen.view.standing),

@@ -9,10 +9,10 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
 
-from livevirt.qemu import cmdline, disk, lifecycle
+from livevirt.qemu import cmdline, disk, lifecycle, translation
 from livevirt.qemu.agent import GuestAgent
 from livevirt.qemu.disk import Disk
-from livevirt.qemu.errors import AgentUnavailable, CommandFailed, UnplugRefused
+from livevirt.qemu.errors import AgentUnavailable, CommandFailed, NotNow, UnplugRefused
 from livevirt.qemu.observe import PERIPHERALS, Drive, devices_of, drives_of
 from livevirt.qemu.plan import (
     Blocked,
@@ -39,7 +39,7 @@ async def act(step: Step, qmp: Session, agent: GuestAgent | None = None) -> None
         case Resume():
             await lifecycle.resume(qmp)
         case PlugCpu(type, thread):
-            await _add_device(qmp, cmdline.cpu_device(type, thread.id, *thread))
+            await _plug_cpu(qmp, cmdline.cpu_device(type, thread.id, *thread))
         case UnplugCpu(id):
             await unplug(qmp, id)
         case SetVcpus(ids, online):
@@ -76,10 +76,13 @@ async def unplug(qmp: Session, device: str) -> None:
                 return
 
 
-async def _add_device(qmp: Session, device: dict[str, Any]) -> None:
+async def _plug_cpu(qmp: Session, device: dict[str, Any]) -> None:
     there = devices_of(await qmp.execute("qom-list", {"path": PERIPHERALS}))
-    if device["id"] not in there:
-        await qmp.execute("device_add", device)
+    if device["id"] in there:
+        return
+    if not await translation.has_room(qmp):
+        raise NotNow("QEMU's cache of translated code is nearly full; it empties it by itself")
+    await qmp.execute("device_add", device)
 
 
 async def _set_vcpus(agent: GuestAgent | None, ids: tuple[int, ...], *, online: bool) -> None:

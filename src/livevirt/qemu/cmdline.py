@@ -18,7 +18,7 @@ from livevirt.qemu.machine import Machine, Nic
 AGENT_PORT = "org.qemu.guest_agent.0"  # the name guests look for
 AGENT_CHARDEV = "agent0"
 MEMORY_DEVICE = "vm0"
-TCG_CACHE_MIB = 64  # of translated code; unlimited it would grow to 1 GiB
+TCG_CACHE_MIB = 256  # of translated code, see decision 5; unlimited it would grow to 1 GiB
 
 _NICS = {
     "virtio": "virtio-net-pci",

@@ -4,11 +4,19 @@ LivevirtError
 ├── QmpError
 │   ├── CommandFailed     QEMU or the guest agent understood and refused; `kind` is its error class
 │   ├── UnplugRefused     the guest kept the device or the medium: ask again later
+│   ├── NotNow            QEMU cannot do it at this moment: ask again
 │   └── Disconnected      the outcome is unknown: observe before acting again
 └── AgentUnavailable      nobody in the guest answers; nothing is known about its state
 """
 
-from livevirt.errors import CommandFailed, Disconnected, LivevirtError, QmpError, UnplugRefused
+from livevirt.errors import (
+    CommandFailed,
+    Disconnected,
+    LivevirtError,
+    NotNow,
+    QmpError,
+    UnplugRefused,
+)
 
 
 class AgentUnavailable(LivevirtError):
@@ -20,6 +28,7 @@ __all__ = [
     "CommandFailed",
     "Disconnected",
     "LivevirtError",
+    "NotNow",
     "QmpError",
     "UnplugRefused",
 ]

@@ -18,6 +18,7 @@ from livevirt.qemu.session import Session
 PERIPHERALS = "/machine/peripheral"  # where every device with an id is
 
 _CHILD = re.compile(r"child<(.+)>")
+_INSERTED, _SUCCESS = 1, 0  # ACPI's words in _OST
 _SCSI_DRIVERS = ("scsi-hd", "scsi-cd", "scsi-block")
 
 
@@ -71,6 +72,7 @@ class Observed:
     free_ports: tuple[str, ...] = ()
     idle_nodes: tuple[str, ...] = ()  # images of disks, held open by no drive
     agent_open: bool = False  # something in the guest holds the agent's port open
+    accepted: frozenset[str] = frozenset()  # devices the guest's ACPI has said yes to
 
     @property
     def sockets(self) -> int:
@@ -105,6 +107,7 @@ async def observe(qmp: Session) -> Observed:
         free_ports=tuple([port for port in _ports(devices) if await _is_free(qmp, port)]),
         idle_nodes=idle_nodes(nodes, drives),
         agent_open=agent_port_open(await qmp.execute("query-chardev")),
+        accepted=accepted_devices(await qmp.execute("query-acpi-ospm-status")),
     )
 
 
@@ -177,6 +180,15 @@ def idle_nodes(answer: Sequence[Mapping[str, Any]], drives: tuple[Drive, ...]) -
 def agent_port_open(answer: Sequence[Mapping[str, Any]]) -> bool:
     """Read `query-chardev`; the event that tells a change is `VSERPORT_CHANGE`."""
     return any(entry["label"] == AGENT_CHARDEV and entry["frontend-open"] for entry in answer)
+
+
+def accepted_devices(answer: Sequence[Mapping[str, Any]]) -> frozenset[str]:
+    """Read `query-acpi-ospm-status`: the devices that were plugged and the guest took."""
+    return frozenset(
+        entry["device"]
+        for entry in answer
+        if "device" in entry and (entry["source"], entry["status"]) == (_INSERTED, _SUCCESS)
+    )
 
 
 def _peripheral(path: str) -> str | None:

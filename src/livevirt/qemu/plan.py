@@ -35,12 +35,27 @@ class Seen:
 
     @property
     def sockets(self) -> int:
-        """How many sockets the guest uses, as far as anybody can tell."""
-        plugged = self.observed.sockets
-        if self.vcpus is None:
-            return plugged
-        online = sum(vcpu.online for vcpu in self.vcpus)
-        return min(plugged, online // self.machine.cpu.per_socket)
+        """How many sockets the guest uses: those it has online, else those it has accepted."""
+        cpu = self.machine.cpu
+        if self.vcpus is not None:
+            online = sum(vcpu.online for vcpu in self.vcpus)
+            return min(self.observed.sockets, online // cpu.per_socket)
+        missing = {
+            slot.thread.socket
+            for slot in self.observed.cpus
+            if slot.thread.socket >= cpu.sockets and slot.id not in self.observed.accepted
+        }
+        return min(self.observed.sockets, *missing, cpu.max_sockets)
+
+    @property
+    def memory(self) -> int:
+        """How many bytes of memory the guest has."""
+        return self.machine.memory.boot + self.observed.memory.plugged
+
+    @property
+    def offered(self) -> int:
+        """How many bytes of memory it may have at most if it takes what it was offered."""
+        return self.machine.memory.boot + self.observed.memory.requested
 
 
 @dataclass(frozen=True, slots=True)
@@ -153,6 +168,13 @@ def plan(wanted: Wanted, seen: Seen) -> list[Step]:
         *_memory(wanted, seen),
         *_disks(wanted, seen),
     ]
+
+
+def resize(wanted: Wanted, seen: Seen) -> list[Step]:
+    """List the steps to the CPUs and the memory that are wanted, and no other."""
+    if seen.observed.run_state not in _CHANGEABLE:
+        return []
+    return [*_cpus(wanted, seen), *_memory(wanted, seen)]
 
 
 def _run_state(wanted: Wanted, observed: Observed) -> Iterator[Step]:

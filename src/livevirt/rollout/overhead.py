@@ -15,7 +15,7 @@ MIB = 2**20
 _ROUND = 1000  # KubeVirt drops what is finer when a ratio is applied
 
 QEMU = 96 * MIB  # code, libraries, device models, block layer caches
-TRANSLATION = 64 * MIB  # TCG's cache of translated code; which node will run it is not known yet
+TRANSLATION = 256 * MIB  # TCG's cache of translated code; which node will run it is not known yet
 VCPU = 8 * MIB  # each: thread stacks and per-CPU tables
 IO_THREAD = 8 * MIB
 GRAPHICS = 32 * MIB  # video memory and its surfaces

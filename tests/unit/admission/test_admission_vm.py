@@ -384,6 +384,8 @@ def test_a_new_instance_is_made_complete_and_records_the_clusters_defaults() -> 
             {"phase": "Pending", "phaseTransitionTimestamp": "2030-01-01T12:00:00Z"}
         ],
         "virtualMachineRevisionName": "r",
+        "currentCPUTopology": {"cores": 1, "sockets": 1, "threads": 1},
+        "memory": {"guestAtBoot": "1Gi", "guestRequested": "1Gi"},
     }
 
 
@@ -392,7 +394,9 @@ def test_a_persons_instance_has_its_own_identity_and_no_status_of_theirs() -> No
     given["status"] = {"virtualMachineRevisionName": "r", "nodeName": "n"}
     vmi, _, _ = review(VMI, given)
     assert vmi["spec"]["domain"]["firmware"]["uuid"] == identity.firmware_uuid("i1")
-    assert vmi["status"].keys() == {"phase", "phaseTransitionTimestamps", "conditions"}
+    assert vmi["status"].keys() == {
+        "phase", "phaseTransitionTimestamps", "conditions", "currentCPUTopology", "memory",
+    }  # fmt: skip
 
 
 def test_every_volume_of_a_new_instance_is_shown_to_the_guest() -> None:

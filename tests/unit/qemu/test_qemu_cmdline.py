@@ -126,5 +126,5 @@ def test_qemu_stays_to_tell_why_it_stopped_and_may_do_nothing_but_run_a_guest() 
 
 
 def test_emulated_code_has_a_bounded_cache() -> None:
-    assert given_to(argv(a_machine()), "-accel") == ["tcg,thread=multi,tb-size=64"]
+    assert given_to(argv(a_machine()), "-accel") == ["tcg,thread=multi,tb-size=256"]
     assert given_to(argv(a_machine(accelerator="kvm")), "-accel") == ["kvm"]

@@ -32,7 +32,7 @@ from livevirt.controllers.vm.plan import (
     plan,
 )
 from livevirt.errors import AlreadyExists, ApiError, Conflict, NotFound
-from livevirt.rollout import config, edit
+from livevirt.rollout import config, edit, hot_change
 from livevirt.rollout.judgement import Judgement
 from livevirt.rollout.live_patch import live_patch, settles
 from livevirt.rollout.verdict import judge
@@ -97,10 +97,13 @@ class VirtualMachines:
         found = await self._found(vm, vmi)
         case = edit.case(vm, found)
         judgement = judge(case) if case is not None else None
+        live = judgement is not None and judgement.running and not steps and not seen.vm.deleting
+        if judgement is not None and live and await self._roll_out(vm, found, judgement):
+            return DONE  # the changed instance wakes us to write the status
         # The status comes first: it counts a failed start, which the next step forgets.
-        await self._write_status(vm, statuses.changes(vm, vmi, seen, judgement=judgement))
-        if judgement is not None and judgement.running and not steps and not seen.vm.deleting:
-            await self._roll_out(vm, found, judgement)
+        changed = statuses.changes(vm, vmi, seen, judgement=judgement)
+        await self._write_status(vm, changed)
+        events.told(self._recorder, vm, vmi, changed)
         return await self._follow(vm, steps)
 
     def _seen(self, vm: Object, vmi: Object | None) -> view.Seen:
@@ -204,21 +207,33 @@ class VirtualMachines:
                         registry.REVISION, meta["name"], namespace, uid=meta["uid"]
                     )
 
-    async def _roll_out(self, vm: Object, found: edit.Found, judgement: Judgement) -> None:
-        """Give the instance what it can have live; note the VM's generation once it has all."""
+    async def _roll_out(self, vm: Object, found: edit.Found, judgement: Judgement) -> bool:
+        """Give the instance what it can have live; note the VM's generation once it has all.
+
+        Returns whether the instance was changed.
+        """
         assert found.vmi is not None
         meta, patch = found.vmi["metadata"], live_patch(judgement, found.vmi)
         if patch:
             log.info("instance follows its VM", extra=_facts(vm) | {"fields": [*patch["spec"]]})
+            listed = (found.vmi.get("status") or {}).get("conditions")
+            begun = hot_change.begun(judgement, listed, self._now())
+            if begun is not listed:  # with the spec, so that no change goes without a word
+                patch["status"] = {"conditions": begun}
         version = {"uid": meta["uid"], "resourceVersion": meta["resourceVersion"]}
         if settles(judgement) and _same_metadata(vm, found.revision):
             version["annotations"] = {statuses.GENERATION: str(vm["metadata"]["generation"])}
         elif not patch:
-            return
-        with contextlib.suppress(NotFound):
+            return False
+        try:
             await self._client.patch(
                 registry.VMI, meta["name"], meta["namespace"], {**patch, "metadata": version}
             )
+        except NotFound:
+            return False
+        if patch:
+            events.rolled_out(self._recorder, vm, judgement)
+        return True
 
     async def _delete_instance(self, vm: Object, uid: str) -> None:
         meta = vm["metadata"]

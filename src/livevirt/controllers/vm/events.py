@@ -2,14 +2,25 @@
 
 from __future__ import annotations
 
+from typing import Any
+
+from livevirt.api import conditions
+from livevirt.api.conditions import Condition
 from livevirt.api.request import Object
 from livevirt.control.events import Recorder
+from livevirt.rollout import hot_change
+from livevirt.rollout.judgement import Judgement
+from livevirt.rollout.redaction import compact
+from livevirt.rollout.summary import RESTART_REQUIRED
 
 SUCCESSFUL_CREATE = "SuccessfulCreate"
 SUCCESSFUL_DELETE = "SuccessfulDelete"
 FAILED_CREATE = "FailedCreate"
 VOLUME_CREATED = "SuccessfulDataVolumeCreate"
 VOLUME_FAILED = "FailedDataVolumeCreate"
+LIVE_UPDATE = "LiveUpdate"
+_GOOD = (hot_change.WAITING, "Plugging", "Unplugging")
+_DONE = {hot_change.CPU: "VCPUsChanged", hot_change.MEMORY_TYPE: "MemoryChanged"}
 
 
 def started(recorder: Recorder, vm: Object) -> None:
@@ -43,3 +54,50 @@ def volume_created(recorder: Recorder, vm: Object, name: str) -> None:
 def volume_failed(recorder: Recorder, vm: Object, name: str, why: str) -> None:
     """Tell that a DataVolume could not be made."""
     recorder.event(vm, "Warning", VOLUME_FAILED, f"Error creating DataVolume {name}: {why}")
+
+
+def rolled_out(recorder: Recorder, vm: Object, judgement: Judgement) -> None:
+    """Tell which fields the running guest is about to follow."""
+    named = [
+        f"{change.path} {compact(change.path, change.running)}"
+        f" -> {compact(change.path, change.wanted)}"
+        for change in judgement.changes
+        if change.live and not change.volume
+    ]
+    if named:
+        message = f"The running guest follows: {', '.join(named[:5])}"
+        recorder.event(vm, "Normal", LIVE_UPDATE, message)
+
+
+def told(recorder: Recorder, vm: Object, vmi: Object | None, changed: dict[str, Any]) -> None:
+    """Tell what is new in the VM's conditions of the story of an edit."""
+    if "conditions" not in changed:
+        return
+    before: list[Condition] | None = (vm.get("status") or {}).get("conditions")
+    after: list[Condition] | None = changed["conditions"]
+    for type_ in (RESTART_REQUIRED, *hot_change.TYPES):
+        old, new = conditions.find(before, type_), conditions.find(after, type_)
+        if new is not None and (old is None or old.get("reason") != new.get("reason")):
+            _tell(recorder, vm, new)
+        elif old is not None and new is None and vmi is not None:
+            _over(recorder, vm, vmi, type_)
+
+
+def _tell(recorder: Recorder, vm: Object, condition: Condition) -> None:
+    reason = condition.get("reason") or condition["type"]
+    message = f"{condition['type']}: {condition.get('message', '')}"
+    if reason in _GOOD:
+        recorder.event(vm, "Normal", reason, message)
+    else:
+        recorder.event(vm, "Warning", reason, message)
+
+
+def _over(recorder: Recorder, vm: Object, vmi: Object, type_: str) -> None:
+    status = vmi.get("status") or {}
+    if type_ == RESTART_REQUIRED:
+        recorder.event(vm, "Normal", "RestartNotRequired", "Nothing waits for a restart any more")
+    elif status.get("phase") == "Running":
+        size = status.get("currentCPUTopology") or {}
+        memory = (status.get("memory") or {}).get("guestCurrent")
+        message = f"The guest has {size.get('sockets')} CPU sockets and {memory} of memory"
+        recorder.event(vm, "Normal", _DONE[type_], message)

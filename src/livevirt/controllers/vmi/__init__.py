@@ -26,7 +26,9 @@ async def run(shared: Shared) -> None:
         claims=of(registry.CLAIM),
         volumes=of(registry.DATA_VOLUME),
         quotas=of(registry.QUOTA),
+        limits=of(registry.LIMIT_RANGE),
         namespaces=of(registry.NAMESPACE),
+        settings=of(registry.KUBEVIRT),
     )
     controller = Instances(shared.client, shared.now, recorder, sources)
     async with asyncio.TaskGroup() as group:

@@ -19,10 +19,12 @@ from livevirt.control.controller import DONE, Controller, Result
 from livevirt.control.events import Recorder
 from livevirt.control.informer import Informer
 from livevirt.control.key import Key, key_of, owner_key
-from livevirt.controllers.vmi import events, launcher, view
+from livevirt.controllers.vmi import events, launcher, resizing, view
 from livevirt.controllers.vmi import status as statuses
 from livevirt.controllers.vmi.plan import CreatePod, DeletePod, LetGo, Wait, plan, untold
-from livevirt.errors import AlreadyExists, ApiError, Conflict, NotFound
+from livevirt.controllers.vmi.resizing import Attempts
+from livevirt.errors import AlreadyExists, ApiError, Conflict, Forbidden, Invalid, NotFound
+from livevirt.rollout import hot_change
 from livevirt.rollout.resources import Namespace
 
 log = logging.getLogger(__name__)
@@ -42,7 +44,9 @@ class Sources:
     claims: Informer
     volumes: Informer  # DataVolumes
     quotas: Informer
+    limits: Informer  # LimitRanges
     namespaces: Informer
+    settings: Informer  # KubeVirt
 
 
 class Instances:
@@ -52,6 +56,7 @@ class Instances:
         self._client, self._now, self._recorder = client, now, recorder
         self._from = sources
         self._ended: dict[Key, tuple[str, datetime]] = {}  # uid, and since when its end is untold
+        self._attempts: dict[Key, Attempts] = {}  # at a change of size that failed
         sources.pods.index("launcher", _launched_for)
         sources.instances.index("claim", _claims)
         self._controller = Controller("vmi", self.reconcile, workers=WORKERS)
@@ -60,10 +65,13 @@ class Instances:
         self._controller.watches(sources.claims, self._users)
         self._controller.watches(sources.volumes, self._users)
         sources.pods.on_change(self._note)
+        for informer in (sources.quotas, sources.limits):
+            informer.on_change(self._retry_refused)
 
     async def run(self) -> None:
         """Work until cancelled."""
-        for informer in (self._from.quotas, self._from.namespaces):
+        looked_up = (self._from.quotas, self._from.limits, self._from.namespaces)
+        for informer in (*looked_up, self._from.settings):
             await informer.synced.wait()
         await self._controller.run()
 
@@ -78,11 +86,18 @@ class Instances:
     def _users(self, claim: Object) -> Iterable[Key]:
         return [key_of(vmi) for vmi in self._from.instances.by("claim", key_of(claim))]
 
+    def _retry_refused(self, change: Change) -> None:
+        """Wake the instances whose pods may not grow: there may be room now."""
+        for key in self._attempts:
+            if key.namespace == change.key.namespace:
+                self._controller.queue.add(key)
+
     async def reconcile(self, key: Key) -> Result:
         """Bring one instance towards a running guest or to its end."""
         vmi = self._from.instances.get(key)
         if vmi is None:
             self._ended.pop(key, None)
+            self._attempts.pop(key, None)
             return DONE
         pods = self._pods(vmi)
         seen = self._seen(vmi, pods)
@@ -93,15 +108,68 @@ class Instances:
         if seen.missing and seen.pod is None and not seen.vmi.deleting:
             reason, _, message = seen.missing.partition(": ")
             events.waits_for(self._recorder, vmi, reason, message)
-        last = LetGo() in steps
-        await self._write(vmi, pods[0] if pods else None, seen, let_go=last)
+        last, size = LetGo() in steps, None
+        if pods and not seen.vmi.deleting:
+            size = await self._resize(key, vmi, pods[0])
+        await self._write(vmi, pods[0] if pods else None, seen, let_go=last, size=size)
         for step in steps:
             match step:
                 case DeletePod(name, uid, grace):
                     await self._delete_pod(vmi, name, uid, grace)
                 case Wait(time):
                     return Result(after=time)
-        return DONE
+        wait = self._attempts[key].wait(self._now()) if key in self._attempts else timedelta(0)
+        return Result(after=wait) if wait else DONE
+
+    # ------------------------------------------------------------ a change of size
+
+    async def _resize(self, key: Key, vmi: Object, pod: Object) -> tuple[str, str] | None:
+        """Give the pod the room a change of size needs; return what is new to say of it.
+
+        A change that failed gives its room back and has to wait before it is tried again.
+        """
+        stands, now = resizing.reason_of(vmi), self._now()
+        if not hot_change.under_way(vmi):
+            self._attempts.pop(key, None)
+            return None
+        if _ended(pod) or stands == hot_change.WAITING_FOR_MIGRATION:
+            return None
+        attempts = self._attempts.get(key, Attempts())
+        if stands == resizing.PLUG_FAILED and attempts.last is None:
+            attempts = self._attempts[key] = attempts.failed(now)
+        back = stands == resizing.PLUG_FAILED and bool(attempts.wait(now))
+        namespace = vmi["metadata"]["namespace"]
+        need = resizing.needed(vmi, self._namespace(namespace), back=back)
+        containers = resizing.containers(pod, need)
+        if containers is not None:
+            try:
+                await self._ask_resize(vmi, pod, containers)
+            except (Forbidden, Invalid) as error:
+                self._attempts[key] = attempts.failed(now)
+                quotas = self._from.quotas.list(namespace)
+                found = resizing.refusal(error, pod, need, quotas)
+                if found[0] != stands:
+                    events.resize_refused(self._recorder, vmi, *found)
+                return found
+        if back:
+            return None
+        if stands == resizing.PLUG_FAILED:
+            self._attempts[key] = replace(attempts, last=None)
+        elif stands in resizing.OURS:
+            self._attempts.pop(key, None)
+        else:
+            return None
+        return hot_change.WAITING, "the pod is resized"
+
+    async def _ask_resize(self, vmi: Object, pod: Object, containers: list[Object]) -> None:
+        meta = pod["metadata"]
+        version = {"uid": meta["uid"], "resourceVersion": meta["resourceVersion"]}
+        patch = {"metadata": version, "spec": {"containers": containers}}
+        name, namespace = meta["name"], meta["namespace"]
+        with contextlib.suppress(NotFound):
+            await self._client.patch(registry.POD, name, namespace, patch, subresource="resize")
+            log.info("pod to be resized", extra=_facts(vmi) | {"pod": name})
+            events.resize_asked(self._recorder, vmi, pod, containers)
 
     # ------------------------------------------------------------ reading
 
@@ -202,10 +270,11 @@ class Instances:
         *,
         let_go: bool = False,
         failure: tuple[str, str] | None = None,
+        size: tuple[str, str] | None = None,
     ) -> None:
         """Write status, labels and finalizers in one patch, if anything changes."""
         meta = vmi["metadata"]
-        status = statuses.changes(vmi, pod, seen, self._now(), failure)
+        status = statuses.changes(vmi, pod, seen, self._now(), failure, size)
         labels = statuses.label_changes(vmi, seen)
         if not (status or labels or let_go):
             return

@@ -11,6 +11,7 @@ from livevirt.api.request import Object
 from livevirt.controllers.vmi import launcher
 from livevirt.controllers.vmi.plan import phase
 from livevirt.controllers.vmi.view import Seen
+from livevirt.rollout import hot_change
 
 SYNCHRONIZED = "Synchronized"
 
@@ -21,13 +22,18 @@ def changes(
     seen: Seen,
     now: datetime,
     failure: tuple[str, str] | None = None,
+    size: tuple[str, str] | None = None,
 ) -> dict[str, Any]:
     """Return the fields of the status that must change, None for those that must go.
 
-    `failure` is the reason and message of what went wrong in this pass, if anything did.
+    `failure` is the reason and message of what went wrong in this pass, if anything did; `size`
+    those of where a change of size stands, if that is for us to say.
     """
     status = vmi.get("status") or {}
-    wanted: dict[str, Any] = {"conditions": _conditions(vmi, pod, seen, now, failure)}
+    listed = _conditions(vmi, pod, seen, now, failure)
+    if size is not None:
+        listed = hot_change.with_reason(listed, *size, now)
+    wanted: dict[str, Any] = {"conditions": listed}
     next_phase = phase(seen)
     if next_phase != status.get("phase"):
         wanted["phase"] = next_phase

@@ -1,0 +1,112 @@
+"""What the pod of a guest that changes its size must hold, and why it may not. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+
+from livevirt.api import conditions
+from livevirt.api.quantity import parse
+from livevirt.api.request import Object
+from livevirt.controllers.vmi.launcher import CONTAINER
+from livevirt.errors import ApiError
+from livevirt.rollout import hot_change
+from livevirt.rollout.case import Bound
+from livevirt.rollout.growth import growth, shortages
+from livevirt.rollout.reservation import held, reservation, resized, told
+from livevirt.rollout.resources import Compute, Namespace
+
+PLUG_FAILED = "PlugFailed"
+#: Reasons that are given here, and taken back here.
+OURS = (
+    hot_change.OVER_QUOTA,
+    hot_change.OVER_LIMIT_RANGE,
+    hot_change.INFEASIBLE,
+    hot_change.RESIZE_REFUSED,
+)
+_FIRST_WAIT, _LONGEST_WAIT = 2, 60  # seconds
+
+
+@dataclass(frozen=True, slots=True)
+class Attempts:
+    """How often a change has failed, and when it did last."""
+
+    count: int = 0
+    last: datetime | None = None
+
+    def failed(self, now: datetime) -> Attempts:
+        """Return them with one more."""
+        return Attempts(self.count + 1, now)
+
+    def wait(self, now: datetime) -> timedelta:
+        """Return how long to leave it alone: longer each time, and nothing once that is over."""
+        if self.last is None:
+            return timedelta(0)
+        seconds = min(_FIRST_WAIT * 2 ** min(self.count - 1, 10), _LONGEST_WAIT)
+        return max(self.last + timedelta(seconds=seconds) - now, timedelta(0))
+
+
+def needed(vmi: Object, namespace: Namespace, *, back: bool = False) -> Compute:
+    """Return what the pod must hold now; `back`: only what the guest already has."""
+    has = told(vmi)
+    return held(vmi, has, namespace) if back else reservation(vmi, has, namespace)
+
+
+def containers(pod: Object, need: Compute) -> list[Object] | None:
+    """Return the pod's containers with the resources they need, None if they have them."""
+    found = [
+        {**each, "resources": resized(each.get("resources") or {}, need)}
+        if each["name"] == CONTAINER
+        else each
+        for each in pod["spec"]["containers"]
+    ]
+    return None if found == pod["spec"]["containers"] else found
+
+
+def reason_of(vmi: Object) -> str:
+    """Return where the changes of an instance stand, as far as they stand in one place."""
+    listed = (vmi.get("status") or {}).get("conditions")
+    reasons = {
+        (conditions.find(listed, t) or {}).get("reason", "") for t in hot_change.under_way(vmi)
+    }
+    for reason in (PLUG_FAILED, *OURS, hot_change.WAITING_FOR_MIGRATION):
+        if reason in reasons:
+            return reason
+    return ""
+
+
+def refusal(
+    error: ApiError, pod: Object, need: Compute, quotas: Iterable[Object]
+) -> tuple[str, str]:
+    """Return the reason and words for a resize that the API server did not allow."""
+    message = error.message
+    if "exceeded quota" in message:
+        lacking = [words for _, words in shortages(growth(_asked(pod), need), _left(quotas))]
+        words = "; ".join(lacking) or message
+        return hot_change.OVER_QUOTA, f"{words}; it goes on by itself when there is room"
+    causes = {cause.get("reason") for cause in error.details.get("causes") or ()}
+    if "NodeCapacity" in causes or "node didn't have enough" in message:
+        return hot_change.INFEASIBLE, f"{message}; no migration is available yet"
+    if "per Container" in message or "per Pod" in message or "limit to request ratio" in message:
+        return hot_change.OVER_LIMIT_RANGE, f"{message}; it goes on by itself when that changes"
+    return hot_change.RESIZE_REFUSED, message
+
+
+def _asked(pod: Object) -> Compute:
+    """Return what the pod's container asks for today."""
+    for container in pod["spec"]["containers"]:
+        if container["name"] == CONTAINER:
+            resources = container.get("resources") or {}
+            return Compute(resources.get("requests") or {}, resources.get("limits") or {}, 0)
+    return Compute({}, {}, 0)
+
+
+def _left(quotas: Iterable[Object]) -> tuple[Bound, ...]:
+    found = []
+    for quota in quotas:
+        hard = (quota.get("spec") or {}).get("hard") or {}
+        used = (quota.get("status") or {}).get("used") or {}
+        left = {name: parse(hard[name]) - parse(used.get(name, "0")) for name in hard}
+        found.append(Bound("ResourceQuota", quota["metadata"]["name"], left))
+    return tuple(found)

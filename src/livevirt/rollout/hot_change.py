@@ -1,0 +1,74 @@
+"""The conditions of an instance whose size is being changed, and the reasons they go through.
+
+`HotVCPUChange` and `HotMemoryChange` are True from the moment the instance asks for another size
+until its guest has it and its pod holds no more than that. Both appear in the very write that
+changes the spec, so there is no moment at which a change is under way and nobody says so.
+"""
+
+from __future__ import annotations
+
+from datetime import datetime
+
+from livevirt.api import conditions
+from livevirt.api.conditions import Condition
+from livevirt.api.request import Object
+from livevirt.rollout.judgement import Change, Judgement, Verdict
+from livevirt.rollout.live_patch import MEMORY, SOCKETS
+
+CPU, MEMORY_TYPE = "HotVCPUChange", "HotMemoryChange"
+TYPES = (CPU, MEMORY_TYPE)
+
+WAITING = "WaitingForResize"
+WAITING_FOR_MIGRATION = "WaitingForMigration"
+DEFERRED, INFEASIBLE = "Deferred", "Infeasible"
+OVER_QUOTA, OVER_LIMIT_RANGE = "OverQuota", "OverLimitRange"
+RESIZE_REFUSED, RESIZE_FAILED = "ResizeRefused", "ResizeFailed"
+
+_FIELDS = {SOCKETS: CPU, MEMORY: MEMORY_TYPE}
+
+
+def begun(judgement: Judgement, listed: list[Condition] | None, now: datetime) -> list[Condition]:
+    """Return the conditions of an instance that is about to get what a judgement calls live."""
+    found = listed if listed is not None else []
+    for change in judgement.changes:
+        if change.path in _FIELDS and change.live:
+            found = put(found, _condition(change), now)
+    return found
+
+
+def under_way(vmi: Object) -> list[str]:
+    """Return the types of the changes of size that an instance is going through."""
+    listed = (vmi.get("status") or {}).get("conditions")
+    return [type_ for type_ in TYPES if conditions.is_true(listed, type_)]
+
+
+def with_reason(
+    listed: list[Condition] | None, reason: str, message: str, now: datetime
+) -> list[Condition]:
+    """Return the conditions in which every change under way says that it stands there."""
+    found = listed if listed is not None else []
+    for type_ in TYPES:
+        if conditions.is_true(found, type_):
+            found = put(found, condition(type_, reason, message), now)
+    return found
+
+
+def condition(type_: str, reason: str, message: str) -> Condition:
+    """Return the condition of a change under way."""
+    return {"type": type_, "status": "True", "reason": reason, "message": message}
+
+
+def put(listed: list[Condition], wanted: Condition, now: datetime) -> list[Condition]:
+    """Return the list with the condition, the very list if it says that already."""
+    old = conditions.find(listed, wanted["type"])
+    if old is not None and all(old.get(k) == wanted.get(k) for k in wanted):
+        return listed
+    return conditions.with_condition(listed, wanted, now)
+
+
+def _condition(change: Change) -> Condition:
+    what = f"{change.running} -> {change.wanted}"
+    if change.verdict is Verdict.LIVE_AFTER_MIGRATION:
+        message = f"{what}: {change.ruling.message}"
+        return condition(_FIELDS[change.path], WAITING_FOR_MIGRATION, message)
+    return condition(_FIELDS[change.path], WAITING, f"{what}: the pod is resized")

@@ -1,0 +1,122 @@
+from datetime import UTC, datetime, timedelta
+from typing import Any
+
+import pytest
+
+from livevirt.controllers.vmi import resizing
+from livevirt.controllers.vmi.resizing import Attempts
+from livevirt.errors import Forbidden, Invalid
+from livevirt.rollout.reservation import Size, held
+from livevirt.rollout.resources import Namespace
+
+NOON = datetime(2026, 1, 1, 12, tzinfo=UTC)
+FREE = Namespace()
+
+
+def a_vmi(sockets: int = 1, has: int = 1, reason: str = "WaitingForResize") -> Any:
+    domain = {"cpu": {"sockets": sockets, "maxSockets": 4}, "memory": {"guest": "512Mi"}}
+    listed = [{"type": "HotVCPUChange", "status": "True", "reason": reason}] if reason else []
+    return {
+        "metadata": {"name": "web"},
+        "spec": {"domain": domain},
+        "status": {"conditions": listed, "currentCPUTopology": {"sockets": has}},
+    }
+
+
+def a_pod(sockets: int = 1) -> Any:
+    need = held(a_vmi(), Size(sockets, 512 * 2**20))
+    containers = [
+        {"name": "compute", "resources": {"requests": need.requests}},
+        {"name": "other", "resources": {"requests": {"cpu": "1"}}},
+    ]
+    return {"metadata": {"name": "p"}, "spec": {"containers": containers}}
+
+
+def test_only_the_container_of_the_guest_is_resized() -> None:
+    need = resizing.needed(a_vmi(3), FREE)
+    found = resizing.containers(a_pod(), need)
+    assert found is not None
+    assert [each["resources"]["requests"]["cpu"] for each in found] == ["300m", "1"]
+
+
+@pytest.mark.parametrize(
+    ("vmi", "pod", "back"),
+    [
+        (a_vmi(3), a_pod(3), False),
+        (a_vmi(1, has=3), a_pod(3), False),  # the guest goes first
+        (a_vmi(3, has=2), a_pod(2), True),
+    ],
+    ids=["asked for already", "shrinking", "failed"],
+)
+def test_a_pod_that_holds_what_it_must_is_left_alone(vmi: Any, pod: Any, back: bool) -> None:
+    assert resizing.containers(pod, resizing.needed(vmi, FREE, back=back)) is None
+
+
+def test_a_change_that_failed_gives_back_what_it_had_reserved() -> None:
+    need = resizing.needed(a_vmi(3, has=2), FREE, back=True)
+    found = resizing.containers(a_pod(3), need)
+    assert found is not None
+    assert found[0]["resources"]["requests"]["cpu"] == "200m"
+
+
+def test_a_quota_that_is_short_is_named_with_what_it_lacks() -> None:
+    quota = {
+        "metadata": {"name": "small"},
+        "spec": {"hard": {"requests.cpu": "150m", "requests.memory": "8Gi", "pods": "2"}},
+        "status": {"used": {"requests.cpu": "100m", "requests.memory": "1Gi", "pods": "1"}},
+    }
+    error = Forbidden("pods is forbidden: exceeded quota: small, requested: x")
+    need = resizing.needed(a_vmi(3), FREE)
+    reason, message = resizing.refusal(error, a_pod(), need, [quota])
+    assert reason == "OverQuota"
+    assert "ResourceQuota small lacks 150m of requests.cpu" in message
+    assert "by itself" in message
+
+
+@pytest.mark.parametrize(
+    ("error", "reason"),
+    [
+        (Forbidden("[maximum cpu usage per Container is 1, but request is 2]"), "OverLimitRange"),
+        (
+            Forbidden("node didn't have enough allocatable resources: cpu, requested: 1"),
+            "Infeasible",
+        ),
+        (
+            Forbidden("no", details={"causes": [{"reason": "NodeCapacity", "message": "m"}]}),
+            "Infeasible",
+        ),
+        (Invalid("Pod QOS Class may not change as a result of resizing"), "ResizeRefused"),
+    ],
+)
+def test_every_refusal_has_its_reason(error: Any, reason: str) -> None:
+    found = resizing.refusal(error, a_pod(), resizing.needed(a_vmi(3), FREE), [])
+    assert found[0] == reason
+    assert error.message in found[1]
+
+
+def test_attempts_are_spaced_out_and_the_wait_ends() -> None:
+    attempts, waits = Attempts(), []
+    for _ in range(8):
+        attempts = attempts.failed(NOON)
+        waits.append(attempts.wait(NOON).total_seconds())
+    assert waits == [2, 4, 8, 16, 32, 60, 60, 60]
+    assert attempts.wait(NOON + timedelta(minutes=2)) == timedelta(0)
+    assert Attempts().wait(NOON) == timedelta(0)
+
+
+@pytest.mark.parametrize(
+    ("reasons", "stands"),
+    [
+        (("WaitingForResize", "Plugging"), ""),
+        (("PlugFailed", "OverQuota"), "PlugFailed"),
+        (("Plugging", "OverQuota"), "OverQuota"),
+        (("", "WaitingForMigration"), "WaitingForMigration"),
+    ],
+)
+def test_where_a_change_stands(reasons: tuple[str, str], stands: str) -> None:
+    vmi = a_vmi()
+    vmi["status"]["conditions"] = [
+        {"type": type_, "status": "True", "reason": reason}
+        for type_, reason in zip(("HotVCPUChange", "HotMemoryChange"), reasons, strict=True)
+    ]
+    assert resizing.reason_of(vmi) == stands

@@ -1,0 +1,176 @@
+"""What a guest may have now, and what its owner reads meanwhile."""
+
+from datetime import UTC, datetime
+from typing import Any
+
+import pytest
+
+from livevirt.api import conditions
+from livevirt.node.progress import IDLE, Progress, Trouble, progress, reached
+from livevirt.node.sizing import goal, told
+from livevirt.qemu.agent import Vcpu
+from livevirt.qemu.machine import Cpu, Machine, Memory, Thread
+from livevirt.qemu.observe import CpuSlot, MemoryState, Observed
+from livevirt.qemu.plan import Seen
+from livevirt.rollout.reservation import Size, held
+
+NOON = datetime(2026, 1, 1, 12, tzinfo=UTC)
+MIB = 2**20
+CPU, MEMORY = "HotVCPUChange", "HotMemoryChange"
+MACHINE = Machine(
+    name="web",
+    uuid="00000000-0000-0000-0000-000000000001",
+    accelerator="tcg",
+    cpu=Cpu(model="max", max_sockets=4),
+    memory=Memory(boot=256 * MIB, max=1024 * MIB),
+    run_dir="/run/1",
+    serial_log="/log",
+)
+
+
+def seen(sockets: int = 1, memory: int = 256, offered: int = 0, *, agent: bool = True) -> Seen:
+    slots = tuple(CpuSlot(Thread(n, 0, 0), "max-x86_64-cpu", n < sockets) for n in range(4))
+    state = MemoryState(256 * MIB, (memory - 256) * MIB, max(memory, offered) * MIB - 256 * MIB)
+    vcpus = tuple(Vcpu(n, True, n > 0) for n in range(sockets))
+    return Seen(MACHINE, Observed("running", slots, state), vcpus if agent else None)
+
+
+def a_vmi(sockets: int = 1, guest: str = "256Mi", *changing: str, reason: str = "") -> Any:
+    listed = [
+        {"type": type_, "status": "True", "reason": reason or "WaitingForResize", "message": "m"}
+        for type_ in changing
+    ]
+    domain = {"cpu": {"sockets": sockets, "maxSockets": 4}, "memory": {"guest": guest}}
+    return {
+        "metadata": {"name": "web"},
+        "spec": {"domain": domain},
+        "status": {"conditions": listed},
+    }
+
+
+def a_pod(sockets: int = 1, memory: int = 256, **status: Any) -> Any:
+    requests = held(a_vmi(), Size(sockets, memory * MIB)).requests
+    container = {"name": "compute", "resources": {"requests": requests}}
+    return {
+        "metadata": {"name": "p"},
+        "spec": {"containers": [container]},
+        "status": {"containerStatuses": [{"name": "compute", **container}], **status},
+    }
+
+
+@pytest.mark.parametrize(
+    ("vmi", "pod", "now", "allowed"),
+    [
+        (a_vmi(3), a_pod(1), seen(), Size(1, 256 * MIB)),
+        (a_vmi(3), a_pod(3), seen(), Size(3, 256 * MIB)),
+        (a_vmi(1), a_pod(3), seen(3), Size(1, 256 * MIB)),
+        (a_vmi(1, "512Mi"), a_pod(3, 256), seen(3), Size(1, 256 * MIB)),
+        (a_vmi(1, "512Mi"), a_pod(3, 512), seen(3), Size(1, 512 * MIB)),
+        (a_vmi(1, "512Mi"), a_pod(1, 256), seen(1, 256, 384), Size(1, 384 * MIB)),
+    ],
+    ids=[
+        "growing waits for the pod",
+        "growing, once the pod holds it",
+        "shrinking waits for nobody",
+        "shrinking one does not wait for growing the other",
+        "both, once the pod holds both",
+        "what was offered is not taken back",
+    ],
+)
+def test_the_size_a_guest_may_have_now(vmi: Any, pod: Any, now: Seen, allowed: Size) -> None:
+    assert goal(vmi, pod, now) == allowed
+
+
+def reason(found: Any, type_: str) -> str | None:
+    condition = conditions.find(found, type_)
+    return condition["reason"] if condition else None
+
+
+def test_a_change_is_over_when_the_guest_has_it_and_the_pod_holds_no_more() -> None:
+    vmi = a_vmi(2, "256Mi", CPU)
+    assert reason(told(vmi, a_pod(2), seen(2), IDLE, NOON), CPU) is None
+    assert reason(told(vmi, a_pod(3), seen(2), IDLE, NOON), CPU) == "WaitingForResize"
+    assert reason(told(vmi, a_pod(2), seen(1), IDLE, NOON), CPU) == "WaitingForResize"
+
+
+def test_cpus_and_memory_end_each_in_their_own_time() -> None:
+    vmi = a_vmi(2, "512Mi", CPU, MEMORY)
+    now = seen(2, 384, 512)
+    found = told(vmi, a_pod(2, 512), now, progress(Size(2, 512 * MIB), now), NOON)
+    assert reason(found, CPU) is None
+    assert reason(found, MEMORY) == "Plugging"
+
+
+@pytest.mark.parametrize(
+    ("condition", "expected"),
+    [
+        ({"type": "PodResizePending", "reason": "Deferred", "message": "full"}, "Deferred"),
+        ({"type": "PodResizePending", "reason": "Infeasible", "message": "big"}, "Infeasible"),
+        ({"type": "PodResizeInProgress", "reason": "Error", "message": "e"}, "ResizeFailed"),
+        ({"type": "PodResizeInProgress"}, "WaitingForResize"),
+    ],
+)
+def test_a_resize_that_the_node_cannot_do_is_told(condition: Any, expected: str) -> None:
+    pod = a_pod(1, conditions=[{"status": "True", **condition}])
+    assert reason(told(a_vmi(2, "256Mi", CPU), pod, seen(), IDLE, NOON), CPU) == expected
+
+
+def test_what_the_controller_says_of_a_resize_it_may_not_ask_for_stays() -> None:
+    vmi = a_vmi(2, "256Mi", CPU, reason="OverQuota")
+    listed = vmi["status"]["conditions"]
+    assert told(vmi, a_pod(1), seen(), IDLE, NOON) is listed
+
+
+def test_without_a_change_under_way_nothing_is_said() -> None:
+    vmi = a_vmi(2)
+    assert told(vmi, a_pod(1), seen(), Progress(), NOON) == []
+
+
+# ------------------------------------------------------------------ progress
+
+
+@pytest.mark.parametrize(
+    ("now", "late", "expected", "words"),
+    [
+        (seen(1), False, "Plugging", "uses 1 of 3 sockets"),
+        (seen(4), False, "Unplugging", "still uses 4 sockets"),
+        (seen(1), True, "GuestNotAccepting", "udev"),
+        (seen(1, agent=False), True, "GuestNotAccepting", "qemu-guest-agent"),
+        (seen(4), True, "GuestNotAccepting", "kernel log"),
+    ],
+)
+def test_where_cpus_stand(now: Seen, late: bool, expected: str, words: str) -> None:
+    stage = progress(Size(3, 256 * MIB), now, late=late).cpu
+    assert stage is not None
+    assert stage.reason == expected
+    assert words in stage.message
+
+
+@pytest.mark.parametrize(
+    ("now", "late", "expected", "words"),
+    [
+        (seen(1, 256, 512), False, "Plugging", "256Mi of 512Mi"),
+        (seen(1, 768), False, "Unplugging", "still has 768Mi"),
+        (seen(1, 256, 512), True, "GuestNotAccepting", "virtio-mem"),
+        (seen(1, 384, 512), True, "GuestNotAccepting", "auto_online_blocks"),
+        (seen(1, 768), True, "GuestNotAccepting", "restart"),
+    ],
+)
+def test_where_memory_stands(now: Seen, late: bool, expected: str, words: str) -> None:
+    stage = progress(Size(1, 512 * MIB), now, late=late).memory
+    assert stage is not None
+    assert stage.reason == expected
+    assert words in stage.message
+
+
+def test_what_qemu_refused_is_told_in_its_words() -> None:
+    stage = progress(Size(2, 256 * MIB), seen(), cpu=Trouble(refused="no slot")).cpu
+    assert stage is not None
+    assert stage.reason == "PlugFailed"
+    assert "no slot" in stage.message
+
+
+def test_a_guest_that_has_it_all_has_no_stage() -> None:
+    assert progress(Size(1, 256 * MIB), seen(), late=True) == IDLE
+    assert reached(Size(1, 256 * MIB), seen())
+    assert not reached(Size(1, 512 * MIB), seen(1, 256, 512))

@@ -1,0 +1,67 @@
+from datetime import UTC, datetime
+from typing import Any
+
+from livevirt.api import conditions
+from livevirt.rollout import hot_change
+from livevirt.rollout.judgement import Change, Judgement, Reason, Ruling, Verdict
+from livevirt.rollout.live_patch import MEMORY, SOCKETS
+
+NOON = datetime(2026, 1, 1, 12, tzinfo=UTC)
+
+
+def a_change(path: str, verdict: Verdict, running: Any = 1, wanted: Any = 3) -> Change:
+    return Change(path, running, wanted, Ruling(verdict, Reason.POD_RESIZE, "why"))
+
+
+def test_what_goes_live_is_announced_with_its_values() -> None:
+    judgement = Judgement(
+        (
+            a_change(SOCKETS, Verdict.LIVE_AFTER_RESIZE),
+            a_change(MEMORY, Verdict.LIVE, "1Gi", "512Mi"),
+            a_change("spec.template.spec.nodeSelector", Verdict.LIVE),
+        )
+    )
+    found = hot_change.begun(judgement, None, NOON)
+    assert [(c["type"], c["status"], c["reason"]) for c in found] == [
+        ("HotVCPUChange", "True", "WaitingForResize"),
+        ("HotMemoryChange", "True", "WaitingForResize"),
+    ]
+    assert "1Gi -> 512Mi" in found[1]["message"]
+
+
+def test_what_waits_for_a_restart_is_not_announced() -> None:
+    judgement = Judgement((a_change(SOCKETS, Verdict.RESTART),))
+    listed: list[Any] = [{"type": "Ready", "status": "True"}]
+    assert hot_change.begun(judgement, listed, NOON) is listed
+
+
+def test_what_needs_a_migration_says_so() -> None:
+    judgement = Judgement((a_change(SOCKETS, Verdict.LIVE_AFTER_MIGRATION),))
+    [found] = hot_change.begun(judgement, [], NOON)
+    assert found["reason"] == "WaitingForMigration"
+    assert found["message"].endswith("why")
+
+
+def test_a_newer_edit_starts_the_story_again() -> None:
+    old = [hot_change.condition("HotVCPUChange", "GuestNotAccepting", "m")]
+    judgement = Judgement((a_change(SOCKETS, Verdict.LIVE_AFTER_RESIZE),))
+    [found] = hot_change.begun(judgement, old, NOON)
+    assert found["reason"] == "WaitingForResize"
+
+
+def test_a_reason_is_given_to_every_change_under_way_and_to_no_other_condition() -> None:
+    listed: list[Any] = [
+        {"type": "Ready", "status": "True"},
+        hot_change.condition("HotMemoryChange", "WaitingForResize", "m"),
+    ]
+    found = hot_change.with_reason(listed, "OverQuota", "short", NOON)
+    assert hot_change.under_way({"status": {"conditions": found}}) == ["HotMemoryChange"]
+    assert conditions.find(found, "HotMemoryChange") == {
+        "type": "HotMemoryChange",
+        "status": "True",
+        "reason": "OverQuota",
+        "message": "short",
+        "lastTransitionTime": "2026-01-01T12:00:00Z",
+    }
+    assert found[0] is listed[0]
+    assert hot_change.with_reason(found, "OverQuota", "short", NOON) is found
