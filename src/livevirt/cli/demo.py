@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import json
 import os
 import shlex
 import shutil
@@ -52,8 +53,10 @@ spec:
       domain:
         cpu:
           sockets: 1
+          maxSockets: 4
         memory:
           guest: 256Mi
+          maxGuest: 1Gi
         devices:
           disks:
           - name: root
@@ -85,12 +88,10 @@ spec:
             hostname: {VM}
 """
 
-# What is asked inside the guest, and what it shows.
-LOOKS = (
-    ("CPUs", "nproc"),
-    ("memory", "grep MemTotal /proc/meminfo"),
-    ("disks", "lsblk -o NAME,SIZE,TYPE"),
-)
+# What is asked inside the guest.
+_SIZE = ("nproc", "grep MemTotal /proc/meminfo", "uptime")
+_LOOKS = (*_SIZE, "lsblk -o NAME,SIZE,TYPE")
+_LIVE_SECONDS = 60.0
 
 
 class DemoError(LivevirtError):
@@ -209,10 +210,14 @@ def _booted(vm: Object | None) -> bool:
 
 def look_inside(stage: Stage) -> None:
     """Ask the guest itself what it has."""
+    _ask(stage, _LOOKS)
+
+
+def _ask(stage: Stage, looks: tuple[str, ...]) -> None:
     from livevirt.cli import exec as commands
 
     async def work(session: Session) -> None:
-        for _, look in LOOKS:
+        for look in looks:
             _command(
                 "livevirt", "exec", "--data-dir", str(stage.data.root), VM, "--", *look.split()
             )
@@ -230,12 +235,84 @@ def look_outside(stage: Stage) -> None:
         stage.run_kubectl("get", "vm,vmi,pods,nodes")
 
 
+def grow(stage: Stage) -> None:
+    """Give the running guest more CPUs and memory."""
+    _resize(stage, 3, "512Mi")
+
+
+def shrink(stage: Stage) -> None:
+    """Take some of them away again."""
+    _resize(stage, 2, "384Mi")
+
+
+def _resize(stage: Stage, sockets: int, memory: str) -> None:
+    from livevirt.api import registry
+    from livevirt.cli.vm import wait
+
+    _patch(stage, {"domain": {"cpu": {"sockets": sockets}, "memory": {"guest": memory}}})
+    began = time.monotonic()
+
+    async def work(session: Session) -> None:
+        goal = wait.resized(sockets, memory)
+        what = "the guest follows"
+        await wait.until(session, registry.VMI, VM, goal, _LIVE_SECONDS, what)
+
+    stage.talk(work)
+    click.echo(f"done after {time.monotonic() - began:.1f} s")
+    _ask(stage, _SIZE)
+
+
+def _patch(stage: Stage, spec: Object) -> None:
+    """Edit the template of the VM, as its owner would."""
+    patch = {"spec": {"template": {"spec": spec}}}
+    if stage.kubectl:
+        stage.run_kubectl("patch", "vm", VM, "--type=merge", "-p", json.dumps(patch))
+        return
+    from livevirt.api import registry
+
+    stage.talk(lambda session: session.client.patch(registry.VM, VM, session.namespace, patch))
+
+
+def ask_first(stage: Stage) -> None:
+    """Ask what would become of an edit that cannot be live; make it, and take it back."""
+    from livevirt.api import registry
+    from livevirt.cli.vm import plan, wait
+
+    spec = {"hostname": "other", "domain": {"cpu": {"sockets": 4}}}
+    patch = {"spec": {"template": {"spec": spec}}}
+    _command("virtctl", "plan", VM, "--patch", json.dumps(patch))
+    plan.show(VM, stage.talk(lambda session: plan.ask(session, VM, patch)))
+    for title, edit, waiting in (
+        ("make it all the same", spec, True),
+        ("take it back", {"hostname": None, "domain": {"cpu": {"sockets": 2}}}, False),
+    ):
+        click.echo()
+        _patch(stage, edit)
+
+        async def settled(session: Session, waiting: bool = waiting, title: str = title) -> None:
+            goal = wait.restart_required(waiting)
+            await wait.until(session, registry.VM, VM, goal, _LIVE_SECONDS, title)
+
+        stage.talk(settled)
+        if stage.kubectl:
+            stage.run_kubectl("get", "vm", VM, "-o", f"jsonpath={_PENDING}")
+
+
+_PENDING = (
+    '{range .status.pendingChanges[*]}{.path} {.from} -> {.to} ({.reason}){"\\n"}{end}'
+    '{.status.conditions[?(@.type=="RestartRequired")].message}{"\\n"}'
+)
+
+
 STEPS: tuple[tuple[str, Callable[[Stage], None]], ...] = (
     ("Start livevirt: an API server, its controllers and a node", start),
     ("Describe a virtual machine, as for KubeVirt", apply),
     ("It boots", boot),
     ("What the guest sees", look_inside),
     ("What kubectl sees", look_outside),
+    ("Grow it while it runs: three CPUs, 512Mi", grow),
+    ("Shrink it while it runs: two CPUs, 384Mi", shrink),
+    ("Ask first: an edit that needs a restart, and the way back without one", ask_first),
 )
 
 # ---------------------------------------------------------------- around the steps
@@ -244,7 +321,7 @@ STEPS: tuple[tuple[str, Callable[[Stage], None]], ...] = (
 @click.command()
 @click.option("--keep", is_flag=True, help="Leave the server and the guest running.")
 def demo(keep: bool) -> None:
-    """Boot a guest on a server of its own and look inside it; leaves nothing behind.
+    """Boot a guest on a server of its own, change it while it runs; leaves nothing behind.
 
     \b
     livevirt demo

@@ -9,7 +9,6 @@ from livevirt.api.request import Object
 from livevirt.control.events import Recorder
 from livevirt.node.ending import Ending
 from livevirt.node.pod_status import RESIZE_IN_PROGRESS, RESIZE_PENDING
-from livevirt.node.progress import PLUGGING, UNPLUGGING
 from livevirt.rollout import hot_change
 from livevirt.rollout.reservation import asked
 
@@ -35,7 +34,7 @@ def size_changed(recorder: Recorder, vmi: Object, listed: list[Condition]) -> No
             recorder.event(vmi, "Normal", f"{what}Changed", _reached(vmi, type_))
         elif new is not None and (old or {}).get("reason") != new.get("reason"):
             message = f"{type_}: {new['message']}"
-            if new["reason"] in (PLUGGING, UNPLUGGING):
+            if new["reason"] in (hot_change.PLUGGING, hot_change.UNPLUGGING):
                 recorder.event(vmi, "Normal", new["reason"], message)
             else:
                 recorder.event(vmi, "Warning", new["reason"], message)

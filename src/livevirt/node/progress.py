@@ -6,10 +6,8 @@ from dataclasses import dataclass
 
 from livevirt.api.quantity import Format, Quantity
 from livevirt.qemu.plan import Seen
+from livevirt.rollout.hot_change import NOT_ACCEPTING, PLUG_FAILED, PLUGGING, UNPLUGGING
 from livevirt.rollout.reservation import Size
-
-PLUGGING, UNPLUGGING = "Plugging", "Unplugging"
-NOT_ACCEPTING, FAILED = "GuestNotAccepting", "PlugFailed"
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,7 +72,7 @@ def _stage(
     if has == wanted:
         return None
     if trouble.refused:
-        return Stage(FAILED, f"QEMU refused: {trouble.refused}; it is tried again")
+        return Stage(PLUG_FAILED, f"QEMU refused: {trouble.refused}; it is tried again")
     if late:
         why = f" ({trouble.kept})" if trouble.kept else ""
         return Stage(NOT_ACCEPTING, f"{what}{why}. {cure}. It is asked again and again")

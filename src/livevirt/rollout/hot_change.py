@@ -19,6 +19,8 @@ CPU, MEMORY_TYPE = "HotVCPUChange", "HotMemoryChange"
 TYPES = (CPU, MEMORY_TYPE)
 
 WAITING = "WaitingForResize"
+PLUGGING, UNPLUGGING = "Plugging", "Unplugging"
+NOT_ACCEPTING, PLUG_FAILED = "GuestNotAccepting", "PlugFailed"
 WAITING_FOR_MIGRATION = "WaitingForMigration"
 DEFERRED, INFEASIBLE = "Deferred", "Infeasible"
 OVER_QUOTA, OVER_LIMIT_RANGE = "OverQuota", "OverLimitRange"
@@ -71,4 +73,7 @@ def _condition(change: Change) -> Condition:
     if change.verdict is Verdict.LIVE_AFTER_MIGRATION:
         message = f"{what}: {change.ruling.message}"
         return condition(_FIELDS[change.path], WAITING_FOR_MIGRATION, message)
-    return condition(_FIELDS[change.path], WAITING, f"{what}: the pod is resized")
+    if change.verdict is Verdict.LIVE:  # it costs the pod nothing
+        message = f"{what}: the guest gives it back, then its pod"
+        return condition(_FIELDS[change.path], UNPLUGGING, message)
+    return condition(_FIELDS[change.path], WAITING, f"{what}: the pod is resized first")

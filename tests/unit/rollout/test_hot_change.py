@@ -24,7 +24,7 @@ def test_what_goes_live_is_announced_with_its_values() -> None:
     found = hot_change.begun(judgement, None, NOON)
     assert [(c["type"], c["status"], c["reason"]) for c in found] == [
         ("HotVCPUChange", "True", "WaitingForResize"),
-        ("HotMemoryChange", "True", "WaitingForResize"),
+        ("HotMemoryChange", "True", "Unplugging"),
     ]
     assert "1Gi -> 512Mi" in found[1]["message"]
 

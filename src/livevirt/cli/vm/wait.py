@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 
 from livevirt.api import conditions, registry
 from livevirt.api.kind import Kind
+from livevirt.api.quantity import parse
 from livevirt.api.request import Object
 from livevirt.cli.progress import Tell, waiting
 from livevirt.cli.session import Session
 from livevirt.errors import Expired, NotFound, Timeout
+from livevirt.rollout import hot_change
 
 #: Tells whether an object, None once it is gone, is where it should be.
 Goal = Callable[[Object | None], bool]
@@ -49,6 +52,24 @@ def agent_connected(vmi: Object | None) -> bool:
     return _is_true(vmi, "AgentConnected")
 
 
+def resized(sockets: int, memory: str) -> Goal:
+    """Return the goal that a guest has its sockets and memory, and nothing is under way."""
+
+    def goal(vmi: Object | None) -> bool:
+        status = _status(vmi)
+        has = (status.get("currentCPUTopology") or {}).get("sockets")
+        amount = (status.get("memory") or {}).get("guestCurrent")
+        there = has == sockets and amount is not None and parse(amount) == parse(memory)
+        return there and vmi is not None and not hot_change.under_way(vmi)
+
+    return goal
+
+
+def restart_required(wanted: bool) -> Goal:
+    """Return the goal that something of a VM waits for a restart, or nothing does."""
+    return lambda vm: vm is not None and _is_true(vm, "RestartRequired") is wanted
+
+
 def node_ready(node: Object | None) -> bool:
     """Tell whether a node takes guests."""
     return _is_true(node, "Ready")
@@ -59,7 +80,10 @@ def state(obj: Object | None) -> str:
     if obj is None:
         return "not there"
     status = _status(obj)
-    return str(status.get("printableStatus") or status.get("phase") or "accepted")
+    found = str(status.get("printableStatus") or status.get("phase") or "accepted")
+    for type_ in hot_change.under_way(obj):  # what a change of size is at says more
+        found = f"{found}, {(conditions.find(status['conditions'], type_) or {}).get('message')}"
+    return found
 
 
 def _is_true(obj: Object | None, condition: str) -> bool:
@@ -77,6 +101,23 @@ async def until(
 
     Raises Timeout, naming the last state, and NotFound when a VM is deleted on the way.
     """
+    with telling(session, kind, name, seconds, what) as tell:
+
+        def arrived(obj: Object | None) -> bool:
+            tell(state(obj))
+            if goal(obj):
+                return True
+            if obj is None and kind is registry.VM:
+                raise deleted(kind, name)
+            return False
+
+        async with asyncio.timeout(seconds):
+            await follow(session, kind, name, arrived)
+
+
+@contextmanager
+def telling(session: Session, kind: Kind, name: str, seconds: float, what: str) -> Iterator[Tell]:
+    """Show on standard error what is awaited; a TimeoutError is told with the last state."""
     last = "unknown"
     with waiting(what) as show:
 
@@ -86,9 +127,7 @@ async def until(
             show(text)
 
         try:
-            async with asyncio.timeout(seconds):
-                while not await _follow(session, kind, name, goal, tell):
-                    pass  # the server ends watches now and then
+            yield tell
         except TimeoutError:
             raise Timeout(
                 f"{kind.singular} {name} is still {last} after {seconds:g} s; see why with"
@@ -96,11 +135,21 @@ async def until(
             ) from None
 
 
-async def _follow(session: Session, kind: Kind, name: str, goal: Goal, tell: Tell) -> bool:
+def deleted(kind: Kind, name: str) -> NotFound:
+    """Return the error that an object went away while it was looked at."""
+    return NotFound(f'{kind.resource} "{name}" was deleted')
+
+
+async def follow(session: Session, kind: Kind, name: str, arrived: Goal) -> None:
+    """Hand over the object, None while there is none, and each change of it; until one arrives."""
+    while not await _follow(session, kind, name, arrived):
+        pass  # the server ends watches now and then
+
+
+async def _follow(session: Session, kind: Kind, name: str, arrived: Goal) -> bool:
     client, fields = session.client, f"metadata.name={name}"
     page = await client.list(kind, session.namespace, fields=fields)
-    found = page.items[0] if page.items else None
-    if _arrived(kind, name, found, goal, tell):
+    if arrived(page.items[0] if page.items else None):
         return True
     try:
         async for event in client.watch(
@@ -108,20 +157,10 @@ async def _follow(session: Session, kind: Kind, name: str, goal: Goal, tell: Tel
         ):
             if event.type == "BOOKMARK":
                 continue
-            found = None if event.type == "DELETED" else event.object
-            if _arrived(kind, name, found, goal, tell):
+            if arrived(None if event.type == "DELETED" else event.object):
                 return True
     except Expired:
         pass  # list again
-    return False
-
-
-def _arrived(kind: Kind, name: str, obj: Object | None, goal: Goal, tell: Tell) -> bool:
-    tell(state(obj))
-    if goal(obj):
-        return True
-    if obj is None and kind is registry.VM:
-        raise NotFound(f'{kind.resource} "{name}" was deleted')
     return False
 
 

@@ -19,7 +19,7 @@ FAILED_CREATE = "FailedCreate"
 VOLUME_CREATED = "SuccessfulDataVolumeCreate"
 VOLUME_FAILED = "FailedDataVolumeCreate"
 LIVE_UPDATE = "LiveUpdate"
-_GOOD = (hot_change.WAITING, "Plugging", "Unplugging")
+_GOOD = (hot_change.WAITING, hot_change.PLUGGING, hot_change.UNPLUGGING)
 _DONE = {hot_change.CPU: "VCPUsChanged", hot_change.MEMORY_TYPE: "MemoryChanged"}
 
 

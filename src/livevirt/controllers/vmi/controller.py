@@ -135,9 +135,9 @@ class Instances:
         if _ended(pod) or stands == hot_change.WAITING_FOR_MIGRATION:
             return None
         attempts = self._attempts.get(key, Attempts())
-        if stands == resizing.PLUG_FAILED and attempts.last is None:
+        if stands == hot_change.PLUG_FAILED and attempts.last is None:
             attempts = self._attempts[key] = attempts.failed(now)
-        back = stands == resizing.PLUG_FAILED and bool(attempts.wait(now))
+        back = stands == hot_change.PLUG_FAILED and bool(attempts.wait(now))
         namespace = vmi["metadata"]["namespace"]
         need = resizing.needed(vmi, self._namespace(namespace), back=back)
         containers = resizing.containers(pod, need)
@@ -153,7 +153,7 @@ class Instances:
                 return found
         if back:
             return None
-        if stands == resizing.PLUG_FAILED:
+        if stands == hot_change.PLUG_FAILED:
             self._attempts[key] = replace(attempts, last=None)
         elif stands in resizing.OURS:
             self._attempts.pop(key, None)

@@ -17,7 +17,6 @@ from livevirt.rollout.growth import growth, shortages
 from livevirt.rollout.reservation import held, reservation, resized, told
 from livevirt.rollout.resources import Compute, Namespace
 
-PLUG_FAILED = "PlugFailed"
 #: Reasons that are given here, and taken back here.
 OURS = (
     hot_change.OVER_QUOTA,
@@ -70,7 +69,7 @@ def reason_of(vmi: Object) -> str:
     reasons = {
         (conditions.find(listed, t) or {}).get("reason", "") for t in hot_change.under_way(vmi)
     }
-    for reason in (PLUG_FAILED, *OURS, hot_change.WAITING_FOR_MIGRATION):
+    for reason in (hot_change.PLUG_FAILED, *OURS, hot_change.WAITING_FOR_MIGRATION):
         if reason in reasons:
             return reason
     return ""
