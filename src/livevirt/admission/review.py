@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Protocol
 
+from livevirt.admission.node_share import Share
 from livevirt.api import names
 from livevirt.api.field_error import FieldError
 from livevirt.api.kind import Kind
@@ -22,6 +23,12 @@ class Reader(Protocol):
 
     def list(self, kind: Kind, namespace: str = "") -> list[Object]:
         """Return the objects of a namespace (all with ""), never to be changed."""
+
+    def occupancy(self, node: str, instance: str) -> tuple[Object | None, Share]:
+        """Return the pod of an instance on a node, and what the others of that node take.
+
+        At the same cost for few pods and for many.
+        """
 
 
 @dataclass(slots=True)

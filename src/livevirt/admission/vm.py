@@ -5,14 +5,22 @@ from __future__ import annotations
 import copy
 from collections.abc import Iterator
 
-from livevirt.admission import datavolumes, support
+from livevirt.admission import datavolumes, headroom, support
 from livevirt.admission.accounts import is_component
 from livevirt.admission.review import Reader, Review, Rules
 from livevirt.admission.vm_disks import wrong
 from livevirt.admission.vmi import cluster_config
 from livevirt.admission.vmi_spec import spec_errors
 from livevirt.api.field_error import FieldError
-from livevirt.api.registry import KUBEVIRT, NODE, REVISION, VMI
+from livevirt.api.registry import (
+    KUBEVIRT,
+    LIMIT_RANGE,
+    NAMESPACE,
+    NODE,
+    QUOTA,
+    REVISION,
+    VMI,
+)
 from livevirt.api.request import Object
 from livevirt.rollout import config as configs
 from livevirt.rollout import defaults, disks, edit
@@ -87,7 +95,27 @@ def _edit_warnings(new: Object, old: Object, read: Reader) -> list[str]:
         read.get(NODE, node) if node else None,
     )
     case = edit.case(new, found)
-    return warnings(judge(case), name, namespace) if case is not None else []
+    if case is None:
+        return []
+    judgement = judge(case)
+    if edit.resizes(judgement):
+        case = edit.case(new, headroom.within(found, _around(vmi, node, read)))
+        assert case is not None  # it is there whatever is around it
+        judgement = judge(case)
+    return warnings(judgement, name, namespace)
+
+
+def _around(vmi: Object | None, node: str, read: Reader) -> headroom.Seen:
+    """Return what a guest's pod grows within."""
+    assert vmi is not None  # or nothing would be resized
+    meta = vmi["metadata"]
+    namespace = meta["namespace"]
+    return headroom.Seen(
+        read.get(NAMESPACE, namespace),
+        read.list(QUOTA, namespace),
+        read.list(LIMIT_RANGE, namespace),
+        *read.occupancy(node, meta["uid"]),
+    )
 
 
 def _strategy_errors(spec: Object) -> Iterator[FieldError]:

@@ -141,8 +141,7 @@ class Reporter:
             return Resources(wanted.get("requests") or {}, wanted)
         allocated = resize.container_status(pod).get("allocatedResources") or {}
         others = resize.taken(self._pods.list(), pod["metadata"]["uid"])
-        asked = resize.amounts(wanted.get("requests"))
-        match resize.decide(asked, others, self._capacity):
+        match resize.decide(resize.asked(pod), others, self._capacity):
             case resize.Refused(reason, message):
                 if reason == "Deferred":
                     self.deferred.add(local.key)

@@ -6,6 +6,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
+from livevirt.admission import node_share, pod_resources
 from livevirt.api import quantity
 from livevirt.api.quantity import Quantity
 from livevirt.api.request import Object
@@ -13,7 +14,6 @@ from livevirt.node.intent import Limits
 
 COMPUTE = "compute"
 _NAMES = ("cpu", "memory")
-_ENDED = ("Succeeded", "Failed")
 
 Amounts = Mapping[str, Quantity]
 
@@ -54,14 +54,6 @@ def in_force(pod: Object) -> Object | None:
     return found
 
 
-def allocated(pod: Object) -> dict[str, Quantity]:
-    """Return the requests the node has granted: reported ones, or those of a new pod."""
-    granted = container_status(pod).get("allocatedResources")
-    if granted is None:
-        granted = desired(pod).get("requests")
-    return amounts(granted)
-
-
 def amounts(listed: Mapping[str, Any] | None) -> dict[str, Quantity]:
     """Read the CPU and memory of a resource list."""
     return {name: quantity.parse(listed[name]) for name in _NAMES if listed and name in listed}
@@ -75,16 +67,17 @@ def same(one: Object | None, other: Object | None) -> bool:
     )
 
 
-def taken(pods: Iterable[Object], without: str) -> dict[str, Quantity]:
+def asked(pod: Object) -> Amounts:
+    """Return what the pod asks for, of all its containers."""
+    found = pod_resources.requests(pod)
+    return {name: found[name] for name in _NAMES if name in found}
+
+
+def taken(pods: Iterable[Object], without: str) -> Amounts:
     """Add up what the node has granted to its pods, except the one of that uid."""
-    total = dict.fromkeys(_NAMES, quantity.ZERO)
-    for pod in pods:
-        over = (pod.get("status") or {}).get("phase") in _ENDED
-        if pod["metadata"]["uid"] == without or over:
-            continue
-        for name, amount in allocated(pod).items():
-            total[name] = total[name] + amount
-    return total
+    others = (pod for pod in pods if pod["metadata"]["uid"] != without)
+    share = node_share.taken(others, None)
+    return {"cpu": share.cpu, "memory": share.memory}
 
 
 def decide(asked: Amounts, others: Amounts, allocatable: Amounts) -> Granted | Refused:

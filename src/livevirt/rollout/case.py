@@ -23,7 +23,8 @@ class Bound:
     """Something that has only so much left: a Node, a ResourceQuota or a LimitRange.
 
     `left` is keyed as quotas are: `requests.cpu`, `limits.memory`, and `cpu` for `requests.cpu`.
-    For a LimitRange it is the maximum of a container less what this one has.
+    It is counted from what the instance asks for, and less than nothing if its pod has not caught
+    up. For a LimitRange it is the maximum of a container less what this one has.
     """
 
     kind: str

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from livevirt.api.request import Object
 from livevirt.rollout import config
-from livevirt.rollout.case import NOT_YET, Around, Case
+from livevirt.rollout.case import NOT_YET, Around, Bound, Case
+from livevirt.rollout.judgement import Judgement
+from livevirt.rollout.live_patch import MEMORY, SOCKETS
+from livevirt.rollout.resources import Namespace
 from livevirt.rollout.run_strategy import run_strategy
 
 ACCELERATOR = "livevirt.io/accelerator"  # the label of a node
@@ -20,6 +23,8 @@ class Found:
     revision: Object | None = None  # the record of its start
     kubevirt: Object | None = None
     node: Object | None = None  # that runs it
+    namespace: Namespace = field(default_factory=Namespace)
+    bounds: tuple[Bound, ...] = ()  # that its pod grows within; see `resizes`
 
 
 def case(vm: Object, found: Found) -> Case | None:
@@ -35,8 +40,18 @@ def case(vm: Object, found: Found) -> Case | None:
         return None
     started = found.revision["data"]["spec"]["template"]["spec"]
     labels = ((found.node or {}).get("metadata") or {}).get("labels") or {}
-    around = Around(accelerator=labels.get(ACCELERATOR, ""), lacking=NOT_YET)
+    around = Around(
+        accelerator=labels.get(ACCELERATOR, ""),
+        namespace=found.namespace,
+        bounds=found.bounds,
+        lacking=NOT_YET,
+    )
     return Case(started, wanted, found.vmi, settings, around)
+
+
+def resizes(judgement: Judgement) -> bool:
+    """Tell whether the edit resizes the pod, so that its verdict depends on the room there is."""
+    return any(change.live and change.path in (SOCKETS, MEMORY) for change in judgement.changes)
 
 
 def revision_of(vmi: Object | None) -> str:

@@ -17,35 +17,37 @@ REASONS = {
 }
 
 
-def growth(before: Compute, after: Compute) -> dict[str, Quantity]:
-    """Return by how much each request and limit grows, keyed as quotas are."""
-    found: dict[str, Quantity] = {}
-    for side, old, new in (
-        ("requests", before.requests, after.requests),
-        ("limits", before.limits, after.limits),
-    ):
-        for name, text in new.items():
-            more = parse(text) - parse(old.get(name, "0"))
-            if more > ZERO:
-                found[f"{side}.{name}"] = more
-                if side == "requests":
-                    found[name] = more
+_FIXED = {Reason.DEDICATED_CPUS: "dedicated CPUs", Reason.HUGE_PAGES: "huge pages"}
+
+
+def amounts(compute: Compute) -> dict[str, Quantity]:
+    """Return each request and limit, keyed as quotas are."""
+    found = {f"limits.{name}": parse(text) for name, text in compute.limits.items()}
+    for name, text in compute.requests.items():
+        found[name] = found[f"requests.{name}"] = parse(text)
     return found
 
 
-def room(case: Case, change: Change, grown: dict[str, Quantity], *, pinned: bool) -> Ruling:
+def growth(before: Compute, after: Compute) -> dict[str, Quantity]:
+    """Return by how much each request and limit changes, less than nothing where it shrinks."""
+    old, new = amounts(before), amounts(after)
+    changed = {name: amount - old.get(name, ZERO) for name, amount in new.items()}
+    return {name: more for name, more in changed.items() if more}
+
+
+def room(case: Case, change: Change, grown: dict[str, Quantity], *, fixed: Reason | None) -> Ruling:
     """Return the ruling on a live change of size: in place, after a resize, or by migration.
 
-    `grown` is what the whole edit costs, for CPUs and memory go together; `pinned`: the CPUs are
-    exclusive ones, which a kubelet does not resize.
+    `grown` is what the whole edit costs, for CPUs and memory go together; `fixed` is why a kubelet
+    does not resize it, if it does not.
     """
     if not case.config.enabled(IN_PLACE_GATE):
         message = f"feature gate {IN_PLACE_GATE} is closed, so sizes change by migration"
         return _by_migration(case, Reason.IN_PLACE_DISABLED, message)
-    if pinned:
-        message = "dedicated CPUs are not resized in place, so their number changes by migration"
-        return _by_migration(case, Reason.DEDICATED_CPUS, message)
-    if not grown or not _grows(change):
+    if fixed is not None:
+        message = f"{_FIXED[fixed]} of a pod are not resized, so this changes by migration"
+        return _by_migration(case, fixed, message)
+    if not _grows(change) or not any(more > ZERO for more in grown.values()):
         return change.ruling
     short = list(shortages(grown, case.around.bounds))
     if not short:
@@ -75,12 +77,15 @@ def _grows(change: Change) -> bool:
 
 
 def shortages(grown: dict[str, Quantity], bounds: tuple[Bound, ...]) -> Iterator[tuple[Bound, str]]:
-    """Yield each bound that has too little left, and what it lacks in words."""
+    """Yield each bound that has too little left, and what it lacks in words.
+
+    One that has less than nothing left is short of what the pod needs before it grows any more.
+    """
     for bound in bounds:
         lacking = [
-            f"{grown[name] - left} of {name}"
+            f"{more - left} of {name}"
             for name, left in bound.left.items()
-            if name in grown and grown[name] > left
+            if (more := grown.get(name, ZERO)) > left
         ]
         if lacking:
             yield bound, f"{bound.kind} {bound.name} lacks {', '.join(lacking)}"

@@ -33,6 +33,7 @@ class Reason(StrEnum):
     POD_RESIZE = "PodResize"  # the pod grows first
     IN_PLACE_DISABLED = "InPlaceHotplugDisabled"
     DEDICATED_CPUS = "DedicatedCpus"
+    HUGE_PAGES = "HugePages"
     NODE_FULL = "NodeFull"
     OVER_QUOTA = "OverQuota"
     OVER_LIMIT_RANGE = "OverLimitRange"

@@ -20,6 +20,7 @@ from livevirt.rollout.ground import Ground, prepare
 from livevirt.rollout.growth import growth, room
 from livevirt.rollout.judgement import Change, Judgement, Reason, Ruling, Verdict
 from livevirt.rollout.live_patch import MEMORY, SOCKETS, apply, live_patch
+from livevirt.rollout.reservation import reservation, told
 from livevirt.rollout.resources import Compute, compute
 
 PARTIAL_GATE = "PartialLiveUpdate"
@@ -125,13 +126,17 @@ def _resized(case: Case, vmi: Object, judgement: Judgement) -> Judgement:
     if not live:
         return judgement
     wanted = apply(live_patch(judgement, vmi), vmi)
-    grown = growth(_compute(case, vmi), _compute(case, wanted))
-    dedicated = instance.read(vmi["spec"]).domain.cpu.dedicated_cpu_placement
+    # What shrinks is given back last, so the pod first holds the larger of both.
+    held = reservation(wanted, told(vmi), case.around.namespace)
+    grown = growth(_compute(case, vmi), held)
+    view = instance.read(vmi["spec"])
+    fixed = {}  # what a kubelet does not resize
+    if view.domain.cpu.dedicated_cpu_placement:
+        fixed[SOCKETS] = Reason.DEDICATED_CPUS
+    if view.page is not None:
+        fixed[MEMORY] = Reason.HUGE_PAGES
     ruled = {
-        change.path: replace(
-            change,
-            ruling=room(case, change, grown, pinned=dedicated and change.path == SOCKETS),
-        )
+        change.path: replace(change, ruling=room(case, change, grown, fixed=fixed.get(change.path)))
         for change in live
     }
     changes = tuple(ruled.get(change.path, change) for change in judgement.changes)

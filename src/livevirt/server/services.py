@@ -6,12 +6,14 @@ from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from datetime import datetime
 
+from livevirt.admission.node_share import Share
 from livevirt.admission.refusal import forbidden
 from livevirt.admission.review import Review, Rules
 from livevirt.api import metadata, registry
 from livevirt.api.kind import Kind
 from livevirt.api.request import Object, Request
 from livevirt.server import objects, refusals
+from livevirt.server.occupancy import Occupancy
 from livevirt.server.turns import Turns
 from livevirt.store import Store, Stored
 
@@ -29,6 +31,7 @@ class StoreReader:
     def __init__(self, store: Store) -> None:
         self._store = store
         self._mirrors = {kind.resource: store.mirror(kind.resource) for kind in _MIRRORED}
+        self._occupancy = Occupancy(store)
 
     def get(self, kind: Kind, name: str, namespace: str = "") -> Object | None:
         """Return an object in its storage version."""
@@ -44,6 +47,10 @@ class StoreReader:
             return [held.object for held in mirror.list(namespace or None)]
         page = self._store.list(kind.resource, namespace or None)
         return [objects.decode(item.value) for item in page.items]
+
+    def occupancy(self, node: str, instance: str) -> tuple[Object | None, Share]:
+        """Return the pod of an instance on a node, and what the others of that node take."""
+        return self._occupancy.around(node, instance)
 
 
 @dataclass(frozen=True, slots=True)

@@ -15,11 +15,13 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from livevirt.admission import builtin, virtual
-from livevirt.api import registry
+from livevirt.api import conditions, registry
+from livevirt.api.kind import Kind
 from livevirt.api.request import Object
 from livevirt.client.local import LocalClient
 from livevirt.controllers import bootstrap
 from livevirt.errors import BadRequest, Conflict, Invalid, NotFound
+from livevirt.rollout.judgement import LIVE_VERDICTS
 from livevirt.server.api import Api
 from livevirt.server.services import Services, StoreReader
 from livevirt.store import Store
@@ -151,6 +153,157 @@ async def test_what_is_not_acted_on_is_mentioned(guest: World) -> None:
     assert any("does not act on it" in line for line in found["warnings"])
 
 
+# ---------------------------------------------------------------- the room there is
+
+BIGGER = template(domain={"cpu": {"sockets": 2}})  # a tenth of a CPU more, and some memory
+LARGER = template(domain={"memory": {"guest": "1Gi"}})
+
+
+async def limited(world: World, hard: dict[str, str]) -> Object:
+    """Give the namespace a quota; return it once it is counted."""
+    team = {"metadata": {"name": "team"}, "spec": {"hard": hard}}
+    await world.owner.create(registry.QUOTA, {"apiVersion": "v1", **team}, NAMESPACE)
+    await world.until(lambda: (world.get(registry.QUOTA, "team") or {}).get("status"))
+    found = world.get(registry.QUOTA, "team")
+    assert found is not None
+    return found
+
+
+async def bounded(world: World, type_: str, most: dict[str, str]) -> None:
+    """Give the namespace a limit range."""
+    limits = [{"type": type_, "max": most}]
+    sane = {"apiVersion": "v1", "metadata": {"name": "sane"}, "spec": {"limits": limits}}
+    await world.owner.create(registry.LIMIT_RANGE, sane, NAMESPACE)
+
+
+async def shrunk(world: World, **allocatable: str) -> None:
+    """Make the node that small."""
+    patch = {"status": {"allocatable": allocatable}}
+    await world.components.patch(registry.NODE, "node-1", "", patch, subresource="status")
+
+
+async def verdict(world: World, patch: Object) -> tuple[str, str, bool, str]:
+    """Return what the plan says of an edit of one field; its warnings are those of the edit."""
+    found = await plan(world, patch)
+    assert tuple(found["warnings"]) == await edit(world, patch, dry_run=True)
+    [change] = found["changes"]
+    assert change.get("waits", False) == found["waits"]
+    return change["verdict"], change["reason"], found["waits"], change["message"]
+
+
+async def test_given_room_then_a_guest_grows_with_its_pod(guest: World) -> None:
+    await limited(guest, {"requests.cpu": "201m", "memory": "16Gi"})
+    await bounded(guest, "Container", {"cpu": "200m"})
+    said = await verdict(guest, BIGGER)
+    assert said[:3] == ("LiveAfterResize", "PodResize", False)
+
+
+async def test_given_too_small_a_quota_then_it_waits_and_tells_what_is_missing(
+    guest: World,
+) -> None:
+    await limited(guest, {"requests.cpu": "200m"})
+    said = await verdict(guest, BIGGER)
+    assert said[:3] == ("LiveAfterResize", "OverQuota", True)
+    assert "ResourceQuota team lacks 1m of requests.cpu" in said[3]
+    assert (await verdict(guest, LARGER))[:3] == ("LiveAfterResize", "PodResize", False)
+
+
+async def test_given_too_low_a_limit_range_then_it_waits_and_tells_what_is_missing(
+    guest: World,
+) -> None:
+    await bounded(guest, "Container", {"cpu": "150m"})
+    said = await verdict(guest, BIGGER)
+    assert said[:3] == ("LiveAfterResize", "OverLimitRange", True)
+    assert "LimitRange sane lacks 50m of requests.cpu" in said[3]
+
+
+async def test_given_a_full_node_then_it_waits_and_tells_what_is_missing(guest: World) -> None:
+    await shrunk(guest, cpu="200m")
+    said = await verdict(guest, BIGGER)
+    assert said[:3] == ("LiveAfterResize", "NodeFull", True)
+    assert "Node node-1 lacks 1m of cpu" in said[3]
+
+
+async def test_other_pods_of_the_node_count_until_they_end(guest: World) -> None:
+    await shrunk(guest, cpu="500m")
+    busy = {
+        "apiVersion": "v1",
+        "kind": "Pod",
+        "metadata": {"name": "busy"},
+        "spec": {
+            "nodeName": "node-1",
+            "containers": [{"name": "a", "image": "a", "resources": {"requests": {"cpu": "300m"}}}],
+        },
+    }
+    other = await guest.owner.create(registry.NAMESPACE, a_namespace("elsewhere"))
+    await guest.owner.create(registry.POD, busy, other["metadata"]["name"])
+    said = await verdict(guest, BIGGER)
+    assert said[1:] == ("NodeFull", True, said[3])
+    assert "Node node-1 lacks 1m of cpu" in said[3]
+    await guest.components.patch(
+        registry.POD, "busy", "elsewhere", {"status": {"phase": "Succeeded"}}, subresource="status"
+    )
+    assert (await verdict(guest, BIGGER))[1] == "PodResize"
+
+
+@pytest.mark.parametrize("hard", ["201m", "200m"])
+async def test_the_pod_grows_just_if_the_plan_did_not_say_it_waits(guest: World, hard: str) -> None:
+    await limited(guest, {"requests.cpu": hard})
+    said = await plan(guest, BIGGER)
+    await edit(guest, BIGGER)
+
+    def outcome() -> str:
+        [pod] = guest.pods()
+        if pod["spec"]["containers"][0]["resources"]["requests"]["cpu"] == "200m":
+            return "PodResize"
+        listed = guest.vmi()["status"].get("conditions")
+        told = conditions.find(listed, "HotVCPUChange") or {}
+        return "OverQuota" if told.get("reason") == "OverQuota" else ""
+
+    await guest.until(outcome)
+    assert outcome() == said["changes"][0]["reason"]
+    assert said["waits"] == (hard == "200m")
+
+
+async def test_a_quota_of_another_namespace_does_not_count(guest: World) -> None:
+    await guest.owner.create(registry.NAMESPACE, a_namespace("elsewhere"))
+    team = {"apiVersion": "v1", "metadata": {"name": "team"}, "spec": {"hard": {"cpu": "0"}}}
+    await guest.owner.create(registry.QUOTA, team, "elsewhere")
+    await guest.until(lambda: guest.read.list(registry.QUOTA, "elsewhere")[0].get("status"))
+    assert (await verdict(guest, BIGGER))[1] == "PodResize"
+
+
+async def test_a_plan_of_sizes_names_all_that_leaves_room_for_them(guest: World) -> None:
+    await limited(guest, {"requests.cpu": "200m"})
+    await bounded(guest, "Pod", {"cpu": "8"})
+    observed = (await plan(guest, BIGGER))["observed"]
+    [pod] = guest.pods()
+
+    def version(kind: Kind, name: str, namespace: str = "") -> str:
+        found = guest.read.get(kind, name, namespace)
+        assert found is not None
+        return str(found["metadata"]["resourceVersion"])
+
+    assert observed.pop("podsOfNode").isdigit()
+    assert observed == {
+        "virtualMachine": version(registry.VM, "web", NAMESPACE),
+        "virtualMachineInstance": version(registry.VMI, "web", NAMESPACE),
+        "controllerRevision": version(
+            registry.REVISION, guest.vmi()["status"]["virtualMachineRevisionName"], NAMESPACE
+        ),
+        "kubevirt": version(registry.KUBEVIRT, "kubevirt", "kubevirt"),
+        "node": version(registry.NODE, "node-1"),
+        "namespace": version(registry.NAMESPACE, NAMESPACE),
+        "pod": pod["metadata"]["resourceVersion"],
+        "resourceQuotas": {"team": version(registry.QUOTA, "team", NAMESPACE)},
+        "limitRanges": {"sane": version(registry.LIMIT_RANGE, "sane", NAMESPACE)},
+    }
+
+
+def a_namespace(name: str) -> Object:
+    return {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": name}}
+
+
 # ---------------------------------------------------------------- the law
 
 SELECTORS = st.sampled_from([None, {"disk": "ssd"}, {"disk": "ssd", "zone": "a"}, {"zone": "b"}])
@@ -172,7 +325,13 @@ DOMAINS = st.fixed_dictionaries(
         ),
     },
 )
-EDITS = st.fixed_dictionaries(
+SIZES = st.fixed_dictionaries(
+    {
+        "cpu": st.fixed_dictionaries({"sockets": st.integers(1, 4)}),
+        "memory": st.fixed_dictionaries({"guest": st.sampled_from(["512Mi", "1Gi", "2Gi"])}),
+    }
+)
+EDITS = st.fixed_dictionaries({"domain": SIZES}) | st.fixed_dictionaries(
     {},
     optional={
         "nodeSelector": SELECTORS,
@@ -187,6 +346,7 @@ GATES = st.sampled_from(
     [["VMLiveUpdateFeatures"], ["VMLiveUpdateFeatures", "PartialLiveUpdate"], []]
 )
 PLACED = ("nodeSelector", "tolerations")
+SIZED = {"sockets": "cpu", "guest": "memory"}  # the last word of a path, and its part of the domain
 
 
 @contextlib.asynccontextmanager
@@ -238,9 +398,14 @@ async def check_one(world: World, patch: Object) -> None:
         generation = world.vm()["metadata"]["generation"]
         await world.until(lambda: world.vm()["status"]["observedGeneration"] == generation)
     wanted = world.vm()["spec"]["template"]["spec"]
-    live = {c["path"].rpartition(".")[2] for c in said["changes"] if c["verdict"] == "Live"}
-    assert live <= set(PLACED)
-    expected = before | {name: wanted.get(name) for name in live}
+    live = {c["path"].rpartition(".")[2] for c in said["changes"] if c["verdict"] in LIVE_VERDICTS}
+    assert live <= {*PLACED, *SIZED}
+    expected = before | {name: wanted.get(name) for name in live if name in PLACED}
+    expected["domain"] = dict(before["domain"])
+    for name in live & SIZED.keys():
+        part = SIZED[name]
+        value = wanted["domain"][part][name]
+        expected["domain"][part] = expected["domain"][part] | {name: value}
     await world.until(
         lambda: (
             {n: v for n, v in world.vmi()["spec"].items() if v}
@@ -290,6 +455,16 @@ async def test_virtctl_plan_prints_a_table_and_exits_by_the_verdict(
     assert "would be refused" in ran.out
     ran = await served.virtctl("plan", "web")
     assert (ran.status, ran.out) == (0, "web: the guest has all of it, nothing would change\n")
+
+
+@pytest.mark.slow
+async def test_virtctl_plan_exits_with_4_when_it_will_wait(served: Served, guest: World) -> None:
+    await limited(guest, {"requests.cpu": "200m"})
+    ran = await served.virtctl("plan", "web", "--patch", json.dumps(BIGGER))
+    assert ran.status == 4, ran.err
+    assert "OverQuota" in ran.out
+    ran = await served.virtctl("plan", "web", "--patch", json.dumps(LARGER))
+    assert ran.status == 0, ran.err
 
 
 @pytest.mark.slow

@@ -158,24 +158,6 @@ async def test_a_selector_can_be_taken_back_live(running: World) -> None:
     assert not required(running)
 
 
-@pytest.mark.parametrize(
-    ("patch", "path"),
-    [
-        (template(domain={"cpu": {"sockets": 2}}), "domain.cpu.sockets"),
-        (template(domain={"memory": {"guest": "1Gi"}}), "domain.memory.guest"),
-    ],
-    ids=["sockets", "memory"],
-)
-async def test_sizes_are_not_claimed_live_before_they_are(
-    running: World, patch: dict[str, Any], path: str
-) -> None:
-    before = running.vmi()["spec"]
-    await running.patch_vm(patch)
-    await running.until(lambda: required(running))
-    assert waiting(running) == {path: "NotAvailable"}
-    assert running.vmi()["spec"] == before
-
-
 async def test_a_restart_only_field_holds_the_others_back(running: World) -> None:
     await running.patch_vm(template(hostname="other", nodeSelector={"disk": "ssd"}))
     await running.until(lambda: required(running))

@@ -8,18 +8,21 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from livevirt.api.quantity import parse
 from livevirt.api.request import Object
-from livevirt.rollout.case import NOT_YET, Around
-from livevirt.rollout.edit import ACCELERATOR, Found, case, node_of, revision_of
-from livevirt.rollout.judgement import LIVE_VERDICTS, Verdict
+from livevirt.rollout.case import NOT_YET, Around, Bound
+from livevirt.rollout.edit import ACCELERATOR, Found, case, node_of, resizes, revision_of
+from livevirt.rollout.judgement import LIVE_VERDICTS, Reason, Verdict
 from livevirt.rollout.live_patch import live_patch, settles
 from livevirt.rollout.live_table import live_table
+from livevirt.rollout.resources import Namespace
 from livevirt.rollout.verdict import judge
 
 from .cases import LIVE, a_claim, a_spec, edited, judged, rulings, running
 
-LACKING = Around(accelerator="kvm", lacking=NOT_YET)
-WITHOUT_AGENT = Around(accelerator="tcg", lacking=NOT_YET)
+ALL_WAYS = NOT_YET | {Reason.IN_PLACE}
+LACKING = Around(accelerator="kvm", lacking=ALL_WAYS)
+WITHOUT_AGENT = Around(accelerator="tcg", lacking=ALL_WAYS)
 
 
 def a_vm(spec: Object, strategy: str = "Always", uid: str = "vm-uid") -> Object:
@@ -135,7 +138,7 @@ def test_nothing_but_placement_is_ever_claimed_live(
 
 
 def test_the_table_claims_only_what_the_release_can_do() -> None:
-    rows = live_table(NOT_YET).splitlines()
+    rows = live_table(ALL_WAYS).splitlines()
     lacking = [row for row in rows if "not in this release" in row]
     assert len(lacking) == 4  # sockets, memory, hotplugged disks, media
     assert "not in this release" not in live_table(frozenset())
@@ -161,3 +164,29 @@ def test_nothing_settles_while_the_guest_moves() -> None:
     moving = {"migrationState": {"startTimestamp": "2030-01-01T00:00:00Z"}}
     found = judged(a_spec(), a_spec(nodeSelector={"a": "b"}), **moving)
     assert not settles(found)
+
+
+# ---------------------------------------------------------------- what is around
+
+RESIZES: dict[str, tuple[dict[str, Any], bool]] = {
+    "nothing changes": ({}, False),
+    "a place": ({"nodeSelector": {"a": "b"}}, False),
+    "a restart": ({"domain.cpu.sockets": 2, "hostname": "other"}, False),
+    "sockets": ({"domain.cpu.sockets": 2}, True),
+    "memory": ({"domain.memory.guest": "2Gi"}, True),
+}
+
+
+@pytest.mark.parametrize(("edits", "resized"), RESIZES.values(), ids=RESIZES)
+def test_only_live_sizes_depend_on_the_room_there_is(edits: dict[str, Any], resized: bool) -> None:
+    assert resizes(judged(a_spec(), edited(a_spec(), edits))) is resized
+
+
+def test_a_case_has_what_was_found_around_the_guest() -> None:
+    bound = Bound("Node", "node-1", {"cpu": parse("1")})
+    found = Found(
+        running(a_spec()), a_revision(a_spec()), KUBEVIRT, NODE, Namespace(True), (bound,)
+    )
+    made = case(a_vm(a_spec()), found)
+    assert made is not None
+    assert (made.around.namespace, made.around.bounds) == (Namespace(limits_cpu=True), (bound,))

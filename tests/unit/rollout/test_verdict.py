@@ -144,7 +144,9 @@ ROWS = {
         {GUEST: "2Gi"}, {GUEST: ("Restart", "NotEligible")}, {"architecture": "arm64"}
     ),
     "memory in huge pages of 2Mi": Row(
-        {GUEST: "1026Mi"}, {GUEST: RESIZE}, {"domain.memory.hugepages": {"pageSize": "2Mi"}}
+        {GUEST: "1026Mi"},
+        {GUEST: ("LiveAfterMigration", "HugePages")},
+        {"domain.memory.hugepages": {"pageSize": "2Mi"}},
     ),
     "memory between huge pages of 1Gi": Row(
         {GUEST: "1536Mi"},

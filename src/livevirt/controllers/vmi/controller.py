@@ -7,7 +7,6 @@ import logging
 from collections.abc import Iterable
 from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
-from decimal import Decimal, InvalidOperation
 
 from livevirt.admission.vmi import FINALIZER
 from livevirt.api import registry
@@ -24,7 +23,8 @@ from livevirt.controllers.vmi import status as statuses
 from livevirt.controllers.vmi.plan import CreatePod, DeletePod, LetGo, Wait, plan, untold
 from livevirt.controllers.vmi.resizing import Attempts
 from livevirt.errors import AlreadyExists, ApiError, Conflict, Forbidden, Invalid, NotFound
-from livevirt.rollout import hot_change
+from livevirt.rollout import config, hot_change
+from livevirt.rollout.namespaces import namespace_of
 from livevirt.rollout.resources import Namespace
 
 log = logging.getLogger(__name__)
@@ -32,7 +32,6 @@ log = logging.getLogger(__name__)
 GATHER = 1.0  # seconds a new pod has to find its node before its search is worth a write
 WORKERS = 4
 _USABLE = ("Succeeded", "WaitForFirstConsumer", "PendingPopulation")
-_MEMORY_RATIO = "alpha.kubevirt.io/auto-memory-limits-ratio"
 
 
 @dataclass(frozen=True, slots=True)
@@ -210,14 +209,11 @@ class Instances:
 
     def _namespace(self, name: str) -> Namespace:
         """Return what a namespace demands of its pods."""
-        hard = {
-            resource
-            for quota in self._from.quotas.list(name)
-            for resource in (quota.get("spec") or {}).get("hard") or ()
-        }
-        found = self._from.namespaces.get(Key("", name)) or {"metadata": {}}
-        ratio = (found["metadata"].get("labels") or {}).get(_MEMORY_RATIO, "")
-        return Namespace("limits.cpu" in hard, "limits.memory" in hard, _ratio(ratio))
+        return namespace_of(
+            self._from.quotas.list(name),
+            self._from.namespaces.get(Key("", name)),
+            self._from.settings.get(Key(config.NAMESPACE, config.NAME)),
+        )
 
     # ------------------------------------------------------------ writing
 
@@ -301,14 +297,6 @@ def _claims(vmi: Object) -> list[Key]:
 
 def _ended(pod: Object) -> bool:
     return (pod.get("status") or {}).get("phase") in view.FINAL
-
-
-def _ratio(text: str) -> Decimal:
-    try:
-        ratio = Decimal(text or "2")
-    except InvalidOperation:
-        return Decimal(2)
-    return ratio if ratio.is_finite() and ratio >= 1 else Decimal(2)
 
 
 def _facts(vmi: Object) -> dict[str, object]:

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from datetime import datetime, timedelta
 
 from livevirt.api import conditions
-from livevirt.api.quantity import parse
+from livevirt.api.quantity import ZERO, parse
 from livevirt.api.request import Object
 from livevirt.controllers.vmi.launcher import CONTAINER
 from livevirt.errors import ApiError
@@ -106,6 +106,6 @@ def _left(quotas: Iterable[Object]) -> tuple[Bound, ...]:
     for quota in quotas:
         hard = (quota.get("spec") or {}).get("hard") or {}
         used = (quota.get("status") or {}).get("used") or {}
-        left = {name: parse(hard[name]) - parse(used.get(name, "0")) for name in hard}
+        left = {name: max(parse(hard[name]) - parse(used.get(name, "0")), ZERO) for name in hard}
         found.append(Bound("ResourceQuota", quota["metadata"]["name"], left))
     return tuple(found)

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import contextlib
 
-from livevirt.admission import support
+from livevirt.admission import headroom, node_share, support
 from livevirt.admission import vm as machines
 from livevirt.api import registry, structural
 from livevirt.api.field_error import FieldError
@@ -29,16 +29,18 @@ async def plan(call: Call) -> Answer:
     """Answer with the verdict on every field the edit changes, and what it was made from."""
     vm = await _vm(call)
     wanted, unknown = incoming.shape(registry.VM, registry.VM.version, _wanted(call, vm))
-    found = await _found(call)
+    found, seen, pods = await _found(call), headroom.Seen(), ""
     errors: list[FieldError] = structural.validate(registry.VM.schema(registry.VM.version), wanted)
     judgement, ignored = Judgement(), []
     if not errors:  # what has no shape has no meaning either
         judgement = _judged(call, wanted, found)
+        if edit.resizes(judgement):
+            seen, pods = await _around(call, found.vmi)
+            judgement = _judged(call, wanted, headroom.within(found, seen))
         errors = machines.errors(wanted, config.read(found.kubevirt))
         ignored = support.warnings(TEMPLATE, wanted["spec"]["template"].get("spec") or {})
-    document = plan_document(
-        refuse(judgement, errors), call.name, _observed(vm, found), call.namespace
-    )
+    observed = _observed(vm, found, seen, pods)
+    document = plan_document(refuse(judgement, errors), call.name, observed, call.namespace)
     document["warnings"] += [f'unknown field "{path}"' for path in unknown] + ignored
     return Answer(200, document)
 
@@ -86,6 +88,21 @@ async def _found(call: Call) -> edit.Found:
     )
 
 
+async def _around(call: Call, vmi: Object | None) -> tuple[headroom.Seen, str]:
+    """Return what a guest's pod grows within, and the version of the list of its node's pods."""
+    assert vmi is not None  # or nothing would be resized
+    pods = await call.client.list(registry.POD, fields=f"spec.nodeName={edit.node_of(vmi)}")
+    own = node_share.pod_of(vmi, pods.items)
+    seen = headroom.Seen(
+        await _get(call, registry.NAMESPACE, call.namespace),
+        (await call.client.list(registry.QUOTA, call.namespace)).items,
+        (await call.client.list(registry.LIMIT_RANGE, call.namespace)).items,
+        own,
+        node_share.taken(pods.items, own),
+    )
+    return seen, pods.resource_version
+
+
 async def _get(call: Call, kind: Kind, name: str, namespace: str = "") -> Object | None:
     if name:
         with contextlib.suppress(NotFound):
@@ -102,18 +119,29 @@ def _judged(call: Call, wanted: Object, found: edit.Found) -> Judgement:
     return judge(case)
 
 
-def _observed(vm: Object, found: edit.Found) -> dict[str, str]:
+def _observed(vm: Object, found: edit.Found, seen: headroom.Seen, pods: str) -> Object:
     """Return the resourceVersion of each object the plan was made from."""
-    seen = {
+    one = {
         "virtualMachine": vm,
         "virtualMachineInstance": found.vmi,
         "controllerRevision": found.revision,
         "kubevirt": found.kubevirt,
         "node": found.node,
+        "namespace": seen.namespace,
+        "pod": seen.pod,
     }
-    versions = {name: (obj or {}).get("metadata", {}) for name, obj in seen.items()}
-    return {
-        name: meta["resourceVersion"]
-        for name, meta in versions.items()
-        if "resourceVersion" in meta
+    many = {"resourceQuotas": seen.quotas, "limitRanges": seen.limit_ranges}
+    versions = {
+        **{name: _version(obj) for name, obj in one.items() if obj is not None},
+        **{
+            name: {each["metadata"]["name"]: _version(each) for each in objects}
+            for name, objects in many.items()
+        },
+        "podsOfNode": pods,
     }
+    return {name: version for name, version in versions.items() if version}
+
+
+def _version(obj: Object) -> str:
+    """Return the resourceVersion of an object, empty if it is not stored yet."""
+    return str(obj["metadata"].get("resourceVersion", ""))

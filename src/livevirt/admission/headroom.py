@@ -1,0 +1,156 @@
+"""What a guest's pod can still grow by: where its node, quotas and limit ranges end.
+
+Pure, and by the counts that decide over a resize later: of the node those of a kubelet, of the
+namespace those of its admission.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass, replace
+
+from livevirt.admission import pod_resources
+from livevirt.admission.node_share import NOTHING, Share
+from livevirt.admission.quota_usage import MUST_BE_STATED, compute_usage, in_scope
+from livevirt.admission.resource_lists import Amounts, amounts
+from livevirt.api.quantity import ZERO, Quantity
+from livevirt.api.registry import POD
+from livevirt.api.request import Object
+from livevirt.rollout import config, growth, instance, resources
+from livevirt.rollout.case import Bound
+from livevirt.rollout.edit import Found
+from livevirt.rollout.namespaces import namespace_of
+
+_CONTAINER = "compute"  # the one that grows with the guest
+
+
+@dataclass(frozen=True, slots=True)
+class Seen:
+    """What there is around a guest, as last read."""
+
+    namespace: Object | None = None
+    quotas: Sequence[Object] = ()  # of the namespace
+    limit_ranges: Sequence[Object] = ()
+    pod: Object | None = None  # its own
+    others: Share = NOTHING  # what the other pods of its node take
+
+
+def within(found: Found, seen: Seen) -> Found:
+    """Return what an edit is judged by, with what its surroundings demand and what they leave.
+
+    What is not there does not stand in the way.
+    """
+    namespace = namespace_of(seen.quotas, seen.namespace, found.kubevirt)
+    vmi, own = found.vmi, seen.pod
+    if vmi is None or own is None:
+        return replace(found, namespace=namespace)
+    compute = resources.compute(instance.read(vmi["spec"]), config.recorded(vmi), namespace)
+    asked = growth.amounts(compute)
+    # In the order in which they are asked, for the first that is short gives the reason.
+    bounds = [
+        *under_limit_ranges(own, asked, seen.limit_ranges),
+        *under_quotas(own, asked, seen.quotas),
+        *on_node(own, asked, found.node, seen.others),
+    ]
+    return replace(found, namespace=namespace, bounds=tuple(bounds))
+
+
+# What is left is counted from what the instance asks for, not from what its pod has: a pod that
+# has not grown yet owes what its instance was promised, and one that has not shrunk yet need not
+# grow to be as large again.
+
+
+def on_node(own: Object, asked: Amounts, node: Object | None, others: Share) -> Iterator[Bound]:
+    """Yield what the node leaves, once all that it has granted to others is taken."""
+    if node is None:
+        return
+    allocatable, beside = amounts((node.get("status") or {}).get("allocatable")), _beside(own)
+    left = {
+        name: allocatable[name] - used - beside.get(name, ZERO) - asked.get(name, ZERO)
+        for name, used in (("cpu", others.cpu), ("memory", others.memory))
+        if name in allocatable
+    }
+    if left:
+        yield Bound("Node", node["metadata"]["name"], left)
+
+
+def under_quotas(own: Object, asked: Amounts, quotas: Iterable[Object]) -> Iterator[Bound]:
+    """Yield what each quota that counts the pod leaves of CPU and memory."""
+    beside, stated = _beside(own), _stated(own)
+    held = compute_usage(pod_resources.held_requests(own), pod_resources.held_limits(own))
+    for quota in quotas:
+        status = quota.get("status") or {}
+        hard, used = amounts(status.get("hard")), amounts(status.get("used"))
+        left = {}
+        for name in sorted(MUST_BE_STATED & hard.keys() & used.keys()):
+            if name not in stated:  # no resize passes that leaves it out, and it cannot be added
+                left[name] = -asked.get(name, ZERO)
+                continue
+            free = max(hard[name] - used[name], ZERO)  # one that is overdrawn lets the rest be
+            needed = beside.get(name, ZERO) + asked.get(name, stated[name])
+            left[name] = free + held[name] - needed
+        if left and in_scope(quota, POD, own):
+            yield Bound("ResourceQuota", quota["metadata"]["name"], left)
+
+
+def under_limit_ranges(own: Object, asked: Amounts, ranges: Iterable[Object]) -> Iterator[Bound]:
+    """Yield what each limit range leaves to the container and to its pod."""
+    for each in ranges:
+        left: Amounts = {}
+        for item in (each.get("spec") or {}).get("limits") or ():
+            for name, most in _most(item, own, asked):
+                here = most - asked.get(name, ZERO)
+                left[name] = min(left.get(name, here), here)
+        if left:
+            yield Bound("LimitRange", each["metadata"]["name"], left)
+
+
+def _most(item: Object, own: Object, asked: Amounts) -> Iterator[tuple[str, Quantity]]:
+    """Yield how much the container may have at most by one item of a limit range."""
+    match item.get("type"):
+        case "Container":
+            yield from _most_of_container(item, own, asked)
+        case "Pod":
+            yield from _most_of_pod(item, own, asked)
+
+
+def _most_of_container(item: Object, own: Object, asked: Amounts) -> Iterator[tuple[str, Quantity]]:
+    stated = _stated(own)
+    for resource, most in _compute(item.get("max")):
+        yield f"requests.{resource}", most
+        if (limit := f"limits.{resource}") in asked and limit in stated:
+            yield limit, most
+    for resource, _ in _compute(item.get("default")):
+        # A limit that was filled in stays as it is, and a request may not exceed it.
+        if (limit := f"limits.{resource}") in stated and limit not in asked:
+            yield f"requests.{resource}", stated[limit]
+
+
+def _most_of_pod(item: Object, own: Object, asked: Amounts) -> Iterator[tuple[str, Quantity]]:
+    stated, beside = _stated(own), _beside(own)
+    for resource, most in _compute(item.get("max")):
+        request, limit = f"requests.{resource}", f"limits.{resource}"
+        yield request, most - beside.get(request, ZERO)
+        if limit not in beside and limit not in stated:
+            yield limit, -most  # a pod with no limit at all may have any, which is too much
+        elif limit in asked and limit in stated:
+            yield limit, most - beside.get(limit, ZERO)
+
+
+def _compute(listed: Object | None) -> Iterator[tuple[str, Quantity]]:
+    found = amounts(listed)
+    return ((name, found[name]) for name in pod_resources.COMPUTE if name in found)
+
+
+def _stated(pod: Object) -> Amounts:
+    """Return what the guest's container states, keyed as quotas are."""
+    found = [c for c in pod["spec"]["containers"] if c["name"] == _CONTAINER]
+    stated = (found[0].get("resources") or {}) if found else {}
+    return compute_usage(amounts(stated.get("requests")), amounts(stated.get("limits")))
+
+
+def _beside(pod: Object) -> Amounts:
+    """Return what the pod states beside the guest's container, keyed as quotas are."""
+    own = _stated(pod)
+    whole = compute_usage(pod_resources.requests(pod), pod_resources.limits(pod))
+    return {name: amount - own.get(name, ZERO) for name, amount in whole.items()}
