@@ -52,7 +52,8 @@ FIELDS: tuple[LiveField, ...] = (
         "up and down, in place: the pod is resized, then memory is plugged; the other way round to"
         " shrink",
         "above maxGuest, below the size at boot, not a multiple of 2Mi (1Gi with such huge pages),"
-        " or the guest is realtime, encrypted or maps NUMA nodes through; huge pages need a migration",
+        " or the guest is realtime, encrypted or maps NUMA nodes through; huge pages need a"
+        " migration",
     ),
     LiveField(("nodeSelector",), place, Reason.NEXT_PLACEMENT, _PLACEMENT, ""),
     LiveField(("affinity",), place, Reason.NEXT_PLACEMENT, _PLACEMENT, ""),
