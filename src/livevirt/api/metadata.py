@@ -26,16 +26,20 @@ Meta = Mapping[str, Any]
 
 def validate(meta: Meta, *, namespaced: bool, name_rule: names.NameRule) -> list[FieldError]:
     """What is wrong with the metadata of a new object whose name has been generated."""
-    found = [
-        *_name_errors(meta, name_rule),
-        *_namespace_errors(meta.get("namespace") or "", namespaced),
-        *_generation_errors(meta),
-        *validate_labels(meta.get("labels"), "metadata.labels"),
-        *validate_annotations(meta.get("annotations"), "metadata.annotations"),
-        *_owner_errors(meta.get("ownerReferences") or ()),
-        *_finalizer_errors(meta.get("finalizers") or ()),
-        *_managed_fields_errors(meta.get("managedFields") or ()),
-    ]
+    found = _name_errors(meta, name_rule)
+    found += _namespace_errors(meta.get("namespace") or "", namespaced)
+    found += _generation_errors(meta)
+    # Asked first, as most objects have few of these and every write comes by here.
+    if labels := meta.get("labels"):
+        found += validate_labels(labels, "metadata.labels")
+    if annotations := meta.get("annotations"):
+        found += validate_annotations(annotations, "metadata.annotations")
+    if owners := meta.get("ownerReferences"):
+        found += _owner_errors(owners)
+    if finalizers := meta.get("finalizers"):
+        found += _finalizer_errors(finalizers)
+    if entries := meta.get("managedFields"):
+        found += _managed_fields_errors(entries)
     return found
 
 
@@ -71,13 +75,15 @@ def validate_update(new: Meta, old: Meta) -> list[FieldError]:
 
 def validate_core_finalizers(meta: Meta) -> list[FieldError]:
     """What is wrong with finalizers of a built-in kind; custom resources may have bare names."""
+    if not meta.get("finalizers"):
+        return []
     return [
         field_error.invalid(
             f"metadata.finalizers[{at}]",
             finalizer,
             "name is neither a standard finalizer name nor is it fully qualified",
         )
-        for at, finalizer in enumerate(meta.get("finalizers") or ())
+        for at, finalizer in enumerate(meta["finalizers"])
         if "/" not in finalizer and finalizer not in STANDARD_FINALIZERS
     ]
 
@@ -86,10 +92,10 @@ def validate_labels(labels: Mapping[str, str] | None, path: str) -> list[FieldEr
     """What is wrong with a map of labels, by key."""
     found = []
     for key, value in sorted((labels or {}).items()):
-        found += [field_error.invalid(path, key, why) for why in names.validate_label_key(key)]
-        found += [
-            field_error.invalid(path, value, why) for why in names.validate_label_value(value)
-        ]
+        for why in names.validate_label_key(key):
+            found.append(field_error.invalid(path, key, why))
+        for why in names.validate_label_value(value):
+            found.append(field_error.invalid(path, value, why))
     return found
 
 

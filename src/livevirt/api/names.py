@@ -8,6 +8,7 @@ UTF-8, as Go counts them.
 from __future__ import annotations
 
 import functools
+import os
 import re
 import secrets
 from collections.abc import Callable
@@ -25,6 +26,7 @@ GENERATED_LENGTH = 5
 
 _LABEL = "[a-z0-9]([-a-z0-9]*[a-z0-9])?"
 _SUBDOMAIN = rf"{_LABEL}(\.{_LABEL})*"
+_is_subdomain = re.compile(_SUBDOMAIN).fullmatch  # names differ: no verdict to remember
 _LABEL_1035 = "[a-z]([-a-z0-9]*[a-z0-9])?"
 _KEY_NAME = "([A-Za-z0-9][-A-Za-z0-9_.]*)?[A-Za-z0-9]"
 _LABEL_VALUE = f"({_KEY_NAME})?"
@@ -202,6 +204,13 @@ def generate(prefix: str) -> str:
     return kept + "".join(secrets.choice(GENERATED_ALPHABET) for _ in range(GENERATED_LENGTH))
 
 
+def unique_id() -> str:
+    """A random UUID (version 4), what `metadata.uid` holds."""
+    text = os.urandom(16).hex()
+    variant = "89ab"[int(text[16], 16) & 3]
+    return f"{text[:8]}-{text[8:12]}-4{text[13:16]}-{variant}{text[17:20]}-{text[20:]}"
+
+
 def as_name(prefix: str) -> str:
     """A whole name that is as good or bad as the `generateName`, which may end in a dash."""
     if prefix in (".", ".."):
@@ -213,7 +222,7 @@ def as_name(prefix: str) -> str:
 
 def _subdomain(name: str, unit: str) -> list[str]:
     found = _longer_than(SUBDOMAIN_MAX, name, unit)
-    if not re.fullmatch(_SUBDOMAIN, name):
+    if not _is_subdomain(name):
         found.append(
             _mismatch(
                 "a lowercase RFC 1123 subdomain must consist of lower case alphanumeric "

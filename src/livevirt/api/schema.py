@@ -34,6 +34,7 @@ class Type:
     fields: dict[str, Field] = field(default_factory=dict)
     element: Type | None = None
     inlines: list[tuple[int, Type]] = field(default_factory=list)  # protobuf number, type
+    always: tuple[Field, ...] = ()  # those of `fields` that are written even when empty
     description: str = ""
 
     def __hash__(self) -> int:
@@ -99,6 +100,8 @@ class Definitions:
             self._fill(table, self._types[f"{table}.{name}"], lines)
         for table, _, name, _, _ in blocks:
             self._splice(self._types[f"{table}.{name}"])
+        for type_ in self._types.values():
+            type_.always = tuple(entry for entry in type_.fields.values() if entry.always)
 
     def __getitem__(self, name: str) -> Type:
         """Return the type called `table.Type`."""

@@ -38,12 +38,16 @@ def _object(type_: Type, value: Any, path: str, unknown: list[str]) -> Object:
             continue
         if inner is None:
             continue
+        if type(inner) is str and field.type.form == "string":  # most fields: nothing to convert
+            if inner or field.pointer or field.always:
+                found[name] = inner
+            continue
         decoded = _value(field.type, inner, f"{path}{name}", unknown)
         if _kept(field, decoded):
             found[name] = decoded
-    for name, field in fields.items():
-        if field.always and name not in found:
-            found[name] = _zero(field.type)
+    for field in type_.always:
+        if field.name not in found:
+            found[field.name] = _zero(field.type)
     return found
 
 
@@ -51,7 +55,7 @@ def _kept(field: Field, value: Any) -> bool:
     """Tell whether Go's encoder would write the value (`omitempty`)."""
     if field.pointer or field.always:
         return True
-    if isinstance(value, dict | list):
+    if isinstance(value, (dict, list)):  # a tuple: a union is built anew each time
         return bool(value) or field.type.form in ("object", "object-any", "any")
     return value not in _EMPTY or field.type.form in ("any", "intorstring")
 
@@ -59,7 +63,7 @@ def _kept(field: Field, value: Any) -> bool:
 def _zero(type_: Type) -> Any:
     match type_.form:
         case "object":
-            return {n: _zero(f.type) for n, f in type_.fields.items() if f.always}
+            return {field.name: _zero(field.type) for field in type_.always}
         case "string" | "bytes":
             return ""
         case "integer" | "number":

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import uuid
+from datetime import datetime
 
 from livevirt.admission.review import Review, Rules
 from livevirt.api import names, registry, structural, times
@@ -14,6 +14,10 @@ from livevirt.server.services import Services, check
 from livevirt.store import Exists, Put, Stale
 
 _NAME_TRIES = 8  # a generated name that is taken is drawn again
+_SERVER_METADATA = {
+    "selfLink", "deletionTimestamp", "deletionGracePeriodSeconds", "generation",
+    "resourceVersion", "managedFields",
+}  # fmt: skip
 
 
 async def create(services: Services, request: Request) -> Answer:
@@ -31,16 +35,19 @@ async def create_object(
     rules = services.rules_of(kind)
     meta = obj["metadata"]
     place(request, meta)
-    generated = _own_metadata(services, meta)
-    services.check_namespace(kind, request.namespace, meta.get("name", ""))
     review = services.review(request, "create", obj, None)
+    generated = _own_metadata(meta, review.now)
+    services.check_namespace(kind, request.namespace, meta.get("name", ""))
     _admit(review, rules)
     warnings += review.warnings
-    # Creators meet at the quotas of their namespace, where there are any.
-    meeting = objects.key_of(registry.QUOTA, request.namespace, "")
-    answer = await services.turns.write(
-        meeting, lambda: _store(services, request, review, warnings, generated)
-    )
+    answer = None
+    if not services.reader.list(registry.QUOTA, request.namespace):
+        answer = await _store(services, request, review, warnings, generated)
+    if answer is None:  # creators meet at the quotas of their namespace
+        meeting = objects.key_of(registry.QUOTA, request.namespace, "")
+        answer = await services.turns.write(
+            meeting, lambda: _store(services, request, review, warnings, generated)
+        )
     if answer is None:
         raise refusals.modified(registry.QUOTA, request.namespace)
     return answer
@@ -84,15 +91,14 @@ def place(request: Request, meta: Object) -> None:
         )
 
 
-def _own_metadata(services: Services, meta: Object) -> bool:
+def _own_metadata(meta: Object, now: datetime) -> bool:
     """Set what belongs to the server; tell whether the name was generated."""
     if meta.get("resourceVersion"):
         raise BadRequest("resourceVersion should not be set on objects to be created")
-    for name in ("selfLink", "deletionTimestamp", "deletionGracePeriodSeconds", "generation",
-                 "resourceVersion", "managedFields"):  # fmt: skip
-        meta.pop(name, None)
-    meta["uid"] = str(uuid.uuid4())
-    meta["creationTimestamp"] = times.format_time(services.now())
+    for name in _SERVER_METADATA & meta.keys():
+        del meta[name]
+    meta["uid"] = names.unique_id()
+    meta["creationTimestamp"] = times.format_time(now)
     if meta.get("name") or not meta.get("generateName"):
         return False
     meta["name"] = names.generate(meta["generateName"])
@@ -102,10 +108,10 @@ def _own_metadata(services: Services, meta: Object) -> bool:
 def _admit(review: Review, rules: Rules) -> None:
     """Default, prepare and check a new object."""
     kind, obj = review.kind, review.new
-    if kind.has_status:
+    if "status" in obj and kind.has_status:
         if kind.custom:
-            obj.pop("status", None)
-        elif "status" in obj and not rules.creates_with_status:
+            del obj["status"]
+        elif not rules.creates_with_status:
             obj["status"] = {}
     if generation.counted(kind):
         obj["metadata"]["generation"] = 1

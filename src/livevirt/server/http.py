@@ -130,10 +130,10 @@ class Front:
     # ------------------------------------------------------------ resources
 
     async def _answer(self, http: web.BaseRequest, request: Request) -> web.StreamResponse:
-        kind = request.kind
-        stream = self._streams.get((kind.resource, request.subresource))
-        if stream is not None:
-            return await stream(request, http)
+        if request.subresource:
+            stream = self._streams.get((request.kind.resource, request.subresource))
+            if stream is not None:
+                return await stream(request, http)
         accept = http.headers.get("Accept", "")
         if request.verb == "watch":
             form = negotiate.choose(accept, _TRANSFORMS, stream=True)
@@ -142,22 +142,18 @@ class Front:
         if request.verb in ("create", "update", "patch", "delete", "deletecollection"):
             await _read_body(http, request)
         answer = await self._api.call(request)
-        return await self._write(http, request, answer, form)
+        raw = self._encoded(request, answer.body, form)
+        return await _response(http, answer, raw, form.content_type)
 
-    async def _write(
-        self, http: web.BaseRequest, request: Request, answer: Answer, form: Form
-    ) -> web.StreamResponse:
-        body = answer.body
+    def _encoded(self, request: Request, body: Object | bytes, form: Form) -> bytes:
         if form.as_:
             body = self._transformed(request, body, form)
         if form.media == negotiate.YAML:
             plain = objects.decode(body) if isinstance(body, bytes) else body
-            raw = yaml.safe_dump(plain, sort_keys=True).encode()
-        elif request.options.get("pretty", "") not in ("", "false", "0"):
-            raw = msgspec.json.format(body if isinstance(body, bytes) else objects.encode(body))
-        else:
-            raw = body if isinstance(body, bytes) else objects.encode(body)
-        return await _response(http, answer, raw, form.content_type)
+            return yaml.safe_dump(plain, sort_keys=True).encode()
+        raw = body if isinstance(body, bytes) else objects.encode(body)
+        pretty = request.options.get("pretty", "") not in ("", "false", "0")
+        return msgspec.json.format(raw) if pretty else raw
 
     def _transformed(self, request: Request, body: Object | bytes, form: Form) -> Object:
         obj = objects.decode(body) if isinstance(body, bytes) else body
@@ -311,8 +307,11 @@ def _options(query: str) -> dict[str, str]:
 
 
 async def _read_body(http: web.BaseRequest, request: Request) -> None:
-    content_type = http.headers.get("Content-Type", "")
-    raw = await http.read()
+    content_type, content = http.headers.get("Content-Type", ""), http.content
+    # A small body comes together with the headers: there are no pieces to gather.
+    raw = content.read_nowait() if content.is_eof() else await http.read()
+    if len(raw) > MAX_BODY:
+        raise web.HTTPRequestEntityTooLarge(MAX_BODY)
     if request.verb == "patch":
         request.patch = negotiate.media_type(content_type)
         if request.patch not in bodies.PATCHES:

@@ -55,6 +55,7 @@ def choose(accept: str, transforms: tuple[str, ...], stream: bool = False) -> Fo
     )
 
 
+@functools.lru_cache(maxsize=256)
 def media_type(content_type: str) -> str:
     """Return a Content-Type without its parameters, JSON when there is none."""
     return content_type.partition(";")[0].strip().lower() or JSON

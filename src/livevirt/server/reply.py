@@ -37,19 +37,20 @@ class Reply(web.StreamResponse):
             raise ConnectionResetError("the client has gone")
         if self._keep_alive is None:
             self._keep_alive = request.keep_alive
-        lines = [
-            f"HTTP/1.1 {self.status} {_REASONS.get(self.status, '')}",
-            f"Content-Type: {self._type}",
-            "Cache-Control: no-cache, private",
-            f"Content-Length: {len(self._raw)}",
-        ]
-        lines += [f"Warning: {text}" for text in self._warnings]
+        head = (
+            f"HTTP/1.1 {self.status} {_REASONS.get(self.status, '')}\r\n"
+            f"Content-Type: {self._type}\r\n"
+            "Cache-Control: no-cache, private\r\n"
+            f"Content-Length: {len(self._raw)}\r\n"
+        )
+        for text in self._warnings:
+            head += f"Warning: {text}\r\n"
         if not self._keep_alive:
-            lines.append("Connection: close")
+            head += "Connection: close\r\n"
         elif request.version == HttpVersion10:
-            lines.append("Connection: keep-alive")
-        head = ("\r\n".join(lines) + "\r\n\r\n").encode()
-        transport.write(head if request.method == "HEAD" else head + self._raw)
+            head += "Connection: keep-alive\r\n"
+        start = f"{head}\r\n".encode()
+        transport.write(start if request.method == "HEAD" else start + self._raw)
         self._eof_sent = True
         return None
 

@@ -10,7 +10,6 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Awaitable, Callable
 from typing import TypeVar
-from weakref import WeakValueDictionary
 
 from livevirt.store import Key
 
@@ -20,23 +19,41 @@ T = TypeVar("T")
 Attempt = Callable[[], Awaitable[T | None]]
 
 
+class _Line:
+    """Who waits for one key, one behind the other."""
+
+    def __init__(self) -> None:
+        self.lock = asyncio.Lock()
+        self.length = 0
+
+
 class Turns:
     """One line for each key, as long as somebody stands in it."""
 
     def __init__(self) -> None:
-        self._lines: WeakValueDictionary[Key, asyncio.Lock] = WeakValueDictionary()
+        self._lines: dict[Key, _Line] = {}
+
+    @property
+    def lines(self) -> int:
+        """The number of keys that somebody waits for."""
+        return len(self._lines)
 
     async def write(self, key: Key, attempt: Attempt[T]) -> T | None:
         """Call `attempt` until it gives something; give up, with None, after very many times."""
-        line = self._lines.get(key)
-        if line is None:
+        if key not in self._lines:
             done = await attempt()
             if done is not None:
                 return done
-            line = self._lines.setdefault(key, asyncio.Lock())
-        async with line:
-            for _ in range(_TRIES):
-                done = await attempt()
-                if done is not None:
-                    return done
+        line = self._lines.setdefault(key, _Line())
+        line.length += 1
+        try:
+            async with line.lock:
+                for _ in range(_TRIES):
+                    done = await attempt()
+                    if done is not None:
+                        return done
+        finally:
+            line.length -= 1
+            if not line.length:
+                del self._lines[key]
         return None

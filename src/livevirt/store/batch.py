@@ -5,20 +5,20 @@ from __future__ import annotations
 import asyncio
 import sqlite3
 from collections.abc import Callable, Iterable
-from typing import Any, NamedTuple
+from typing import NamedTuple
 from zlib import crc32
 
 from livevirt.store.change import Change, Delete
 from livevirt.store.errors import Exists, Missing, Stale
 from livevirt.store.event import Event, EventType
-from livevirt.store.key import Key, Stored
+from livevirt.store.key import Stored
 
 _FIND = """
     SELECT l.revision, l.value FROM current AS c JOIN log AS l ON l.revision = c.revision
     WHERE c.resource = ? AND c.namespace = ? AND c.name = ?
 """
 _APPEND = "INSERT INTO log VALUES (?, ?, ?, ?, ?, ?, ?, ?)"
-_INSERT = "INSERT INTO current VALUES (?, ?, ?, ?)"
+_INSERT = "INSERT OR IGNORE INTO current VALUES (?, ?, ?, ?)"
 _UPDATE = "UPDATE current SET revision = ? WHERE resource = ? AND namespace = ? AND name = ?"
 _DELETE = "DELETE FROM current WHERE resource = ? AND namespace = ? AND name = ?"
 _COUNT = """
@@ -140,31 +140,33 @@ def _change_all(execute: Execute, changes: Iterable[Change], revision: int) -> l
 
 def _change(execute: Execute, change: Change, revision: int) -> Event:
     """Make one change. Whatever the caller can get wrong is raised before anything is written."""
-    key: Key = change.key
-    expected = change.expected
+    key = change.key
+    if change.expected is None:
+        return _create(execute, change, revision)
     found: tuple[int, bytes] | None = execute(_FIND, key).fetchone()
     if found is None:
-        if expected is not None:
-            raise Missing(key)
-        current: Any = None
-        previous = None
-    else:
-        current, previous = found
-        if expected is None:
-            raise Exists(key)
-        if expected != current:
-            raise Stale(key, current)
+        raise Missing(key)
+    current, previous = found
+    if change.expected != current:
+        raise Stale(key, current)
     value = change.encode(revision)
     checksum = crc32(value)
     type: EventType
     if isinstance(change, Delete):
         type = "DELETED"
         execute(_DELETE, key)
-    elif found is None:
-        type = "ADDED"
-        execute(_INSERT, (*key, revision))
     else:
         type = "MODIFIED"
         execute(_UPDATE, (revision, *key))
     execute(_APPEND, (revision, *key, type, current, checksum, value))
     return Event(revision, type, key, value, previous)
+
+
+def _create(execute: Execute, change: Change, revision: int) -> Event:
+    """Make an object unless there is one; inserting tells, so nothing is looked up before."""
+    key, value = change.key, change.encode(revision)
+    checksum = crc32(value)
+    if execute(_INSERT, (*key, revision)).rowcount == 0:
+        raise Exists(key)
+    execute(_APPEND, (revision, *key, "ADDED", None, checksum, value))
+    return Event(revision, "ADDED", key, value, None)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from typing import NamedTuple
 
 from livevirt.store.key import Key
 
@@ -15,8 +15,7 @@ What it raises, the caller of `write` gets.
 """
 
 
-@dataclass(frozen=True, slots=True)
-class Put:
+class Put(NamedTuple):
     """Create the object (`expected` is None), or replace the one of revision `expected`."""
 
     key: Key
@@ -24,8 +23,7 @@ class Put:
     encode: Encode
 
 
-@dataclass(frozen=True, slots=True)
-class Delete:
+class Delete(NamedTuple):
     """Remove the object of revision `expected`; `encode` gives its last form for watchers."""
 
     key: Key

@@ -13,24 +13,19 @@ EventType = Literal["ADDED", "MODIFIED", "DELETED"]
 _decode = msgspec.json.decode
 
 
-class Event:
+class Event(msgspec.Struct, eq=False):
     """A committed change; shared by all watchers, so nothing in it may be altered.
 
     For DELETED, `value` is the object's last form, encoded for the revision of its deletion.
     """
 
-    __slots__ = ("_object", "_previous_object", "key", "previous", "revision", "type", "value")
-
-    def __init__(
-        self, revision: int, type: EventType, key: Key, value: bytes, previous: bytes | None
-    ) -> None:
-        self.revision = revision
-        self.type = type
-        self.key = key
-        self.value = value
-        self.previous = previous
-        self._object: Any = None
-        self._previous_object: Any = None
+    revision: int
+    type: EventType
+    key: Key
+    value: bytes
+    previous: bytes | None  # the value before; None for ADDED
+    _object: Any = None
+    _previous_object: Any = None
 
     @property
     def object(self) -> Any:

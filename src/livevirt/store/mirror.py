@@ -33,10 +33,12 @@ class Mirror:
 
     def list(self, namespace: str | None = None) -> list[Held]:
         """Return the objects of a namespace, or of all, ordered by namespace and name."""
-        if namespace is not None:
-            spaces = [self._held.get(namespace, {})]
-        else:
+        if namespace is None:
             spaces = [space for _, space in sorted(self._held.items())]
+        elif space := self._held.get(namespace):
+            spaces = [space]
+        else:
+            return []
         return [held for space in spaces for _, held in sorted(space.items())]
 
     def offer(self, event: Event) -> None:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Iterable
 from itertools import islice
 
 from livevirt.store.event import Event
@@ -23,12 +22,11 @@ class Ring:
         self._events: deque[Event] = deque()
         self._decoded: deque[Event] = deque()
 
-    def extend(self, events: Iterable[Event]) -> None:
+    def extend(self, events: list[Event]) -> None:
         """Add the next events, and let go of the oldest that no longer fit."""
-        for event in events:
-            self._events.append(event)
-            self._decoded.append(event)
-            self._size += _size(event)
+        self._events.extend(events)
+        self._decoded.extend(events)
+        self._size += sum(map(_size, events))
         while self._size > self._budget:
             oldest = self._events.popleft()
             self._size -= _size(oldest)

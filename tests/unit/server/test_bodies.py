@@ -2,7 +2,12 @@
 
 from __future__ import annotations
 
+import json
+from typing import Any
+
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from livevirt.errors import BadRequest
 from livevirt.server import bodies
@@ -66,3 +71,59 @@ def test_keys_given_twice_are_named() -> None:
     value, twice = bodies.read("", b'{"a":{"b":1,"b":2},"c":[{"d":1,"d":1}]}')
     assert value == {"a": {"b": 2}, "c": [{"d": 1}]}
     assert twice == ("a.b", "c[0].d")
+
+
+def escaped(text: str) -> str:
+    return '"' + "".join(f"\\u{ord(char):04x}" for char in text) + '"'
+
+
+#: JSON as somebody may have written it: with spaces, escapes, colons anywhere, keys given twice.
+strings = st.builds(
+    lambda text, write: write(text),
+    st.text(st.sampled_from(':"{[\\,ab \u00e9'), max_size=4),
+    st.sampled_from([json.dumps, lambda text: json.dumps(text, ensure_ascii=False), escaped]),
+)
+numbers = st.one_of(st.integers(), st.floats(allow_nan=False, allow_infinity=False))
+scalars = strings | st.one_of(numbers, st.booleans(), st.none()).map(json.dumps)
+members = st.tuples(strings, st.sampled_from([":", " :", ": ", "\n:\t"]))
+documents = st.recursive(
+    scalars,
+    lambda inner: st.one_of(
+        st.lists(inner, max_size=4).map(lambda items: f"[{','.join(items)}]"),
+        st.lists(st.builds(lambda member, value: "".join(member) + value, members, inner)).map(
+            lambda pairs: f"{{{','.join(pairs)}}}"
+        ),
+    ),
+    max_leaves=12,
+)
+
+
+@given(documents)
+def test_given_any_json_when_read_then_its_value_is_right_and_a_key_given_twice_is_seen(
+    text: str,
+) -> None:
+    repeated = False
+
+    def note(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+        nonlocal repeated
+        repeated |= len(dict(pairs)) < len(pairs)
+        return dict(pairs)
+
+    expected = json.loads(text, object_pairs_hook=note)
+    value, twice = bodies.read_json(text.encode())
+    assert value == expected
+    assert bool(twice) == repeated
+
+
+COLONS = {
+    "in a text": b'{"a":"x:y","a":"z"}',
+    "in a key": b'{":":1,":":2}',
+    "as many escaped in texts as dropped": b'{"a":1,"a":"\\u003a"}',
+    "escaped in a key": b'{"\\u003a":1,":":2}',
+    "far from its key": b'{"a" : 1, "a"\n:\t2}',
+}
+
+
+@pytest.mark.parametrize("body", COLONS.values(), ids=COLONS)
+def test_a_key_given_twice_is_seen_wherever_colons_are(body: bytes) -> None:
+    assert bodies.read_json(body)[1] != ()

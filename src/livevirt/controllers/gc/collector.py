@@ -65,6 +65,8 @@ class Collector:
 
     def note(self, event: Event) -> None:
         """Take in a change, and remember whom it concerns."""
+        if event.type == "ADDED" and b'"ownerReferences"' not in event.value:
+            return  # belongs to nobody, and is new: true of most
         key, found = event.key, header.decode(event.value)
         if event.type == "DELETED":
             self._index.remove(key)

@@ -1,10 +1,17 @@
 from __future__ import annotations
 
+import asyncio
+from pathlib import Path
+from typing import Any
+
+import msgspec
 import pytest
 
-from livevirt.controllers.gc.collector import owner_key
+from livevirt.api.kind import Kind
+from livevirt.controllers.feed import Feed
+from livevirt.controllers.gc.collector import Collector, owner_key
 from livevirt.controllers.header import OwnerReference
-from livevirt.store import Key
+from livevirt.store import Key, Put, Store
 
 POD = Key("pods", "ns", "p")
 NODE = Key("nodes", "", "n")
@@ -29,3 +36,40 @@ PLACES = {
 @pytest.mark.parametrize(("dependent", "version", "kind", "place"), PLACES.values(), ids=PLACES)
 def test_owner_key(dependent: Key, version: str, kind: str, place: Key | None) -> None:
     assert owner_key(dependent, OwnerReference(version, kind, "o", "uid")) == place
+
+
+class Deletions:
+    """A client that only takes note of what is deleted."""
+
+    def __init__(self) -> None:
+        self.seen: asyncio.Queue[str] = asyncio.Queue()
+
+    async def delete(self, kind: Kind, name: str, namespace: str, **_: Any) -> None:
+        self.seen.put_nowait(name)
+
+
+async def make(store: Store, name: str, **meta: Any) -> None:
+    obj = {"metadata": {"name": name, "uid": f"uid-of-{name}", **meta}}
+    value = msgspec.json.encode(obj)
+    await store.write(Put(Key("configmaps", "ns", name), None, lambda revision: value))
+
+
+async def test_given_new_objects_when_one_names_an_owner_that_is_gone_then_only_it_goes(
+    tmp_path: Path,
+) -> None:
+    store, client = Store.open(tmp_path / "store.db"), Deletions()
+    feed = Feed(store)
+    collector = Collector(client, store, feed)  # type: ignore[arg-type]
+    gone = {"apiVersion": "v1", "kind": "ConfigMap", "name": "gone", "uid": "gone"}
+    tasks = [asyncio.create_task(feed.run()), asyncio.create_task(collector.run())]
+    try:
+        async with asyncio.timeout(5):
+            await make(store, "free", labels={"app": "x"})
+            await make(store, "owned", ownerReferences=[gone])
+            assert await client.seen.get() == "owned"
+        assert client.seen.empty()
+    finally:
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
+        await store.close()
