@@ -41,6 +41,7 @@ class ServerProcess:
 
     home: Path
     url: str = ""
+    flags: tuple[str, ...] = ()  # of `livevirt up`, beside those every test needs
     _process: subprocess.Popen[bytes] | None = field(default=None, repr=False)
 
     @property
@@ -64,12 +65,12 @@ class ServerProcess:
         assert self._process is not None
         return self._process.pid
 
-    def start(self) -> None:
-        """Start it and return once it says that it is ready."""
-        command = [str(BIN / "livevirt"), "up", "--data-dir", str(self.data)]
+    def start(self, *program: str) -> None:
+        """Start it, as `livevirt` or another program, and return once it says it is ready."""
+        command = [*(program or [str(BIN / "livevirt")]), "up", "--data-dir", str(self.data)]
         with self.log.open("ab") as log:
             self._process = subprocess.Popen(
-                [*command, "--listen", "127.0.0.1:0"],
+                [*command, "--listen", "127.0.0.1:0", *self.flags],
                 stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=log,
             )  # fmt: skip
         assert self._process.stdout is not None

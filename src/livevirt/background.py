@@ -8,7 +8,7 @@ from pathlib import Path
 from livevirt.api import quantity, registry
 from livevirt.client.local import LocalClient
 from livevirt.control.clock import Now
-from livevirt.controllers import embedded, kubevirt, vm, vmi
+from livevirt.controllers import catalog, embedded, kubevirt, vm, vmi
 from livevirt.controllers.volumes import factory
 from livevirt.node import registration
 from livevirt.node.agent import Agent
@@ -38,9 +38,11 @@ async def run(
     logs = Logs(doors, lambda namespace, name: reader.get(registry.POD, name, namespace))
     front.attach(verbs.handle, {(registry.POD.resource, "log"): logs.stream})
     images = ImageStore(Path(settings.image_store or default_data_dir() / "images"))
-    storage = factory.storage(data.volumes, images)
+    factories = [*CONTROLLERS, factory.storage(data.volumes, images)]
+    if settings.catalog:
+        factories.append(catalog.run)
     async with asyncio.TaskGroup() as group:
-        controllers = embedded.run(client, store, now, (*CONTROLLERS, storage))
+        controllers = embedded.run(client, store, now, factories)
         group.create_task(controllers, name="controllers")
         group.create_task(_run_nodes(settings, data, images, client, now, agents), name="nodes")
 

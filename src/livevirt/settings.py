@@ -15,3 +15,4 @@ class Settings(msgspec.Struct, frozen=True):
     nodes: int = 1
     node_capacity: dict[str, str] = {}  # what each node offers; the machine divided if empty
     image_store: str = ""  # `images/` of the default data directory if empty
+    catalog: bool = True  # whether the common instance types are installed

@@ -9,6 +9,7 @@ from livevirt.admission.review import Review, Rules
 from livevirt.admission.vm_disks import wrong
 from livevirt.api.field_error import FieldError
 from livevirt.api.request import Object
+from livevirt.rollout.instancetypes.policy import POLICIES
 
 _AT = "spec.configuration"
 _STRATEGIES = ("Stage", "LiveUpdate")
@@ -48,6 +49,9 @@ def _choice_errors(spec: Object, settings: Object) -> Iterator[FieldError]:
         value = settings.get(field)
         if value is not None and value not in allowed:
             yield _not_among(f"{_AT}.{field}", value, allowed)
+    policy = (settings.get("instancetype") or {}).get("referencePolicy")
+    if policy is not None and policy not in POLICIES:
+        yield _not_among(f"{_AT}.instancetype.referencePolicy", policy, POLICIES)
     updates = spec.get("workloadUpdateStrategy") or {}
     for method in updates.get("workloadUpdateMethods") or ():
         if method not in _METHODS:

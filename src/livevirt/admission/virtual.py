@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 from livevirt.admission.datavolumes import DataVolumeRules
+from livevirt.admission.instancetypes import InstancetypeRules
 from livevirt.admission.kubevirt import KubeVirtRules
+from livevirt.admission.preferences import PreferenceRules
 from livevirt.admission.review import Rules
 from livevirt.admission.vm import VirtualMachineRules
 from livevirt.admission.vmi import InstanceRules
@@ -14,4 +16,8 @@ RULES: dict[str, Rules] = {
     registry.VMI.resource: InstanceRules(),
     registry.KUBEVIRT.resource: KubeVirtRules(),
     registry.DATA_VOLUME.resource: DataVolumeRules(),
+    registry.INSTANCETYPE.resource: InstancetypeRules(),
+    registry.CLUSTER_INSTANCETYPE.resource: InstancetypeRules(),
+    registry.PREFERENCE.resource: PreferenceRules(),
+    registry.CLUSTER_PREFERENCE.resource: PreferenceRules(),
 }

@@ -5,10 +5,11 @@ from __future__ import annotations
 import copy
 from collections.abc import Iterator
 
-from livevirt.admission import datavolumes, headroom, support
+from livevirt.admission import datavolumes, headroom, support, vm_sizing
 from livevirt.admission.accounts import is_component
 from livevirt.admission.review import Reader, Review, Rules
 from livevirt.admission.vm_disks import wrong
+from livevirt.admission.vm_sizing import Sized
 from livevirt.admission.vmi import cluster_config
 from livevirt.admission.vmi_spec import spec_errors
 from livevirt.api.field_error import FieldError
@@ -65,26 +66,28 @@ class VirtualMachineRules(Rules):
             return []
         if "deletionTimestamp" in new["metadata"]:
             return []  # nothing more will start; an edit on the way out must not get stuck
-        found = errors(new, cluster_config(review.read))
-        if not found and old is not None and not is_component(review.user):
-            review.warnings += _edit_warnings(new, old, review.read)
+        sized = vm_sizing.size(new, review.read)
+        found = errors(new, cluster_config(review.read), sized)
+        if not found and not is_component(review.user):
+            review.warnings += sized.warnings
+            if old is not None and sized.known and vm_sizing.is_resized(new, old):
+                review.warnings += _edit_warnings(sized.vm, review.read)
         return found
 
 
-def errors(vm: Object, config: Config) -> list[FieldError]:
-    """List what is wrong with the spec of a VM whose shape is right."""
+def errors(vm: Object, config: Config, sized: Sized) -> list[FieldError]:
+    """List what is wrong with the spec of a VM whose shape is right; `sized` is the same VM."""
     spec = vm["spec"]
     return [
         *_strategy_errors(spec),
-        *_template_errors(spec, config),
+        *sized.errors,
+        *_template_errors(sized, config),
         *_data_volume_errors(vm),
     ]
 
 
-def _edit_warnings(new: Object, old: Object, read: Reader) -> list[str]:
-    """Return what becomes of an edit of the template while the guest runs."""
-    if new["spec"]["template"].get("spec") == old["spec"]["template"].get("spec"):
-        return []
+def _edit_warnings(new: Object, read: Reader) -> list[str]:
+    """Return what becomes of an edit while the guest runs, given the VM as it would be sized."""
     name, namespace = new["metadata"]["name"], new["metadata"]["namespace"]
     vmi = read.get(VMI, name, namespace)
     revision, node = edit.revision_of(vmi), edit.node_of(vmi)
@@ -130,8 +133,8 @@ def _strategy_errors(spec: Object) -> Iterator[FieldError]:
         )
 
 
-def _template_errors(spec: Object, config: Config) -> list[FieldError]:
-    written = spec["template"].get("spec")
+def _template_errors(sized: Sized, config: Config) -> list[FieldError]:
+    written = sized.vm["spec"]["template"].get("spec")
     if written is None:
         return [wrong("spec.template.spec", "a template needs a spec", "FieldValueRequired")]
     expanded = copy.deepcopy(written)
@@ -143,7 +146,7 @@ def _template_errors(spec: Object, config: Config) -> list[FieldError]:
         expanded,
         config,
         explicit_maximum=explicit,
-        sized=spec.get("instancetype") is None,
+        sized=sized.known and not sized.errors,
     )
 
 

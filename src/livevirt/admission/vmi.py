@@ -70,6 +70,7 @@ class InstanceRules(Rules):
             config = cluster_config(review.read)
             explicit = (new["spec"]["domain"].get("memory") or {}).get("maxGuest") is not None
             return [
+                *_vcpu_errors(new["spec"]["domain"]),
                 *unused_errors("spec", new["spec"]),
                 *spec_errors("spec", new["spec"], config, explicit_maximum=explicit),
             ]
@@ -92,6 +93,15 @@ def owner_uid(instance: Object) -> str:
         if owner.get("controller") and owner.get("kind") == VM.kind:
             return str(owner["uid"])
     return str(meta["uid"])
+
+
+def _vcpu_errors(domain: Object) -> list[FieldError]:
+    """A number of vCPUs is for VMs: what they start has a topology."""
+    if (domain.get("cpu") or {}).get("guest") is None:
+        return []
+    at = "spec.domain.cpu"
+    message = f"{at}.guest is for VirtualMachines, give {at}.sockets, cores and threads instead"
+    return [wrong(f"{at}.guest", message, "FieldValueNotSupported")]
 
 
 def _maximum_errors(new: Object, old: Object) -> list[FieldError]:

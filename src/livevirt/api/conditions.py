@@ -42,7 +42,7 @@ def with_condition(
     new = {**condition, "lastTransitionTime": since}
     if old is None:
         return [*present, new]
-    if old == new:
+    if _said(old) == _said(new):
         return present
     return [new if each is old else each for each in present]
 
@@ -53,3 +53,8 @@ def without_condition(conditions: list[Condition] | None, type: str) -> list[Con
     if find(present, type) is None:
         return present
     return [each for each in present if each.get("type") != type]
+
+
+def _said(condition: Condition) -> Condition:
+    """A condition without its nulls: the server adds a null `lastProbeTime` to those of pods."""
+    return {name: value for name, value in condition.items() if value is not None}

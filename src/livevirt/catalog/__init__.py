@@ -1,1 +1,21 @@
-"""The common instance types and preferences, generated from a compact table."""
+"""The common instance types and preferences, generated from compact tables.
+
+Names, sizes and settings are those of KubeVirt's common-instancetypes; descriptions are our own. To
+them comes a `custom` size in every class but the universal one, which leaves vCPUs and memory to
+the VM.
+"""
+
+from __future__ import annotations
+
+from livevirt.api.request import Object
+from livevirt.catalog import guests, series
+
+
+def instancetypes() -> list[Object]:
+    """Return every VirtualMachineClusterInstancetype of the catalog."""
+    return series.objects()
+
+
+def preferences() -> list[Object]:
+    """Return every VirtualMachineClusterPreference of the catalog."""
+    return guests.objects()

@@ -77,8 +77,11 @@ _SWITCHES: tuple[tuple[str, str], ...] = (
 )
 
 
-def flags(*, all_shown: bool = False) -> Callable[[F], F]:
-    """Give a command the global flags; `chosen` returns what was given."""
+def flags(*, all_shown: bool = False, without: tuple[str, ...] = ()) -> Callable[[F], F]:
+    """Give a command the global flags; `chosen` returns what was given.
+
+    One that a command needs for something else is left out; before the command's name it is taken.
+    """
 
     def add(command: F) -> F:
         more: dict[str, Any] = {"expose_value": False, "callback": _remember}
@@ -92,6 +95,8 @@ def flags(*, all_shown: bool = False) -> Callable[[F], F]:
             hidden=hidden, **more,
         )(command)  # fmt: skip
         for names, text, shown in reversed(_FLAGS):
+            if names[0] in without:
+                continue
             command = click.option(*names, help=text, hidden=hidden and not shown, **more)(command)
         return command
 

@@ -91,6 +91,10 @@ def cli() -> None:
     help="Where images are kept (default: images/ of the default data directory).",
 )  # fmt: skip
 @click.option(
+    "--catalog/--no-catalog", default=True, show_default=True,
+    help="Whether to install the common instance types and preferences.",
+)  # fmt: skip
+@click.option(
     "--detach", is_flag=True, help="Return once the API answers; go on in the background."
 )
 @click.option(
@@ -103,6 +107,7 @@ def up(
     nodes: int,
     node_capacity: dict[str, str],
     image_store: Path | None,
+    catalog: bool,
     detach: bool,
     log_level: str,
 ) -> None:
@@ -113,12 +118,13 @@ def up(
     livevirt up --detach --data-dir /tmp/lv       # somewhere else, in the background
     livevirt up --listen 127.0.0.1:0              # on any free port
     livevirt up --nodes 2 --node-capacity cpu=4,memory=8Gi
+    livevirt up --no-catalog                      # with instance types of your own only
     """
     data = _data(data_dir)
     host, port = listen
     settings = Settings(
         str(data.root), host, port, log_level, nodes, node_capacity,
-        str(image_store.absolute()) if image_store else "",
+        str(image_store.absolute()) if image_store else "", catalog,
     )  # fmt: skip
     if detach:
         process.detach(data, settings)

@@ -124,6 +124,8 @@ def advice(error: ApiError) -> str:
         return "see `kubectl get vm --all-namespaces`"
     if isinstance(error, NotFound) and about == VMI:
         return "it does not run: see `kubectl get vm`, start it with `virtctl start`"
+    if isinstance(error, NotFound) and about.endswith(("instancetypes", "preferences")):
+        return f"see `kubectl get {about}`"
     if "guest agent" in error.message and (name := error.details.get("name")):
         return f"wait for it: `kubectl wait vmi {name} --for=condition=AgentConnected`"
     return ""

@@ -21,6 +21,10 @@ class Verbs(frame.LazyGroup):
             "guest": ("guestosinfo", "userlist", "fslist"),
             "plan": ("plan",),
             "create": ("create",),
+            "customize": ("customize",),
+            "expand": ("expand",),
+            "fits": ("what-fits",),
+            "resize": ("vm",),
             "version": ("version",),
         }.items()
         for verb in verbs
@@ -39,6 +43,7 @@ def cli() -> None:
     virtctl create vm --name web --volume-containerdisk src:livevirt/guest:latest \\
       | kubectl apply -f -
     virtctl console web               # Ctrl+] leaves
+    virtctl vm update-instance-type web u1.small --wait
     virtctl stop web --wait
     """
 

@@ -7,6 +7,7 @@ from typing import Any
 
 import msgspec
 
+from livevirt.api.instancetype_versions import convert
 from livevirt.api.kind import Kind
 from livevirt.api.registry import EVENT, EVENT_VIEW
 from livevirt.api.request import Object
@@ -38,18 +39,14 @@ def as_version(kind: Kind, version: str, obj: Object) -> Object:
     """Return an object of the storage version in another one."""
     if kind is EVENT_VIEW:
         return events_view.to_view(obj)
-    if version == kind.stored_version:
-        return obj
-    return {**obj, "apiVersion": kind.api_version_of(version)}
+    return convert(kind, version, obj)
 
 
 def for_storage(kind: Kind, obj: Object) -> Object:
     """Return an object in the version it is kept in, its type first."""
     if kind is EVENT_VIEW:
         return events_view.from_view(obj)
-    if obj["apiVersion"] == kind.api_version_of(kind.stored_version):
-        return obj
-    return {**obj, "apiVersion": kind.api_version_of(kind.stored_version)}
+    return convert(kind, kind.stored_version, obj)
 
 
 def body(kind: Kind, version: str, stored: Stored) -> bytes:

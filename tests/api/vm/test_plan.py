@@ -148,7 +148,9 @@ async def test_no_secret_shows_in_a_plan(guest: World) -> None:
 
 
 async def test_what_is_not_acted_on_is_mentioned(guest: World) -> None:
-    found = await plan(guest, template(domain={"ioThreadsPolicy": "auto"}, colour="red"))
+    found = await plan(
+        guest, template(domain={"devices": {"useVirtioTransitional": True}}, colour="red")
+    )
     assert 'unknown field "spec.template.spec.colour"' in found["warnings"]
     assert any("does not act on it" in line for line in found["warnings"])
 

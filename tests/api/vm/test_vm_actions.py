@@ -188,6 +188,23 @@ async def test_a_second_request_waits_for_the_first(
         await verbs("restart")
 
 
+@pytest.mark.parametrize("options", [None, {"gracePeriod": 0}], ids=["stop", "force"])
+async def test_given_a_restart_under_way_when_the_vm_is_stopped_then_it_stays_off(
+    world: World, node: PlayedNode, verbs: Verbs, options: Object | None
+) -> None:
+    await world.create_vm()
+    await world.until(world.ready)
+    node.stuck = True
+    await verbs("restart")
+    await world.until(lambda: "deletionTimestamp" in world.pods()[0]["metadata"])
+    await verbs("stop", options)
+    node.stuck = False
+    await world.patch_vm({"metadata": {"labels": {"go": "on"}}})  # wakes the played node
+    await world.until(lambda: not world.vmi() and world.shown() == "Stopped")
+    assert world.vm()["spec"]["runStrategy"] == "Halted"
+    assert "stateChangeRequests" not in world.vm()["status"]
+
+
 # ---------------------------------------------------------------- refusals
 
 REFUSED: dict[str, tuple[str, str, Any, type[ApiError], str]] = {

@@ -15,6 +15,7 @@ from livevirt.api.request import Object, User
 from livevirt.client.local import LocalClient
 from livevirt.controllers import embedded, kubevirt, vm, vmi
 from livevirt.errors import Conflict, NotFound
+from livevirt.rollout.node_labels import MACHINE_TYPE, YES
 from livevirt.server.api import Api
 from livevirt.server.services import StoreReader
 from livevirt.store import Store
@@ -99,12 +100,14 @@ class PlayedNode:
         self._client = LocalClient(world.api, NODE)
         self.broken = False  # pods fail before any guest runs
         self.stuck = False  # pods are left alone
+        self.newest_machine = "pc-q35-7.2"  # what the alias stands for with its QEMU
 
     async def register(self) -> None:
         node = {"apiVersion": "v1", "kind": "Node", "metadata": {"name": "node-1"}}
         node["metadata"]["labels"] = {  # type: ignore[index]
             "kubevirt.io/schedulable": "true",
             "kubernetes.io/arch": "amd64",
+            **{f"{MACHINE_TYPE}{name}": YES for name in ("q35", "pc-q35-6.2", "pc-q35-7.2")},
         }
         await self._client.create(registry.NODE, node)
         room = {"cpu": "8", "memory": "16Gi", "pods": "110"}
@@ -161,11 +164,16 @@ class PlayedNode:
                 "status": {
                     "phase": phase,
                     "phaseTransitionTimestamps": [*status["phaseTransitionTimestamps"], passed],
+                    **({"machine": self._machine(vmi)} if phase == "Running" else {}),
                 },
             }
             with contextlib.suppress(Conflict, NotFound):
                 await self._client.patch(registry.VMI, name, NAMESPACE, patch)
                 return
+
+    def _machine(self, vmi: Object) -> Object:
+        asked = vmi["spec"]["domain"]["machine"]["type"]
+        return {"type": self.newest_machine if asked == "q35" else asked}
 
     async def _pod(self, pod: Object, phase: str) -> None:
         ready = "True" if phase == "Running" else "False"

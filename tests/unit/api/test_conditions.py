@@ -52,6 +52,11 @@ def test_given_nothing_new_then_the_same_list_is_returned() -> None:
     assert without_condition(before, "Paused") is before
 
 
+def test_given_a_null_the_server_has_added_then_nothing_is_new() -> None:
+    before = [{**with_condition([], ready("True"), NOON)[0], "lastProbeTime": None}]
+    assert with_condition(before, ready("True"), LATER) is before
+
+
 def test_a_condition_keeps_its_place_when_set_and_leaves_when_removed() -> None:
     before = [{"type": kind, "status": "False"} for kind in ("A", "Ready", "B")]
     after = with_condition(before, ready("True"), NOON)

@@ -149,6 +149,32 @@ def test_instance_types(flags: list[str], matcher: dict[str, str] | None, memory
     assert ("memory" in spec["template"]["spec"]["domain"]) is memory
 
 
+CUSTOM = {
+    "vCPUs alone": (["--vcpus=2"], {"cpu": {"guest": 2}, "memory": {"guest": "512Mi"}}, None),
+    "beside an instance type that leaves its size open": (
+        ["--vcpus=2", "--memory=1Gi", "--instancetype=m1.custom"],
+        {"cpu": {"guest": 2}, "memory": {"guest": "1Gi"}}, {"name": "m1.custom"},
+    ),
+    "beside one that leaves only vCPUs open": (
+        ["--vcpus=2", "--instancetype=x"], {"cpu": {"guest": 2}}, {"name": "x"},
+    ),
+    "nothing is inferred then": (
+        ["--vcpus=2", "--volume-pvc=src:a"],
+        {"cpu": {"guest": 2}, "memory": {"guest": "512Mi"}}, None,
+    ),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize(("flags", "sizes", "matcher"), CUSTOM.values(), ids=CUSTOM)
+def test_sizes_of_the_vms_own(
+    flags: list[str], sizes: dict[str, Any], matcher: dict[str, str] | None
+) -> None:
+    spec = a_vm(*flags)["spec"]
+    domain = spec["template"]["spec"]["domain"]
+    assert {name: domain[name] for name in ("cpu", "memory") if name in domain} == sizes
+    assert spec.get("instancetype") == matcher
+
+
 def test_a_login_becomes_cloud_init() -> None:
     made = a_vm("--user=me", "--ssh-key=ssh-ed25519 A: b", "--ga-manage-ssh")
     (volume,) = made["spec"]["template"]["spec"]["volumes"]

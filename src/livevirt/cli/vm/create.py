@@ -7,13 +7,13 @@ from pathlib import Path
 from typing import Any
 
 import click
-import yaml
 
 from livevirt.cli import cluster
 from livevirt.cli.vm import access, manifest, volumes
 from livevirt.cli.vm.access import Login
 from livevirt.cli.vm.flags import Command
 from livevirt.cli.vm.manifest import Machine, Matcher
+from livevirt.cli.vm.printing import print_yaml
 
 # Kubernetes' own alphabet for made-up names: nothing that reads as a word or another digit.
 _ALPHABET = "bcdfghjklmnpqrstvwxz2456789"
@@ -21,23 +21,6 @@ _ALPHABET = "bcdfghjklmnpqrstvwxz2456789"
 
 def _suffix() -> str:
     return "".join(secrets.choice(_ALPHABET) for _ in range(5))
-
-
-class _Dumper(yaml.SafeDumper):
-    """Writes texts of several lines as such."""
-
-
-def _text(dumper: yaml.SafeDumper, text: str) -> yaml.ScalarNode:
-    style = "|" if "\n" in text else None
-    return dumper.represent_scalar("tag:yaml.org,2002:str", text, style=style)
-
-
-_Dumper.add_representer(str, _text)
-
-
-def _print(obj: dict[str, Any]) -> None:
-    text = yaml.dump(obj, Dumper=_Dumper, sort_keys=True, allow_unicode=True)
-    click.echo(text, nl=False)
 
 
 @click.group()
@@ -68,6 +51,12 @@ def create() -> None:
     help="Seconds the guest may take to shut down.",
 )
 @click.option("--memory", default="", help="The guest's memory (default: 512Mi).")
+@click.option(
+    "--vcpus",
+    type=click.IntRange(min=1),
+    default=None,
+    help="Its vCPUs; with --memory also beside an instance type that leaves both open.",
+)
 @click.option("--instancetype", default="", metavar="[KIND/]NAME", help="Its instance type.")
 @click.option(
     "--infer-instancetype/--no-infer-instancetype",
@@ -169,8 +158,9 @@ def create_vm(**given: Any) -> None:
     virtctl create vm --name web --volume-containerdisk src:livevirt/guest:latest
     virtctl create vm --memory 1Gi --volume-import type:http,url:https://host/disk.qcow2,size:5Gi
     virtctl create vm --instancetype u1.small --volume-pvc src:my-disk --ssh-key "$(cat key.pub)"
+    virtctl create vm --instancetype m1.custom --vcpus 2 --memory 4Gi --volume-pvc src:my-disk
     """
-    _print(manifest.vm(_machine(given)))
+    print_yaml(manifest.vm(_machine(given)))
 
 
 def _machine(given: dict[str, Any]) -> Machine:
@@ -194,6 +184,7 @@ def _machine(given: dict[str, Any]) -> Machine:
         run_strategy=given["run_strategy"],
         grace_period=given["grace_period"],
         memory=given["memory"],
+        vcpus=given["vcpus"] or 0,
         instancetype=Matcher(
             given["instancetype"], given["infer_instancetype"], given["infer_instancetype_from"]
         ),
@@ -239,7 +230,7 @@ def create_instancetype(
     """
     namespace = cluster.chosen().namespace
     name = name or _made_up("instancetype", namespaced or bool(namespace))
-    _print(manifest.instancetype(
+    print_yaml(manifest.instancetype(
         name, namespace, namespaced, cpu, memory, gpu, hostdevice, iothreadspolicy,
     ))  # fmt: skip
 
@@ -262,7 +253,7 @@ def create_preference(
     """
     namespace = cluster.chosen().namespace
     name = name or _made_up("preference", namespaced or bool(namespace))
-    _print(manifest.preference(
+    print_yaml(manifest.preference(
         name, namespace, namespaced, cpu_topology, machine_type, volume_storage_class,
     ))  # fmt: skip
 

@@ -45,6 +45,7 @@ class Machine:
     run_strategy: str = "Always"
     grace_period: int = 180
     memory: str = ""
+    vcpus: int = 0
     instancetype: Matcher = Matcher()
     preference: Matcher = Matcher()
     volumes: Sequence[Volume] = ()
@@ -58,7 +59,7 @@ def vm(asked: Machine) -> Object:
     _check_exclusive(asked)
     _check_volumes(_all_volumes(asked))
     instancetype = asked.instancetype
-    if asked.memory and instancetype.infer is None:
+    if (asked.memory or asked.vcpus) and instancetype == Matcher():
         instancetype = Matcher(infer=False)
     spec: Object = {"runStrategy": _run_strategy(asked.run_strategy)}
     for name, matcher, kinds in (
@@ -71,7 +72,9 @@ def vm(asked: Machine) -> Object:
     disks = [{"name": v.name, "bootOrder": v.boot_order} for v in asked.volumes if v.boot_order]
     if disks:
         domain["devices"] = {"disks": disks}
-    if not instancetype.explicit:
+    if asked.vcpus:
+        domain["cpu"] = {"guest": asked.vcpus}
+    if asked.memory or not instancetype.explicit:
         domain["memory"] = {"guest": quantity("memory", asked.memory or DEFAULT_MEMORY)}
     instance: Object = {"domain": domain, "terminationGracePeriodSeconds": asked.grace_period}
     if volumes := _volumes(asked):
@@ -165,9 +168,10 @@ def _run_strategy(text: str) -> str:
 
 def _check_exclusive(asked: Machine) -> None:
     it, pref = asked.instancetype, asked.preference
+    custom = asked.vcpus and it.given  # the instance type leaves the size open
     for group in (
         {
-            "memory": asked.memory,
+            "memory": asked.memory if not custom else "",
             "instancetype": it.given,
             "infer-instancetype": it.infer is not None,
             "infer-instancetype-from": it.infer_from,

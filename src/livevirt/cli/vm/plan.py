@@ -12,6 +12,7 @@ import click
 from livevirt.cli import cluster
 from livevirt.cli.session import VM, Session, refusals, talk
 from livevirt.cli.vm.flags import Command
+from livevirt.cli.vm.source import manifests, namespace_of, parsed
 
 Object = dict[str, Any]
 
@@ -50,9 +51,8 @@ def plan(vm: str, filename: str | None, patch: str | None, output: str) -> int:
     async def work(session: Session) -> list[Object]:
         found = []
         for name, body in asked:
-            there = replace(session, namespace=_namespace(body) or session.namespace)
-            answer = await there.ask("POST", VM, name, "plan", body)
-            found.append(json.loads(answer))
+            there = replace(session, namespace=namespace_of(body) or session.namespace)
+            found.append(await ask(there, name, body))
         return found
 
     with refusals("error planning VirtualMachine: {}"):
@@ -62,9 +62,15 @@ def plan(vm: str, filename: str | None, patch: str | None, output: str) -> int:
         click.echo(json.dumps(shown, indent=2, ensure_ascii=False))
     else:
         for (name, _), document in zip(asked, plans, strict=True):
-            _show(name, document)
-    statuses = {_exit_status(document) for document in plans}
+            show(name, document)
+    statuses = {exit_status(document) for document in plans}
     return next(status for status in _WORST_FIRST if status in statuses)
+
+
+async def ask(session: Session, name: str, body: Object) -> Object:
+    """Return the plan of a VM as it would be, or of a merge patch of it."""
+    found: Object = json.loads(await session.ask("POST", VM, name, "plan", body))
+    return found
 
 
 def _asked(vm: str, filename: str | None, patch: str | None) -> list[tuple[str, Object]]:
@@ -72,56 +78,23 @@ def _asked(vm: str, filename: str | None, patch: str | None) -> list[tuple[str, 
     if filename is not None:
         if vm or patch is not None:
             raise click.UsageError("give either -f FILE, or VM with or without --patch")
-        return _manifests(filename)
+        return manifests(filename)
     if not vm:
         raise click.UsageError("what shall be planned? Give -f FILE, or VM --patch PATCH")
-    body = _parsed(patch or "{}", "--patch")[0]
+    body = parsed(patch or "{}", "--patch")[0]
     if not isinstance(body, dict):
         raise click.UsageError("--patch must be an object, such as '{\"spec\": …}'")
     return [(vm, body)]
 
 
-def _manifests(filename: str) -> list[tuple[str, Object]]:
-    with click.open_file(filename, encoding="utf-8") as file:
-        text = file.read()
-    found = []
-    for obj in _parsed(text, filename):
-        if isinstance(obj, dict) and obj.get("kind") == "VirtualMachine":
-            meta = obj.get("metadata")
-            name = meta.get("name") if isinstance(meta, dict) else None
-            if not isinstance(name, str) or not name:
-                raise click.UsageError(f"{filename} has a VirtualMachine without a name")
-            asked, given = cluster.chosen().namespace, _namespace(obj)
-            if asked and given and asked != given:
-                raise click.UsageError(f"{name} is in namespace {given}, not in {asked}")
-            found.append((name, obj))
-    if not found:
-        raise click.UsageError(f"{filename} has no VirtualMachine in it")
-    return found
+def exit_status(document: Object) -> int:
+    """Return how a command exits that shows a plan: as `virtctl plan` does."""
+    from livevirt.rollout import summary
+
+    return summary.exit_status(document)
 
 
-def _namespace(body: Object) -> str:
-    """Return the namespace a manifest names."""
-    meta = body.get("metadata")
-    return str(meta.get("namespace") or "") if isinstance(meta, dict) else ""
-
-
-def _parsed(text: str, source: str) -> list[Any]:
-    import yaml
-
-    try:
-        return list(yaml.load_all(text, Loader=yaml.CSafeLoader)) or [{}]
-    except yaml.YAMLError as error:
-        raise click.UsageError(f"{source} is neither JSON nor YAML: {error}") from None
-
-
-def _exit_status(document: Object) -> int:
-    from livevirt.rollout.summary import exit_status
-
-    return exit_status(document)
-
-
-def _show(name: str, document: Object) -> None:
+def show(name: str, document: Object) -> None:
     """Print one plan as a table."""
     from rich.console import Console
     from rich.table import Table
@@ -130,7 +103,7 @@ def _show(name: str, document: Object) -> None:
     from livevirt.rollout.changes import TEMPLATE
     from livevirt.rollout.redaction import compact
 
-    status, changes = _exit_status(document), document["changes"]
+    status, changes = exit_status(document), document["changes"]
     if not changes:
         if document["running"]:
             click.echo(f"{name}: the guest has all of it, nothing would change")

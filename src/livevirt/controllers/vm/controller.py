@@ -17,6 +17,7 @@ from livevirt.control.controller import DONE, Controller, Result
 from livevirt.control.events import Recorder
 from livevirt.control.key import Key, key_of, owner_key
 from livevirt.controllers.informers import Informers
+from livevirt.controllers.instancetypes import KINDS, Sized, Sizes, users
 from livevirt.controllers.vm import events, template, view
 from livevirt.controllers.vm import status as statuses
 from livevirt.controllers.vm.plan import (
@@ -33,9 +34,12 @@ from livevirt.controllers.vm.plan import (
 )
 from livevirt.errors import AlreadyExists, ApiError, Conflict, NotFound
 from livevirt.rollout import config, edit, hot_change
+from livevirt.rollout.instancetypes.machine import sized_by
+from livevirt.rollout.instancetypes.policy import reference_policy
 from livevirt.rollout.judgement import Judgement
 from livevirt.rollout.live_patch import live_patch, settles
 from livevirt.rollout.verdict import judge
+from livevirt.rollout.volume_patch import FORCE_DETACH, merged, volume_patch
 
 log = logging.getLogger(__name__)
 
@@ -51,7 +55,8 @@ class VirtualMachines:
         machines = self._machines = informers.of(registry.VM)
         instances = self._instances = informers.of(registry.VMI)
         volumes = self._volumes = informers.of(registry.DATA_VOLUME)
-        settings = informers.of(registry.KUBEVIRT)
+        settings = self._settings = informers.of(registry.KUBEVIRT)
+        self._sizes = Sizes(client, informers)
         nodes = self._nodes = informers.of(registry.NODE)
         self._controller = Controller("vm", self.reconcile, workers=WORKERS)
         self._controller.watches(machines)
@@ -61,6 +66,8 @@ class VirtualMachines:
         self._controller.watches(nodes, lambda _: ())  # looked up only
         self._controller.watches(settings, lambda _: ())  # woken by `_note_settings`
         settings.on_change(self._note_settings)
+        for kind in KINDS:
+            self._controller.watches(informers.of(kind), lambda obj: users(machines.list(), obj))
 
     async def run(self) -> None:
         """Work until cancelled."""
@@ -88,12 +95,19 @@ class VirtualMachines:
         vm, vmi = self._machines.get(key), self._instances.get(key)
         if vm is None:
             return DONE
-        seen = self._seen(vm, vmi)
+        sized = await self._sized(vm)
+        if sized is None:
+            return DONE  # the changed VM wakes us
+        vm, seen = sized.vm, self._seen(vm, vmi)
         steps = plan(seen)
+        if sized.failure:
+            return await self._wait_for_size(sized, vmi, seen, steps)
         if any(isinstance(step, CreateInstance) for step in steps):
             # What was read may be old; starting a guest by mistake would be seen.
             await self._check_current(vm)
             return await self._start(vm, vmi, seen, steps)
+        if vmi is not None and await self._pass_on(vm, vmi):
+            return DONE  # the changed instance wakes us
         found = await self._found(vm, vmi)
         case = edit.case(vm, found)
         judgement = judge(case) if case is not None else None
@@ -101,10 +115,39 @@ class VirtualMachines:
         if judgement is not None and live and await self._roll_out(vm, found, judgement):
             return DONE  # the changed instance wakes us to write the status
         # The status comes first: it counts a failed start, which the next step forgets.
-        changed = statuses.changes(vm, vmi, seen, judgement=judgement)
+        changed = statuses.changes(vm, vmi, seen, judgement=judgement, newer=sized.newer)
         await self._write_status(vm, changed)
         events.told(self._recorder, vm, vmi, changed)
         return await self._follow(vm, steps)
+
+    async def _sized(self, vm: Object) -> Sized | None:
+        """Return the VM as its instance type and preference make it; None if it was written.
+
+        What it goes by is in the status before anything is done with it, so that whoever takes
+        over goes by the same.
+        """
+        if "deletionTimestamp" in vm["metadata"]:
+            return Sized(vm)
+        settings = self._settings.get(Key(config.NAMESPACE, config.NAME))
+        failure = await self._sizes.rewrite(vm, reference_policy(settings))
+        if failure is not None:
+            return Sized(vm, failure=failure) if failure else None
+        sized = await self._sizes.size(vm)
+        if not sized.references:
+            return sized
+        await self._write_status(vm, sized.references)
+        return None
+
+    async def _wait_for_size(
+        self, sized: Sized, vmi: Object | None, seen: view.Seen, steps: list[Step]
+    ) -> Result:
+        """Say why a VM has no size; stop what is to be stopped, start and change nothing."""
+        changed = statuses.changes(sized.vm, vmi, seen, sized.failure, newer=sized.newer)
+        await self._write_status(sized.vm, changed)
+        if "conditions" in changed:
+            events.not_sized(self._recorder, sized.vm, sized.failure)
+        starting = (CreateInstance, CreateVolume)
+        return await self._follow(sized.vm, [s for s in steps if not isinstance(s, starting)])
 
     def _seen(self, vm: Object, vmi: Object | None) -> view.Seen:
         machine, namespace = view.machine(vm), vm["metadata"]["namespace"]
@@ -117,7 +160,7 @@ class VirtualMachines:
 
     async def _found(self, vm: Object, vmi: Object | None) -> edit.Found:
         """Return what the VM is judged by; an instance that has all of it is not looked at."""
-        if vmi is None or statuses.noted(vmi) == str(vm["metadata"]["generation"]):
+        if vmi is None or statuses.has_all(vmi, vm):
             return edit.Found()
         # Settings are read afresh, so that an edit made after a change of them is judged by it.
         return edit.Found(
@@ -182,7 +225,7 @@ class VirtualMachines:
             raise
         log.info("instance created", extra=_facts(vm) | {"uid": created["metadata"]["uid"]})
         events.started(self._recorder, vm)
-        if vm["metadata"]["generation"] > 1:
+        if vm["metadata"]["generation"] > 1 or sized_by(vm):
             await self._forget_starts(vm)
 
     async def _has_instance(self, vm: Object) -> bool:
@@ -213,7 +256,8 @@ class VirtualMachines:
         Returns whether the instance was changed.
         """
         assert found.vmi is not None
-        meta, patch = found.vmi["metadata"], live_patch(judgement, found.vmi)
+        meta = found.vmi["metadata"]
+        patch = merged(live_patch(judgement, found.vmi), volume_patch(judgement, found.vmi))
         if patch:
             log.info("instance follows its VM", extra=_facts(vm) | {"fields": [*patch["spec"]]})
             listed = (found.vmi.get("status") or {}).get("conditions")
@@ -222,7 +266,7 @@ class VirtualMachines:
                 patch["status"] = {"conditions": begun}
         version = {"uid": meta["uid"], "resourceVersion": meta["resourceVersion"]}
         if settles(judgement) and _same_metadata(vm, found.revision):
-            version["annotations"] = {statuses.GENERATION: str(vm["metadata"]["generation"])}
+            version["annotations"] = statuses.marks(vm)
         elif not patch:
             return False
         try:
@@ -234,6 +278,25 @@ class VirtualMachines:
         if patch:
             events.rolled_out(self._recorder, vm, judgement)
         return True
+
+    async def _pass_on(self, vm: Object, vmi: Object) -> bool:
+        """Let the instance name the volumes that its owner wants detached by force.
+
+        Returns whether the instance was changed.
+        """
+        meta, owner = vmi["metadata"], view.guest(vmi, vm)
+        wanted = (vm["metadata"].get("annotations") or {}).get(FORCE_DETACH)
+        same = (meta.get("annotations") or {}).get(FORCE_DETACH) == wanted
+        if same or owner is None or owner.owner != "this" or owner.deleting:
+            return False
+        version = {"uid": meta["uid"], "resourceVersion": meta["resourceVersion"]}
+        change = {**version, "annotations": {FORCE_DETACH: wanted}}
+        with contextlib.suppress(NotFound):
+            await self._client.patch(
+                registry.VMI, meta["name"], meta["namespace"], {"metadata": change}
+            )
+            return True
+        return False
 
     async def _delete_instance(self, vm: Object, uid: str) -> None:
         meta = vm["metadata"]

@@ -19,7 +19,11 @@ FAILED_CREATE = "FailedCreate"
 VOLUME_CREATED = "SuccessfulDataVolumeCreate"
 VOLUME_FAILED = "FailedDataVolumeCreate"
 LIVE_UPDATE = "LiveUpdate"
-_GOOD = (hot_change.WAITING, hot_change.PLUGGING, hot_change.UNPLUGGING)
+_BEGUN = (hot_change.WAITING, hot_change.UNPLUGGING)
+_GOOD = (
+    hot_change.WAITING, hot_change.PLUGGING, hot_change.UNPLUGGING, hot_change.ATTACHING,
+    hot_change.DETACHING,
+)  # fmt: skip
 _DONE = {hot_change.CPU: "VCPUsChanged", hot_change.MEMORY_TYPE: "MemoryChanged"}
 
 
@@ -46,6 +50,12 @@ def not_started(recorder: Recorder, vm: Object, why: str) -> None:
     recorder.event(vm, "Warning", FAILED_CREATE, f"Error creating virtual machine instance: {why}")
 
 
+def not_sized(recorder: Recorder, vm: Object, failure: str) -> None:
+    """Tell that what sizes the guest cannot be used."""
+    reason, _, message = failure.partition(": ")
+    recorder.event(vm, "Warning", reason, message)
+
+
 def volume_created(recorder: Recorder, vm: Object, name: str) -> None:
     """Tell that a DataVolume was made."""
     recorder.event(vm, "Normal", VOLUME_CREATED, f"Created DataVolume {name}")
@@ -62,7 +72,7 @@ def rolled_out(recorder: Recorder, vm: Object, judgement: Judgement) -> None:
         f"{change.path} {compact(change.path, change.running)}"
         f" -> {compact(change.path, change.wanted)}"
         for change in judgement.changes
-        if change.live and not change.volume
+        if change.live
     ]
     if named:
         message = f"The running guest follows: {', '.join(named[:5])}"
@@ -75,10 +85,11 @@ def told(recorder: Recorder, vm: Object, vmi: Object | None, changed: dict[str, 
         return
     before: list[Condition] | None = (vm.get("status") or {}).get("conditions")
     after: list[Condition] | None = changed["conditions"]
-    for type_ in (RESTART_REQUIRED, *hot_change.TYPES):
+    for type_ in (RESTART_REQUIRED, *hot_change.TYPES, hot_change.VOLUME):
         old, new = conditions.find(before, type_), conditions.find(after, type_)
         if new is not None and (old is None or old.get("reason") != new.get("reason")):
-            _tell(recorder, vm, new)
+            if old is not None or new.get("reason") not in _BEGUN:  # LiveUpdate has told that
+                _tell(recorder, vm, new)
         elif old is not None and new is None and vmi is not None:
             _over(recorder, vm, vmi, type_)
 
@@ -96,8 +107,7 @@ def _over(recorder: Recorder, vm: Object, vmi: Object, type_: str) -> None:
     status = vmi.get("status") or {}
     if type_ == RESTART_REQUIRED:
         recorder.event(vm, "Normal", "RestartNotRequired", "Nothing waits for a restart any more")
+    elif type_ == hot_change.VOLUME:
+        recorder.event(vm, "Normal", "VolumesChanged", "Every volume is where it should be")
     elif status.get("phase") == "Running":
-        size = status.get("currentCPUTopology") or {}
-        memory = (status.get("memory") or {}).get("guestCurrent")
-        message = f"The guest has {size.get('sockets')} CPU sockets and {memory} of memory"
-        recorder.event(vm, "Normal", _DONE[type_], message)
+        recorder.event(vm, "Normal", _DONE[type_], hot_change.reached(vmi, type_))

@@ -101,8 +101,8 @@ def _absent(seen: Seen) -> list[Step]:
     start = asked is not None and asked.action == START
     paused = start and asked is not None and asked.paused
     match vm.strategy:
-        case "Halted":
-            return [SwitchToAlways()] if start else []
+        case "Halted":  # only a paused start is asked for thus; others are left from a restart
+            return [SwitchToAlways()] if paused else []
         case "Manual":
             return [CreateInstance(paused)] if start else []
         case "RerunOnFailure" if vm.known_strategy == "RerunOnFailure" and not start:

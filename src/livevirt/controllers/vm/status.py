@@ -9,20 +9,23 @@ from typing import Any
 from livevirt.api import conditions, times
 from livevirt.api.conditions import Condition
 from livevirt.api.request import Object
+from livevirt.controllers.instancetypes.newer import TYPE as NEWER
 from livevirt.controllers.vm.plan import STARTING
 from livevirt.controllers.vm.view import START, USABLE, Seen
-from livevirt.rollout import summary
+from livevirt.rollout import hot_change, summary
+from livevirt.rollout.instancetypes.machine import sized_by
 from livevirt.rollout.judgement import Judgement
 
 GENERATION = "kubevirt.io/vm-generation"  # annotation of the instance: the VM's when it started
+SIZED_BY = "livevirt.io/sized-by"  # and the revisions that it was sized by
 FAILURE = "Failure"
 #: Conditions of the VM that say something of its own; every other one mirrors the instance's.
-OWN = ("Ready", FAILURE, summary.RESTART_REQUIRED, "ManualRecoveryRequired")
+OWN = ("Ready", FAILURE, summary.RESTART_REQUIRED, "ManualRecoveryRequired", NEWER)
 #: Fields of the status this module writes, all others are left alone.
 FIELDS = (
-    "conditions", "created", "desiredGeneration", "observedGeneration", "pendingChanges",
-    "pendingChangesOmitted", "printableStatus", "ready", "runStrategy", "startFailure",
-    "stateChangeRequests",
+    "conditions", "created", "desiredGeneration", "machine", "observedGeneration",
+    "pendingChanges", "pendingChangesOmitted", "printableStatus", "ready", "runStrategy",
+    "startFailure", "stateChangeRequests",
 )  # fmt: skip
 
 _FIRST_WAIT, _LONGEST_WAIT = 10, 300  # seconds
@@ -36,13 +39,14 @@ def changes(
     seen: Seen,
     failure: str = "",
     judgement: Judgement | None = None,
+    newer: Condition | None = None,
 ) -> dict[str, Any]:
     """Return the fields of the status that must change, None for those that must go.
 
     Without a judgement, what is said of edits that wait stays. `failure` is what went wrong in
     this pass, if anything did.
     """
-    wanted = status(vm, vmi, seen, failure, judgement)
+    wanted = status(vm, vmi, seen, failure, judgement, newer)
     written = vm.get("status") or {}
     return {name: wanted.get(name) for name in FIELDS if wanted.get(name) != written.get(name)}
 
@@ -53,14 +57,16 @@ def status(
     seen: Seen,
     failure: str = "",
     judgement: Judgement | None = None,
+    newer: Condition | None = None,
 ) -> dict[str, Any]:
     """Return what the status should say."""
     ours = vmi if seen.guest is not None and seen.guest.owner == "this" else None
     generation = vm["metadata"].get("generation", 0)
     found: dict[str, Any] = {
-        "conditions": _conditions(vm, ours, seen, judgement, failure),
+        "conditions": _told(_conditions(vm, ours, seen, judgement, failure), newer, seen.now),
         "created": True if ours is not None else None,
         "desiredGeneration": generation,
+        "machine": _machine(vm, ours),
         "observedGeneration": _started_generation(ours, generation),
         "printableStatus": printable(vm, ours, seen),
         "ready": conditions.is_true(_of(ours), "Ready") or None,
@@ -148,14 +154,27 @@ def _conditions(
     if failure:
         reason, _, message = failure.partition(": ")
         problem = {"type": FAILURE, "status": "True", "reason": reason, "message": message}
-        return _put(listed, problem, seen.now)
+        return conditions.with_condition(listed, problem, seen.now)
     return conditions.without_condition(listed, FAILURE) or None
 
 
+def _told(
+    listed: list[Condition] | None, newer: Condition | None, now: datetime
+) -> list[Condition] | None:
+    """Return the conditions with what is said of a newer instance type or preference."""
+    if newer is not None:
+        return conditions.with_condition(listed or [], newer, now)
+    return conditions.without_condition(listed or [], NEWER) or None
+
+
 def _put(listed: list[Condition], condition: Condition, now: datetime) -> list[Condition]:
-    """Return the list with a condition, unless only its words or times differ."""
-    old = conditions.find(listed, condition["type"])
-    if old is not None and all(old.get(k) == condition.get(k) for k in ("status", "reason")):
+    """Return the list with a condition, unless only its words or times differ.
+
+    The words on volumes name the one that waits.
+    """
+    words = ("message",) if condition["type"] == hot_change.VOLUME else ()
+    old, said = conditions.find(listed, condition["type"]), ("status", "reason", *words)
+    if old is not None and all(old.get(k) == condition.get(k) for k in said):
         return listed
     return conditions.with_condition(listed, condition, now)
 
@@ -206,10 +225,29 @@ def _requests(vm: Object, seen: Seen) -> list[Object] | None:
     return left or None
 
 
+def marks(vm: Object) -> dict[str, str]:
+    """Return the annotations of an instance that has all of a VM."""
+    used = sized_by(vm)
+    mark = {GENERATION: str(vm["metadata"]["generation"])}
+    return {**mark, SIZED_BY: used} if used else mark
+
+
+def has_all(vmi: Object, vm: Object) -> bool:
+    """Tell whether an instance has all of a VM, as it says."""
+    annotations = vmi["metadata"].get("annotations") or {}
+    return all(annotations.get(name) == value for name, value in marks(vm).items())
+
+
 def noted(vmi: Object | None) -> str:
     """Return the newest generation of the VM of which an instance has all, as it says."""
     annotations = (vmi or {"metadata": {}})["metadata"].get("annotations") or {}
     return str(annotations.get(GENERATION, ""))
+
+
+def _machine(vm: Object, vmi: Object | None) -> Object | None:
+    """Return the machine the guest has, or had when it last ran: the next one gets it too."""
+    told: Object | None = ((vmi or {}).get("status") or {}).get("machine")
+    return told or (vm.get("status") or {}).get("machine")
 
 
 def _started_generation(vmi: Object | None, generation: int) -> int:

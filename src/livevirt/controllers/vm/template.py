@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import copy
+import hashlib
 
 from livevirt.api import registry
 from livevirt.api.kind import Kind
 from livevirt.api.request import Object
-from livevirt.controllers.vm.status import GENERATION
-from livevirt.rollout import disks
+from livevirt.controllers.vm.status import marks
+from livevirt.rollout import disks, machine_type
+from livevirt.rollout.instancetypes.machine import detached, instance_annotations, sized_by
 
 _ADOPTABLE = "cdi.kubevirt.io/allowClaimAdoption"
 _CREATED_BY = "kubevirt.io/created-by"
@@ -31,11 +33,11 @@ def instance_of(vm: Object, *, paused: bool = False) -> Object:
     """Return the instance a VM starts; admission will make it complete."""
     meta, template = vm["metadata"], vm["spec"]["template"]
     given = template.get("metadata") or {}
-    spec = copy.deepcopy(template["spec"])
+    machine = (vm.get("status") or {}).get("machine")
+    spec = machine_type.kept(copy.deepcopy(template["spec"]), machine)
     disks.add_missing(spec)
     if paused:
         spec["startStrategy"] = "Paused"
-    generation = str(meta["generation"])
     return {
         "apiVersion": registry.VMI.api_version,
         "kind": registry.VMI.kind,
@@ -43,7 +45,11 @@ def instance_of(vm: Object, *, paused: bool = False) -> Object:
             "name": meta["name"],
             "namespace": meta["namespace"],
             "labels": dict(given.get("labels") or {}),
-            "annotations": {**(given.get("annotations") or {}), GENERATION: generation},
+            "annotations": {
+                **(given.get("annotations") or {}),
+                **instance_annotations(vm),
+                **marks(vm),
+            },
             "ownerReferences": [owned_by(registry.VM, vm)],
         },
         "spec": spec,
@@ -53,7 +59,9 @@ def instance_of(vm: Object, *, paused: bool = False) -> Object:
 
 def revision_name(vm: Object) -> str:
     """Return the name of the record of a start at the VM's present generation."""
-    return f"{revision_prefix(vm)}{vm['metadata']['generation']}"
+    name = f"{revision_prefix(vm)}{vm['metadata']['generation']}"
+    used = sized_by(vm)
+    return f"{name}-{hashlib.sha256(used.encode()).hexdigest()[:8]}" if used else name
 
 
 def revision_prefix(vm: Object) -> str:
@@ -62,13 +70,9 @@ def revision_prefix(vm: Object) -> str:
 
 
 def revision_of(vm: Object) -> Object:
-    """Return the record of a start: the whole spec, so that the past can be expanded again."""
-    meta, status = vm["metadata"], vm.get("status") or {}
-    spec = copy.deepcopy(vm["spec"])
-    for field in ("instancetype", "preference"):
-        used = (status.get(f"{field}Ref") or {}).get("controllerRevisionRef") or {}
-        if spec.get(field) and used.get("name"):
-            spec[field]["revisionName"] = used["name"]
+    """Return the record of a start: the whole spec, expanded, so that nothing can change it."""
+    meta = vm["metadata"]
+    spec = copy.deepcopy(detached(vm)["spec"])
     return {
         "apiVersion": registry.REVISION.api_version,
         "kind": registry.REVISION.kind,

@@ -15,7 +15,7 @@ from livevirt.api import subresources
 from livevirt.api.request import Answer, User
 from livevirt.client.interface import Client
 from livevirt.server import refusals
-from livevirt.server.actions import guest_info, guest_run, plan, restart, start, stop
+from livevirt.server.actions import expand, guest_info, guest_run, plan, restart, start, stop
 from livevirt.server.actions.call import Call, Verb
 from livevirt.server.actions.guest_door import GuestDoor
 from livevirt.server.route import Action
@@ -30,6 +30,8 @@ VERBS: dict[tuple[str, str], Verb] = {
     (_VM, "stop"): stop.stop,
     (_VM, "restart"): restart.restart,
     (_VM, "plan"): plan.plan,
+    (_VM, "expand-spec"): expand.expand_spec,
+    ("", "expand-vm-spec"): expand.expand_vm_spec,
     (_VMI, "pause"): guest_run.pause,
     (_VMI, "unpause"): guest_run.unpause,
     (_VMI, "softreboot"): guest_run.soft_reboot,

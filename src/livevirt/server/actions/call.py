@@ -111,11 +111,11 @@ class Stale(Conflict):
     """What was read is old by now; not a refusal of what was asked."""
 
 
-async def patch_vm(call: Call, vm: Object, patch: Object, subresource: str = "") -> None:
-    """Change the VM as it was read; raises Stale if it is another one by now."""
+async def patch_vm(call: Call, vm: Object, patch: Object, subresource: str = "") -> Object:
+    """Change the VM as it was read and return it; raises Stale if it is another one by now."""
     version = {"resourceVersion": vm["metadata"]["resourceVersion"]}
     try:
-        await call.client.patch(
+        return await call.client.patch(
             registry.VM,
             call.name,
             call.namespace,

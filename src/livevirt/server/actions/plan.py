@@ -7,9 +7,11 @@ the VM as it is. Nothing is written.
 from __future__ import annotations
 
 import contextlib
+import functools
 
 from livevirt.admission import headroom, node_share, support
 from livevirt.admission import vm as machines
+from livevirt.admission.vm_sizing import Sized, size
 from livevirt.api import registry, structural
 from livevirt.api.field_error import FieldError
 from livevirt.api.kind import Kind
@@ -17,6 +19,7 @@ from livevirt.api.request import Answer, Object
 from livevirt.errors import BadRequest, NotFound
 from livevirt.rollout import config, edit
 from livevirt.rollout.changes import TEMPLATE
+from livevirt.rollout.instancetypes.lookup import decide
 from livevirt.rollout.judgement import Judgement
 from livevirt.rollout.live_patch import apply
 from livevirt.rollout.summary import plan_document
@@ -33,16 +36,25 @@ async def plan(call: Call) -> Answer:
     errors: list[FieldError] = structural.validate(registry.VM.schema(registry.VM.version), wanted)
     judgement, ignored = Judgement(), []
     if not errors:  # what has no shape has no meaning either
-        judgement = _judged(call, wanted, found)
+        sized = await _sized(call, wanted)
+        if sized.known and not sized.errors:
+            judgement = _judged(call, sized.vm, found)
         if edit.resizes(judgement):
             seen, pods = await _around(call, found.vmi)
-            judgement = _judged(call, wanted, headroom.within(found, seen))
-        errors = machines.errors(wanted, config.read(found.kubevirt))
-        ignored = support.warnings(TEMPLATE, wanted["spec"]["template"].get("spec") or {})
+            judgement = _judged(call, sized.vm, headroom.within(found, seen))
+        errors = machines.errors(wanted, config.read(found.kubevirt), sized)
+        ignored = sized.warnings + support.warnings(
+            TEMPLATE, wanted["spec"]["template"].get("spec") or {}
+        )
     observed = _observed(vm, found, seen, pods)
     document = plan_document(refuse(judgement, errors), call.name, observed, call.namespace)
     document["warnings"] += [f'unknown field "{path}"' for path in unknown] + ignored
     return Answer(200, document)
+
+
+async def _sized(call: Call, wanted: Object) -> Sized:
+    """Return the VM as its instance type and preference would make it."""
+    return await decide(lambda lookup: size(wanted, lookup), functools.partial(_get, call))
 
 
 async def _vm(call: Call) -> Object:
@@ -65,7 +77,9 @@ def _wanted(call: Call, vm: Object) -> Object:
     """Return the VM as the body wants it; only its spec matters."""
     body = call.options
     if not _is_whole(call):
-        return {**vm, "spec": apply(body, vm).get("spec")}
+        # The status counts as well: a reference that goes lets the newest generation be taken.
+        patched = apply(body, vm)
+        return {**vm, "spec": patched.get("spec"), "status": patched.get("status") or {}}
     meta = body.get("metadata")
     given = meta.get("name") if isinstance(meta, dict) else None
     group = str(body.get("apiVersion", "")).partition("/")[0]

@@ -28,3 +28,11 @@ async def ask(call: Call, vm: Object, *wanted: Object) -> None:
     if not call.dry_run:
         patch = {"status": {"stateChangeRequests": list(wanted)}}
         await patch_vm(call, vm, patch, subresource="status")
+
+
+async def withdraw(call: Call, vm: Object) -> Object:
+    """Take back what waits, if anything does; return the VM as it is then."""
+    if not (vm.get("status") or {}).get("stateChangeRequests"):
+        return vm
+    patch = {"status": {"stateChangeRequests": None}}
+    return await patch_vm(call, vm, patch, subresource="status")

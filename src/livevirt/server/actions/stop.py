@@ -33,15 +33,16 @@ async def _stop(call: Call) -> Answer:
     if strategy == "Halted" and not _shorter(grace, vmi):
         why = "Halted only supports manual stop requests with a shorter graceperiod"
         raise call.refuse(registry.VM, why)
-    if grace is not None and vmi is not None and running(vmi) and not call.dry_run:
-        await shorten_grace(call, vmi, grace)
     match strategy:
         case "Manual" | "RerunOnFailure":
             assert vmi is not None
             await requests.ask(call, vm, requests.stop(vmi))
         case "Always" | "Once":
             if not call.dry_run:
-                await set_strategy(call, vm, "Halted")
+                # The start that a restart still waits for would let the VM run again.
+                await set_strategy(call, await requests.withdraw(call, vm), "Halted")
+    if grace is not None and vmi is not None and running(vmi) and not call.dry_run:
+        await shorten_grace(call, vmi, grace)  # comes last: a guest that ends may be replaced
     return ACCEPTED
 
 

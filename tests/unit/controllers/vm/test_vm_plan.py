@@ -83,8 +83,11 @@ RULES: dict[str, tuple[Seen, list[Step]]] = {
     # Halted
     "given Halted, when none exists, then nothing": (seen(a_machine("Halted")), []),
     "given Halted, when it runs, then delete": (seen(a_machine("Halted"), a_guest()), DELETE),
-    "given Halted, when a start is asked for, then let it run": (
-        seen(a_machine("Halted", requests=(START,))), [SwitchToAlways()],
+    "given Halted, when a paused start is asked for, then let it run": (
+        seen(a_machine("Halted", requests=(Request("Start", paused=True),))), [SwitchToAlways()],
+    ),
+    "given Halted, when the start of a restart is left, then nothing": (
+        seen(a_machine("Halted", requests=(START,))), [],
     ),
     # Once
     "given Once, when none exists, then create": (seen(a_machine("Once")), [CreateInstance()]),

@@ -149,6 +149,28 @@ def test_a_condition_whose_words_alone_differ_is_left_as_it_is() -> None:
     assert "conditions" not in changes(vm, vmi, look(vm, vmi))
 
 
+# ---------------------------------------------------------------- the machine type
+
+OLD, NEW = {"type": "pc-q35-6.2"}, {"type": "pc-q35-7.2"}
+MACHINES: dict[str, tuple[Object | None, Object, Object | None]] = {
+    "given no start yet, then none": (None, a_vm(), None),
+    "given a guest that has not said, then none": (None, a_vm(), a_vmi("Scheduled")),
+    "given a guest, then its own": (NEW, a_vm(), a_vmi(machine=NEW)),
+    "given a guest on another than before, then its own": (
+        NEW, a_vm(machine=OLD), a_vmi(machine=NEW),
+    ),
+    "given the guest has gone, then it stays": (OLD, a_vm(machine=OLD), None),
+    "given the next guest has not said, then it stays": (
+        OLD, a_vm(machine=OLD), a_vmi("Scheduled"),
+    ),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize(("machine", "vm", "vmi"), MACHINES.values(), ids=MACHINES)
+def test_the_machine_type_is_kept(machine: Object | None, vm: Object, vmi: Object | None) -> None:
+    assert status(vm, vmi, look(vm, vmi)).get("machine") == machine
+
+
 # ---------------------------------------------------------------- failed starts
 
 

@@ -1,0 +1,64 @@
+"""A VM as its instance type and preference make it, and what is wrong with that."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+from livevirt.admission.vm_disks import wrong
+from livevirt.api.field_error import FieldError
+from livevirt.api.request import Object
+from livevirt.rollout.instancetypes.lookup import Lookup
+from livevirt.rollout.instancetypes.machine import Machine, expand_vm, unmet_requirements
+from livevirt.rollout.instancetypes.matchers import ROLES, matcher_errors
+
+
+@dataclass(frozen=True, slots=True)
+class Sized:
+    """A VM whose template says everything itself, or the VM as written if it cannot be made so."""
+
+    vm: Object
+    errors: list[FieldError] = field(default_factory=list)
+    warnings: list[str] = field(default_factory=list)
+    known: bool = True  # whether all that the matchers name is there
+
+
+def size(vm: Object, lookup: Lookup) -> Sized:
+    """Return a VM expanded. What it names may still be missing: that is a warning."""
+    errors = matcher_errors(vm)
+    if errors:
+        return Sized(vm, errors, known=False)
+    machine = expand_vm(vm, lookup)
+    if machine.problems:
+        return _incomplete(machine)
+    errors = list(machine.errors) or unmet_requirements(vm, machine)
+    return Sized(machine.vm, errors, _stale_pins(vm, machine))
+
+
+def is_resized(new: Object, old: Object) -> bool:
+    """Tell whether an edit changes the template or what the matchers name."""
+    parts = ("template", *(role.field for role in ROLES))
+    return any(new["spec"].get(part) != old["spec"].get(part) for part in parts)
+
+
+def _incomplete(machine: Machine) -> Sized:
+    errors = [wrong(each.field, each.message) for each in machine.problems if not each.passing]
+    warnings = [
+        f"{each.field}: {each.message}; the VM cannot start until it is there"
+        for each in machine.problems
+        if each.passing
+    ]
+    return Sized(machine.vm, errors, warnings, known=False)
+
+
+def _stale_pins(vm: Object, machine: Machine) -> list[str]:
+    """Warn of revisions of something else, left behind when the name changed."""
+    found = []
+    for role in ROLES:
+        pin = (vm["spec"].get(role.field) or {}).get("revisionName")
+        choice = machine.resolved.of(role)
+        if pin and choice is not None and choice.revision != pin:
+            found.append(
+                f"{role.path}.revisionName: {pin} is not a revision of {role.words}"
+                f" {choice.name}, so it is ignored"
+            )
+    return found

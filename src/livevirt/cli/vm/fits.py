@@ -1,0 +1,191 @@
+"""`virtctl what-fits`: which instance types a VM can have, and at what price."""
+
+from __future__ import annotations
+
+import json
+import sys
+from collections.abc import Iterable
+from dataclasses import dataclass
+from enum import StrEnum
+from typing import Any
+
+import click
+
+from livevirt.api import quantity, registry
+from livevirt.api.request import Object
+from livevirt.cli import cluster
+from livevirt.cli.session import VM, Session, refusals, talk
+from livevirt.cli.vm.flags import Command
+from livevirt.cli.vm.named import INSTANCETYPES, Named
+from livevirt.cli.vm.switch import Switch
+
+
+class Reach(StrEnum):
+    """How an instance type can be had, the easiest first."""
+
+    LIVE = "live"
+    START = "next start"
+    WAITS = "live, will wait"
+    RESTART = "restart"
+    NO = "no"
+
+
+_ORDER = tuple(Reach)
+_COLOURS = {Reach.WAITS: "cyan", Reach.RESTART: "yellow", Reach.NO: "red"}
+_MOST_REASONS = 3
+
+
+@dataclass(frozen=True, slots=True)
+class Fit:
+    """How one instance type can be had."""
+
+    to: Named
+    spec: Object
+    reach: Reach
+    why: str
+    current: bool = False  # it is the one the VM has
+
+    @property
+    def vcpus(self) -> int | None:
+        """Its vCPUs, None if the VM gives them."""
+        return (self.spec.get("cpu") or {}).get("guest")
+
+    @property
+    def memory(self) -> str | None:
+        """Its memory, None if the VM gives it."""
+        return (self.spec.get("memory") or {}).get("guest")
+
+
+def fit(vm: Object, obj: Object, to: Named, plan: Object) -> Fit:
+    """Return what the plan of switching a VM to an instance type says."""
+    reach = _reach(plan)
+    return Fit(to, obj["spec"], reach, _why(plan, reach), Switch(to).is_made(vm))
+
+
+def _reach(plan: Object) -> Reach:
+    if plan["verdict"] == "Refused":
+        return Reach.NO
+    if not plan["running"]:
+        return Reach.START
+    if plan["verdict"] == "Restart":
+        return Reach.RESTART
+    return Reach.WAITS if plan["waits"] else Reach.LIVE
+
+
+def _why(plan: Object, reach: Reach) -> str:
+    """Return what decides: the fields that stand against it, or what changes if none does."""
+    deciding = [change for change in plan["changes"] if _decides(change, reach)]
+    told = [_told(change, reach) for change in deciding[:_MOST_REASONS]]
+    if len(deciding) > _MOST_REASONS:
+        told.append(f"{len(deciding) - _MOST_REASONS} more")
+    return "; ".join(told)
+
+
+def _decides(change: Object, reach: Reach) -> bool:
+    match reach:
+        case Reach.NO:
+            return bool(change["verdict"] == "Refused")
+        case Reach.RESTART:  # what another field holds back is not the cause
+            return bool(change["verdict"] == "Restart" and change["reason"] != "HeldBack")
+        case Reach.WAITS:
+            return bool(change.get("waits"))
+        case _:
+            return True
+
+
+def _told(change: Object, reach: Reach) -> str:
+    from livevirt.rollout.changes import TEMPLATE
+    from livevirt.rollout.redaction import compact
+
+    path = change["path"].removeprefix(f"{TEMPLATE}.").removeprefix("domain.")
+    if reach not in (Reach.LIVE, Reach.START):
+        return f"{path}: {change['message']}"
+    values = [compact(change["path"], change[side]).strip('"') for side in ("from", "to")]
+    return f"{path} {' -> '.join(values)}"
+
+
+def ordered(fits: Iterable[Fit]) -> list[Fit]:
+    """Return them with the easiest first, and each sort by size."""
+
+    def place(each: Fit) -> tuple[Any, ...]:
+        memory = quantity.parse(each.memory) if each.memory else quantity.ZERO
+        return _ORDER.index(each.reach), each.vcpus or 0, memory, each.to.name
+
+    return sorted(fits, key=place)
+
+
+def document(fits: Iterable[Fit]) -> list[Object]:
+    """Return them as JSON tells them."""
+    return [
+        {
+            "kind": each.to.kind.kind,
+            "name": each.to.name,
+            "vcpus": each.vcpus,
+            "memory": each.memory,
+            "reach": each.reach,
+            "why": each.why,
+            "current": each.current,
+        }
+        for each in fits
+    ]
+
+
+@click.command(cls=Command)
+@click.argument("vm", metavar="VM")
+@click.option(
+    "-o", "--output", type=click.Choice(["table", "json"]), default="table", show_default=True,
+    help="What to print.",
+)  # fmt: skip
+@cluster.flags()
+def what_fits(vm: str, output: str) -> None:
+    """Show which instance types a VM can have: live, after a restart or not at all, and why.
+
+    Nothing is changed. `virtctl vm update-instance-type` switches to one of them.
+
+    \b
+    virtctl what-fits web
+    virtctl what-fits web -o json
+    """
+
+    async def work(session: Session) -> list[Fit]:
+        found = await session.client.get(registry.VM, vm, session.namespace)
+        fits = []
+        for kind in INSTANCETYPES:
+            page = await session.client.list(kind, session.namespace if kind.namespaced else "")
+            for obj in page.items:
+                to = Named(kind, obj["metadata"]["name"])
+                answer = await session.ask("POST", VM, vm, "plan", Switch(to).patch())
+                fits.append(fit(found, obj, to, json.loads(answer)))
+        return ordered(fits)
+
+    with refusals(f"error planning VirtualMachine {vm}: {{}}"):
+        fits = talk(work)
+    if output == "json":
+        click.echo(json.dumps(document(fits), indent=2, ensure_ascii=False))
+    else:
+        _show(fits)
+
+
+def _show(fits: list[Fit]) -> None:
+    from rich.console import Console
+    from rich.table import Table
+    from rich.text import Text
+
+    if not fits:
+        click.echo("there are no instance types; see `virtctl create instancetype --help`")
+        return
+    table = Table(box=None, pad_edge=False, header_style="bold")
+    for title in ("INSTANCE TYPE", "VCPUS", "MEMORY", "REACHED", "WHY"):
+        table.add_column(title, overflow="fold")
+    for each in fits:
+        kind = f"{each.to.kind.singular}/" if each.to.kind.namespaced else ""
+        name = f"{kind}{each.to.name}"
+        table.add_row(
+            Text(f"{name} (now)" if each.current else name),
+            str(each.vcpus or "-"),
+            each.memory or "-",
+            Text(each.reach, style=_COLOURS.get(each.reach, "green")),
+            Text(each.why),
+        )
+    width = None if sys.stdout.isatty() else 240
+    Console(width=width, highlight=False).print(table)

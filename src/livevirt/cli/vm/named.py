@@ -1,0 +1,47 @@
+"""Instance types and preferences as people name them: `NAME` or `KIND/NAME`."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import click
+
+from livevirt.api import names, registry
+from livevirt.api.kind import Kind
+
+INSTANCETYPES = (registry.CLUSTER_INSTANCETYPE, registry.INSTANCETYPE)
+PREFERENCES = (registry.CLUSTER_PREFERENCE, registry.PREFERENCE)
+
+
+@dataclass(frozen=True, slots=True)
+class Named:
+    """An object somebody named."""
+
+    kind: Kind
+    name: str
+
+    @property
+    def title(self) -> str:
+        """What people call it: an instance type or a preference, and its name."""
+        sort = "instance type" if self.kind in INSTANCETYPES else "preference"
+        return f"{sort} {self.name}"
+
+
+def named(text: str, kinds: Sequence[Kind], kind: str = "") -> Named:
+    """Return what `[KIND/]NAME` means; the first of the kinds if neither it nor `kind` says."""
+    prefix, slash, name = text.rpartition("/")
+    if (slash and not prefix) or not name or names.validate_path_segment(name):
+        raise click.UsageError(f"{text!r} is not [KIND/]NAME")
+    given = {_kind(each, kinds) for each in (prefix, kind) if each}
+    if len(given) > 1:
+        raise click.UsageError(f"{text!r} is not of --kind {kind}")
+    return Named(given.pop() if given else kinds[0], name)
+
+
+def _kind(text: str, kinds: Sequence[Kind]) -> Kind:
+    for kind in kinds:
+        if text.lower() in (kind.singular, kind.plural, *kind.short):
+            return kind
+    supported = ", ".join(kind.singular for kind in kinds)
+    raise click.UsageError(f'invalid kind "{text}", supported values are: {supported}')

@@ -1,0 +1,200 @@
+"""`virtctl vm update-instance-type` and `update-preference`: another size by its name."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from collections.abc import Callable, Coroutine
+from typing import Any, TypeVar
+
+import click
+
+from livevirt.api import registry
+from livevirt.api.request import Object
+from livevirt.cli import cluster
+from livevirt.cli.progress import Tell
+from livevirt.cli.session import VM, Session, refusals, talk
+from livevirt.cli.vm import plan, switch, wait
+from livevirt.cli.vm.flags import Command
+from livevirt.cli.vm.named import INSTANCETYPES, PREFERENCES, Named, named
+from livevirt.cli.vm.switch import Outcome, Sizes, Switch
+
+F = TypeVar("F", bound=Callable[..., Any])
+
+_STATUSES = {Outcome.LIVE: 0, Outcome.AT_START: 0, Outcome.RESTART: 2, Outcome.FAILED: 1}
+
+
+@click.group()
+def vm() -> None:
+    """Change a virtual machine while it runs.
+
+    \b
+    virtctl vm update-instance-type web u1.small --wait
+    virtctl vm update-preference web fedora --dry-run
+    """
+
+
+def _flags(command: F) -> F:
+    for option in (
+        click.option(
+            "--timeout", type=click.IntRange(min=1), default=300, show_default=True,
+            metavar="SECONDS", help="How long --wait waits.",
+        ),
+        click.option(
+            "-w", "--wait", "waits", is_flag=True,
+            help="Return when the guest has it or a restart is required.",
+        ),
+        click.option(
+            "--dry-run", is_flag=True, help="Show what would become of it; change nothing."
+        ),
+    ):  # fmt: skip
+        command = option(command)
+    return command
+
+
+@vm.command("update-instance-type", cls=Command)
+@click.argument("name", metavar="VM")
+@click.argument("to", metavar="[KIND/]NAME")
+@_flags
+@cluster.flags()
+def update_instance_type(name: str, to: str, dry_run: bool, waits: bool, timeout: int) -> int:
+    """Give a VM another instance type, live where that is possible.
+
+    KIND is virtualmachineclusterinstancetype if it is left out. Naming the instance type the VM has
+    takes its newest generation. With --wait it exits with 0 once the guest has it and with 2 if a
+    restart is required; with --dry-run as `virtctl plan` does.
+
+    \b
+    virtctl vm update-instance-type web u1.small
+    virtctl vm update-instance-type web u1.small --wait --timeout 60
+    virtctl vm update-instance-type web virtualmachineinstancetype/mine --dry-run
+    """
+    return _update(name, named(to, INSTANCETYPES), dry_run, timeout if waits else 0)
+
+
+@vm.command("update-preference", cls=Command)
+@click.argument("name", metavar="VM")
+@click.argument("to", metavar="[KIND/]NAME")
+@_flags
+@cluster.flags()
+def update_preference(name: str, to: str, dry_run: bool, waits: bool, timeout: int) -> int:
+    """Give a VM another preference, live where that is possible.
+
+    KIND is virtualmachineclusterpreference if it is left out. Flags and exit status are those of
+    `virtctl vm update-instance-type`.
+
+    \b
+    virtctl vm update-preference web fedora --dry-run
+    virtctl vm update-preference web virtualmachinepreference/mine --wait
+    """
+    return _update(name, named(to, PREFERENCES), dry_run, timeout if waits else 0)
+
+
+def _update(name: str, to: Named, dry_run: bool, seconds: int) -> int:
+    """Switch a VM; wait for it if there are seconds to wait."""
+    wanted = Switch(to)
+
+    async def work(session: Session) -> int:
+        namespace = session.namespace
+        found = await session.client.get(registry.VM, name, namespace)
+        await session.client.get(to.kind, to.name, namespace if to.kind.namespaced else "")
+        again = wanted.is_made(found)
+        if dry_run:
+            body = wanted.patch() | (wanted.refresh() if again else {})
+            document = json.loads(await session.ask("POST", VM, name, "plan", body))
+            click.echo("Dry Run execution")
+            plan.show(name, document)
+            return plan.exit_status(document)
+        changed = await session.client.patch(registry.VM, name, namespace, wanted.patch())
+        if again:
+            await session.client.patch(
+                registry.VM, name, namespace, wanted.refresh(), subresource="status"
+            )
+        click.echo(f"VM {name} was scheduled to use {to.title}")
+        if not seconds:
+            return 0
+        end, sentence = await _settled(session, changed, wanted, seconds)
+        click.echo(sentence, err=end is Outcome.FAILED)
+        return _STATUSES[end]
+
+    with refusals(f"error updating VirtualMachine {name}: {{}}"):
+        return talk(work)
+
+
+async def _settled(
+    session: Session, changed: Object, wanted: Switch, seconds: int
+) -> tuple[Outcome, str]:
+    """Wait until the guest has what the VM was switched to, or it is known that it cannot."""
+    name, generation = changed["metadata"]["name"], changed["metadata"]["generation"]
+    what = f"switching {name} to {wanted.to.name}"
+    with wait.telling(session, registry.VM, name, seconds, what) as tell:
+        async with asyncio.timeout(seconds):
+            watched = _Watched(session, changed, tell)
+            await watched.vm_until(lambda vm: wanted.is_seen(vm, generation) or _failed(vm))
+            # Asked for only now: what the guest is to get depends on the generation that was taken.
+            # Either the instance asks for it already, or it is in this plan.
+            answer = await session.ask("POST", VM, name, "plan", {})
+            end = await watched.outcome(switch.sizes(json.loads(answer)))
+    return end, switch.told(end, watched.vm, watched.vmi, wanted.to)
+
+
+def _failed(vm: Object) -> bool:
+    return switch.outcome(vm, None, {}) is Outcome.FAILED
+
+
+class _Watched:
+    """A VM and its instance, as last seen."""
+
+    def __init__(self, session: Session, vm: Object, tell: Tell) -> None:
+        self._session, self._tell = session, tell
+        self._name = vm["metadata"]["name"]
+        self.vm, self.vmi = vm, None  # type: Object, Object | None
+
+    async def vm_until(self, holds: Callable[[Object], bool]) -> None:
+        """Follow the VM until something holds of it."""
+
+        def arrived(vm: Object | None) -> bool:
+            if vm is None:
+                raise wait.deleted(registry.VM, self._name)
+            self.vm = vm
+            self._tell(switch.state(vm, self.vmi))
+            return holds(vm)
+
+        await wait.follow(self._session, registry.VM, self._name, arrived)
+
+    async def outcome(self, expected: Sizes) -> Outcome:
+        """Follow both until it is known how the switch ended."""
+        looked = False  # at the instance
+        end: Outcome | None = None
+
+        def is_over(_: Object) -> bool:
+            nonlocal end
+            if end is None and looked:
+                end = switch.outcome(self.vm, self.vmi, expected)
+            return end is not None
+
+        def arrived(vmi: Object | None) -> bool:
+            nonlocal looked
+            self.vmi, looked = vmi, True
+            self._tell(switch.state(self.vm, vmi))
+            return is_over(self.vm)
+
+        await _first(
+            self.vm_until(is_over),
+            wait.follow(self._session, registry.VMI, self._name, arrived),
+        )
+        assert end is not None
+        return end
+
+
+async def _first(*works: Coroutine[Any, Any, None]) -> None:
+    """Run until one of several ends, as it ends; the others are cancelled."""
+    tasks = [asyncio.create_task(work) for work in works]
+    try:
+        done, _ = await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
+        for task in done:
+            task.result()
+    finally:
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)

@@ -1,0 +1,33 @@
+"""Says on a VM that what it was sized by has changed since."""
+
+from __future__ import annotations
+
+from livevirt.api.conditions import Condition
+from livevirt.api.request import Object
+from livevirt.rollout.instancetypes.lookup import Lookup
+from livevirt.rollout.instancetypes.matchers import INSTANCETYPE, ROLES
+from livevirt.rollout.instancetypes.resolution import Resolved, newer
+
+TYPE = "NewerInstancetype"
+_CHANGED = {True: "InstancetypeChanged", False: "PreferenceChanged"}
+
+
+def condition(vm: Object, resolved: Resolved, lookup: Lookup) -> Condition | None:
+    """Return the condition of a VM whose instance type or preference has a newer generation."""
+    texts, reason = [], ""
+    for role in ROLES:
+        choice = resolved.of(role)
+        live = None if choice is None else newer(choice, vm["metadata"]["namespace"], lookup)
+        if choice is None or live is None:
+            continue
+        has, is_at = (obj["metadata"].get("generation", 0) for obj in (choice.object, live))
+        command = f"virtctl vm update-{role.words.replace(' ', '-')}"
+        texts.append(
+            f"{role.words} {choice.name} is at generation {is_at}, this VM has generation {has} of"
+            f" it; `{command} {vm['metadata']['name']} {choice.kind.singular}/{choice.name}`"
+            " takes the newer one"
+        )
+        reason = reason or _CHANGED[role is INSTANCETYPE]
+    if not texts:
+        return None
+    return {"type": TYPE, "status": "True", "reason": reason, "message": "; ".join(texts)}

@@ -1,0 +1,122 @@
+"""What a preference says of devices: models, buses and switches for those that leave them open."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from livevirt.api.request import Object
+from livevirt.rollout import networks
+from livevirt.rollout.disks import TARGETS
+
+#: Settings of all devices together, each where the VM leaves it open.
+_PLAIN: Mapping[str, str] = {
+    "preferredUseVirtioTransitional": "useVirtioTransitional",
+    "preferredBlockMultiQueue": "blockMultiQueue",
+    "preferredNetworkInterfaceMultiQueue": "networkInterfaceMultiqueue",
+    "preferredRng": "rng",
+    "preferredTPM": "tpm",
+    "preferredAutoattachGraphicsDevice": "autoattachGraphicsDevice",
+    "preferredAutoattachMemBalloon": "autoattachMemBalloon",
+    "preferredAutoattachPodInterface": "autoattachPodInterface",
+    "preferredAutoattachSerialConsole": "autoattachSerialConsole",
+    "preferredAutoattachInputDevice": "autoattachInputDevice",
+}
+#: Settings of a disk beside its bus.
+_DISK: Mapping[str, str] = {
+    "preferredDiskBlockSize": "blockSize",
+    "preferredDiskCache": "cache",
+    "preferredDiskIO": "io",
+}
+_BUSES: Mapping[str, str] = {
+    "disk": "preferredDiskBus",
+    "cdrom": "preferredCdromBus",
+    "lun": "preferredLunBus",
+}
+_INPUT = "default-0"  # KubeVirt's name for the input device a guest gets by itself
+
+
+def apply(spec: Object, preferred: Object) -> None:
+    """Fill in what the devices of a spec leave open, in place."""
+    devices = spec["domain"]["devices"]
+    _fill(devices, preferred, _PLAIN)
+    if preferred.get("preferredDisableHotplug") is not None:
+        devices["disableHotplug"] = preferred["preferredDisableHotplug"]
+    _models(devices, preferred)
+    for disk in devices.get("disks") or ():
+        _disk(disk, preferred)
+    _interfaces(spec, devices, preferred)
+    _inputs(devices, preferred)
+    _panic_devices(devices, preferred.get("preferredPanicDeviceModel"))
+
+
+def _fill(target: Object, preferred: Object, table: Mapping[str, str]) -> None:
+    for wanted, name in table.items():
+        if preferred.get(wanted) is not None and target.get(name) is None:
+            target[name] = preferred[wanted]
+
+
+def _models(devices: Object, preferred: Object) -> None:
+    sound = devices.get("sound")
+    if sound is not None and preferred.get("preferredSoundModel") and not sound.get("model"):
+        sound["model"] = preferred["preferredSoundModel"]
+    video = preferred.get("preferredVideoType")
+    if video and not (devices.get("video") or {}).get("type"):
+        devices["video"] = {**(devices.get("video") or {}), "type": video}
+    options = preferred.get("preferredVirtualGPUOptions")
+    for gpu in devices.get("gpus") or () if options is not None else ():
+        if gpu.get("virtualGPUOptions") is None:
+            gpu["virtualGPUOptions"] = options
+
+
+def _disk(disk: Object, preferred: Object) -> None:
+    shown_as = next((each for each in TARGETS if disk.get(each) is not None), None)
+    if shown_as is None:
+        shown_as = "disk"
+        disk["disk"] = {}
+    bus = preferred.get(_BUSES[shown_as])
+    if bus and not disk[shown_as].get("bus"):
+        disk[shown_as]["bus"] = bus
+    if shown_as != "disk":
+        return
+    _fill(disk, preferred, _DISK)
+    thread = preferred.get("preferredDiskDedicatedIoThread")
+    if thread is not None and disk["disk"].get("bus") == "virtio":
+        disk.setdefault("dedicatedIOThread", thread)
+
+
+def _interfaces(spec: Object, devices: Object, preferred: Object) -> None:
+    model = preferred.get("preferredInterfaceModel")
+    masquerade = preferred.get("preferredInterfaceMasquerade")
+    silent = not spec.get("networks") and not devices.get("interfaces")
+    wanted = devices.get("autoattachPodInterface") is not False
+    if silent and wanted and (model or masquerade is not None):
+        # The one it would get by itself is preferred so, too.
+        devices["interfaces"] = [{"name": networks.DEFAULT}]
+        spec["networks"] = [{"name": networks.DEFAULT, "pod": {}}]
+    pod = {each["name"] for each in spec.get("networks") or () if each.get("pod") is not None}
+    for interface in devices.get("interfaces") or ():
+        if model and not interface.get("model"):
+            interface["model"] = model
+        bound = any(interface.get(each) is not None for each in networks.BINDINGS)
+        if masquerade is not None and not bound and interface["name"] in pod:
+            interface["masquerade"] = masquerade
+
+
+def _inputs(devices: Object, preferred: Object) -> None:
+    alone = devices.get("autoattachInputDevice") and not devices.get("inputs")
+    if alone:
+        devices["inputs"] = [{"name": _INPUT}]
+    for device in devices.get("inputs") or ():
+        for wanted, name in (("preferredInputBus", "bus"), ("preferredInputType", "type")):
+            if preferred.get(wanted) and not device.get(name):
+                device[name] = preferred[wanted]
+    if alone:
+        devices["inputs"][0].setdefault("type", "tablet")
+        devices["inputs"][0].setdefault("bus", "usb")
+
+
+def _panic_devices(devices: Object, model: str | None) -> None:
+    if not model:
+        return
+    listed = devices.get("panicDevices") or [{}]
+    devices["panicDevices"] = [{**each, "model": each.get("model") or model} for each in listed]

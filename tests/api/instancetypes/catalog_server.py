@@ -1,0 +1,86 @@
+"""A server without sockets or controllers, read and written in either version."""
+
+from __future__ import annotations
+
+import asyncio
+import tempfile
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+from livevirt.admission import builtin, virtual
+from livevirt.api.kind import Kind
+from livevirt.api.registry import CLUSTER_INSTANCETYPE, NAMESPACE, VM
+from livevirt.api.request import Object, Request, User
+from livevirt.client.local import LocalClient
+from livevirt.server import objects
+from livevirt.server.api import Api
+from livevirt.server.services import Services, StoreReader
+from livevirt.store import Store
+
+SPACE = "default"
+SECONDS = 30.0
+ADMIN = User("admin", ("system:masters",))
+
+
+@dataclass(frozen=True)
+class Server:
+    """What tests call."""
+
+    api: Api
+    client: LocalClient
+    read: StoreReader
+
+    async def call(
+        self, verb: str, version: str, body: Any = None, name: str = "", *,
+        kind: Kind = CLUSTER_INSTANCETYPE,
+    ) -> Object:  # fmt: skip
+        """Do something to an object through one version of its kind."""
+        patch = "application/merge-patch+json" if verb == "patch" else ""
+        request = Request(
+            verb, kind, version, ADMIN, SPACE if kind.namespaced else "", name, body=body,
+            patch=patch,
+        )  # fmt: skip
+        answer = await self.api.call(request)
+        found = answer.body
+        return objects.decode(found) if isinstance(found, bytes) else found  # type: ignore[no-any-return]
+
+
+@asynccontextmanager
+async def a_server() -> AsyncIterator[Server]:
+    with tempfile.TemporaryDirectory() as folder:
+        store = Store.open(Path(folder) / "store.db")
+        reader = StoreReader(store)
+        rules = {**builtin.RULES, **virtual.RULES}
+        api = Api(Services(store, rules, lambda: datetime.now(UTC), reader), {})
+        client = LocalClient(api, ADMIN)
+        try:
+            await client.create(NAMESPACE, {"metadata": {"name": SPACE}})
+            async with asyncio.timeout(SECONDS):
+                yield Server(api, client, reader)
+        finally:
+            await store.close()
+
+
+def an_object(kind: Kind, version: str, name: str, spec: Object) -> Object:
+    return {
+        "apiVersion": kind.api_version_of(version), "kind": kind.kind, "metadata": {"name": name},
+        "spec": spec,
+    }  # fmt: skip
+
+
+def a_type(name: str, cpu: int = 1, memory: str = "512Mi") -> Object:
+    spec = {"cpu": {"guest": cpu}, "memory": {"guest": memory}}
+    return an_object(CLUSTER_INSTANCETYPE, "v1beta2", name, spec)
+
+
+def a_vm(name: str = "web", template: Object | None = None, **spec: Any) -> Object:
+    given = template or {"domain": {"devices": {}}}
+    meta = {"name": name, "namespace": SPACE}
+    return {
+        "apiVersion": VM.api_version, "kind": VM.kind, "metadata": meta,
+        "spec": {"runStrategy": "Halted", "template": {"spec": given}, **spec},
+    }  # fmt: skip

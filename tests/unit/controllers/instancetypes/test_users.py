@@ -1,0 +1,51 @@
+"""Which VMs a change of an instance type or preference matters to."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from livevirt.api.kind import Kind
+from livevirt.api.registry import CLUSTER_INSTANCETYPE, CLUSTER_PREFERENCE, INSTANCETYPE
+from livevirt.api.request import Object
+from livevirt.controllers.instancetypes import users
+
+
+def a_vm(status: Object | None = None, **spec: Any) -> Object:
+    return {"metadata": {"name": "web", "namespace": "one"}, "spec": spec, "status": status or {}}
+
+
+def an_object(kind: Kind, namespace: str = "") -> Object:
+    return {"kind": kind.kind, "metadata": {"name": "small", "namespace": namespace}}
+
+
+NAMED = {"name": "small"}
+OWN = {"name": "small", "kind": "virtualmachineinstancetypes"}
+INFERRED = {"instancetypeRef": {"name": "small", "kind": "VirtualMachineClusterInstancetype"}}
+RULES: dict[str, tuple[Object, Object, bool]] = {
+    "it names nothing": (a_vm(), an_object(CLUSTER_INSTANCETYPE), False),
+    "it names it": (a_vm(instancetype=NAMED), an_object(CLUSTER_INSTANCETYPE), True),
+    "it names the preference": (a_vm(preference=NAMED), an_object(CLUSTER_PREFERENCE), True),
+    "it names another kind": (a_vm(preference=NAMED), an_object(CLUSTER_INSTANCETYPE), False),
+    "it names one of its namespace": (
+        a_vm(instancetype=OWN), an_object(INSTANCETYPE, "one"), True,
+    ),
+    "it is of another namespace": (a_vm(instancetype=OWN), an_object(INSTANCETYPE, "two"), False),
+    "it inferred it": (
+        a_vm(INFERRED, instancetype={"inferFromVolume": "v"}), an_object(CLUSTER_INSTANCETYPE),
+        True,
+    ),
+    "it inferred it, and names nothing any more": (
+        a_vm(INFERRED), an_object(CLUSTER_INSTANCETYPE), False,
+    ),
+    "it names an unknown kind": (
+        a_vm(instancetype={"name": "small", "kind": "flavor"}), an_object(INSTANCETYPE, "one"),
+        False,
+    ),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize(("vm", "obj", "matters"), RULES.values(), ids=RULES)
+def test_users(vm: Object, obj: Object, matters: bool) -> None:
+    assert [str(key) for key in users([vm], obj)] == (["one/web"] if matters else [])

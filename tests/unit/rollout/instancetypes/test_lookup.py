@@ -1,0 +1,42 @@
+"""A pure decision, whatever it takes to look things up."""
+
+from __future__ import annotations
+
+from livevirt.api.kind import Kind
+from livevirt.api.request import Object
+from livevirt.rollout.instancetypes.lookup import decide
+from livevirt.rollout.instancetypes.machine import expand_vm
+
+from .instancetype_builders import Objects, a_preference, a_type, a_vm, reference, taken
+
+SMALL = a_type("small")
+OBJECTS = Objects(taken(SMALL), a_preference("p"))
+
+
+async def test_a_decision_is_the_same_when_what_it_needs_must_be_fetched() -> None:
+    matchers = {"instancetype": {"name": "small"}, "preference": {"name": "p"}}
+    vm = a_vm(status={"instancetypeRef": reference(taken(SMALL))}, **matchers)
+    fetched = []
+
+    async def fetch(kind: Kind, name: str, namespace: str) -> Object | None:
+        fetched.append(name)
+        return OBJECTS.get(kind, name, namespace)
+
+    found = await decide(lambda lookup: expand_vm(vm, lookup), fetch)
+    assert found.usable
+    assert found == expand_vm(vm, OBJECTS)
+    assert sorted(fetched) == ["p", taken(SMALL)["metadata"]["name"]]
+
+
+async def test_what_is_not_there_is_fetched_once() -> None:
+    fetched = []
+
+    async def fetch(kind: Kind, name: str, namespace: str) -> Object | None:
+        fetched.append(name)
+        return None
+
+    found = await decide(
+        lambda lookup: expand_vm(a_vm(instancetype={"name": "gone"}), lookup), fetch
+    )
+    assert [problem.part for problem in found.problems] == ["name"]
+    assert fetched == ["gone"]
