@@ -21,19 +21,28 @@ from livevirt.node.host import Host
 from livevirt.node.process import Order, Process
 from livevirt.qemu.accelerator import Accelerator
 from livevirt.qemu.lifecycle import standing
-from livevirt.qemu.machine import Machine, Thread
+from livevirt.qemu.machine import Machine
 from livevirt.qemu.observe import CpuSlot, Drive, MemoryState, Observed
+from livevirt.qemu.plan import PlugCpu, RequestMemory, Step
 
 _HOST = Host(Accelerator("tcg", "a hollow node has none"), (7, 2, 0), None)
 _pids = itertools.count(1 << 22)  # beyond what Linux gives out
 
 
 class HollowGuest(Guest):
-    """A guest that runs from the first moment, has no agent, and says nothing more."""
+    """A guest that runs from the first moment, has no agent, and takes what it is offered."""
 
     async def _follow(self) -> None:
         seen = observed(self.intent.machine)
         self._show(replace(self.view, observed=seen, machine_type="pc-q35-7.2", standing=_RUNNING))
+
+    async def refresh(self) -> None:
+        """Find nothing new: what is shown is all there is."""
+
+    async def do(self, step: Step) -> None:
+        """Have done it."""
+        assert self.view.observed is not None
+        self._show(replace(self.view, observed=after(step, self.view.observed)))
 
 
 _RUNNING = standing("running")
@@ -41,13 +50,28 @@ _RUNNING = standing("running")
 
 def observed(machine: Machine) -> Observed:
     """Return what QEMU would say of a machine that has just been started."""
-    thread = Thread(0, 0, 0)
+    cpu, memory = machine.cpu, machine.memory
     return Observed(
         run_state="running",
-        cpus=(CpuSlot(thread, machine.cpu.type, present=True),),
-        memory=MemoryState(machine.memory.boot_size),
+        cpus=tuple(
+            CpuSlot(thread, cpu.type, thread.socket < cpu.sockets, thread.id)
+            for thread in cpu.threads_of(range(cpu.max_sockets))
+        ),
+        memory=MemoryState(memory.boot_size, headroom=memory.headroom),
         drives=tuple(Drive(disk.id, size=1 << 20) for disk in machine.disks),
     )
+
+
+def after(step: Step, seen: Observed) -> Observed:
+    """Return what QEMU would say once the guest has followed a change of its size."""
+    match step:
+        case PlugCpu(_, thread):
+            cpus = tuple(replace(c, present=True) if c.thread == thread else c for c in seen.cpus)
+            return replace(seen, cpus=cpus, accepted=seen.accepted | {thread.id})
+        case RequestMemory(size):
+            return replace(seen, memory=replace(seen.memory, plugged=size, requested=size))
+        case _:
+            return seen
 
 
 async def spawn(order: Order) -> Process:

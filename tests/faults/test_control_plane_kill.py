@@ -204,7 +204,7 @@ def nothing_is_left_over(host: GuestHost, seen: set[str]) -> None:
         pods = {pod["metadata"]["uid"] for pod in host.get("pod")["items"]}
         listed = host.read("api/v1/persistentvolumes")["items"]
         volumes = {each["metadata"]["name"] for each in listed}
-        directories = {path.name for path in (data / "volumes").iterdir()}
+        directories = {path.name for path in data.glob("volumes/*")}
         sockets = len(list((data / "run").iterdir()))
         return [
             *(f"pod {uid}" for uid in pod_directories(host) ^ pods),

@@ -155,6 +155,12 @@ class GuestHost:
         """Return what the kernel of a guest calls its boot."""
         return self.shell(name, "cat /proc/sys/kernel/random/boot_id")
 
+    def booted_anew(self, name: str, before: str) -> bool:
+        """Tell whether a guest answers and its boot is another one."""
+        asked = ("livevirt", "exec", name, "--", "cat", "/proc/sys/kernel/random/boot_id")
+        done = self.attempt(*asked)
+        return done.returncode == 0 and done.stdout.strip() not in ("", before)
+
     def qemus(self, name: str = "") -> list[int]:
         """Return the QEMU processes of a guest, or of all guests."""
         needle = f"guest=default_{name}{',' if name else ''}".encode()

@@ -9,10 +9,12 @@ from typing import Any
 import pycdlib
 
 from .guest_host import IMAGE, GuestHost, Object, a_vm, until
+from .web_site import serving
 
 NAME = "disks"
 TEXT = b"written by the host\n"
 ON_DISC = b"pressed on a disc\n"
+FETCHED = b"fetched from a web site\n"
 MiB = 1 << 20
 #: A word of the kernel's command line in the image, and what it is in the disk to be booted.
 IN_IMAGE, IN_BOOTED = b"quiet loglevel=2", b"quiet loglevel=3"
@@ -36,6 +38,7 @@ DISKS: list[Object] = [
     _disk("kept", "scsi"),
     {"name": "disc", "cdrom": {"bus": "sata"}, "serial": "DISC"},
     {"name": "cloud", "cdrom": {"bus": "scsi"}, "serial": "CLOUD"},
+    _disk("fetched", "scsi"),
     _disk("imported", "virtio", bootOrder=1),
 ]
 VOLUMES: list[Object] = [
@@ -55,6 +58,7 @@ VOLUMES: list[Object] = [
         "name": "cloud",
         "cloudInitNoCloud": {"userData": "#cloud-config\nhostname: many-disks\n"},
     },
+    {"name": "fetched", "dataVolume": {"name": "disks-fetched"}},
     {"name": "imported", "dataVolume": {"name": "disks-imported"}},
 ]
 
@@ -107,10 +111,25 @@ def start(host: GuestHost) -> None:
     import_(host, "disks-disc", a_disc(), "disc.iso")
     source = {"registry": {"url": f"docker://{IMAGE}"}}
     host.apply(data_volume("disks-imported", source, "48Mi", **_AT_ONCE))
+    with serving({"/disk.raw": FETCHED.ljust(4 * MiB, b"\0")}) as site:
+        source = {"http": {"url": f"{site.url}/disk.raw"}}
+        host.apply(data_volume("disks-fetched", source, "8Mi", **_AT_ONCE))
+        until("the download", lambda: _done(host, "disks-fetched"))
     until("the import", lambda: _done(host, "disks-imported"))
     _mark(host.disk_of("disks-imported"))
     host.apply(*manifests())
+    answers(host)
+
+
+def answers(host: GuestHost) -> None:
+    """Return once the agent answers and the guest, which names disks last, has named them all."""
     host.answers(NAME)
+    serials = [disk["serial"] for disk in DISKS if "disk" in disk]
+    host.shell(
+        NAME,
+        f"for serial in {' '.join(serials)}; do"
+        " until ls /dev/disk/by-id | grep -q $serial; do usleep 50000; done; done",
+    )
 
 
 def import_(host: GuestHost, claim: str, content: bytes, name: str) -> None:

@@ -4,9 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import json
-import os
-import pty
-import select
 import shutil
 import signal
 import subprocess
@@ -17,6 +14,7 @@ from pathlib import Path
 import pytest
 
 from ..server_process import BIN, ServerProcess, short_directory
+from .terminal import Terminal, log_in_and_out
 
 pytestmark = [
     pytest.mark.guest,
@@ -25,7 +23,6 @@ pytestmark = [
 ]
 
 SECONDS = 180.0  # an emulated CPU on a busy machine
-UPSTREAM = os.environ.get("UPSTREAM_VIRTCTL", "")
 
 
 @pytest.fixture(scope="module")
@@ -115,70 +112,11 @@ def test_a_paused_guest_stands_still(host: ServerProcess) -> None:
     agent_answers(host)
 
 
-class Terminal:
-    """A command on a terminal of its own: what a person at a keyboard has."""
-
-    def __init__(self, server: ServerProcess, *command: str) -> None:
-        self._keyboard, terminal = pty.openpty()
-        self.process = subprocess.Popen(
-            command, env=server.environment(), stdin=terminal, stdout=terminal, stderr=terminal,
-            start_new_session=True,
-        )  # fmt: skip
-        os.close(terminal)
-        self.seen = b""
-
-    def type(self, keys: bytes) -> None:
-        os.write(self._keyboard, keys)
-
-    def read_until(self, text: bytes) -> None:
-        deadline = time.monotonic() + SECONDS
-        while text not in self.seen:
-            left = deadline - time.monotonic()
-            assert left > 0, f"{text!r} did not come, but {self.seen[-500:]!r}"
-            if select.select([self._keyboard], [], [], left)[0]:
-                self.seen += os.read(self._keyboard, 4096)
-
-    def close(self) -> int:
-        try:
-            return self.process.wait(SECONDS)
-        finally:
-            self.process.kill()
-            self.process.wait()
-            os.close(self._keyboard)
-
-
-def log_in_and_out(terminal: Terminal) -> None:
-    """Log in at the prompt, ask something, log out and leave."""
-    terminal.read_until(b"uccessfully connected to web console")
-    terminal.seen = b""
-    terminal.type(b"\r")
-    terminal.read_until(b"login: ")
-    terminal.type(b"root\r")
-    terminal.read_until(b"~# ")
-    terminal.type(b"echo $((40 + 2)) is the answer\r")
-    terminal.read_until(b"42 is the answer")
-    terminal.seen = b""
-    terminal.type(b"exit\r")
-    terminal.read_until(b"login: ")
-    terminal.type(b"\x1d")
-
-
 def test_a_person_logs_in_on_the_console(host: ServerProcess) -> None:
     agent_answers(host)
     terminal = Terminal(host, str(BIN / "virtctl"), "console", "web")
     try:
-        log_in_and_out(terminal)
-    finally:
-        status = terminal.close()
-    assert status == 0
-
-
-@pytest.mark.skipif(not UPSTREAM, reason="UPSTREAM_VIRTCTL does not name KubeVirt's own virtctl")
-def test_a_person_logs_in_with_the_virtctl_of_kubevirt(host: ServerProcess) -> None:
-    agent_answers(host)
-    terminal = Terminal(host, UPSTREAM, "console", "web")
-    try:
-        log_in_and_out(terminal)
+        log_in_and_out(terminal, "web")
     finally:
         status = terminal.close()
     assert status == 0

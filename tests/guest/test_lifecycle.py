@@ -73,22 +73,40 @@ def uptime(host: GuestHost) -> float:
     return float(host.shell(NAME, "cut -d' ' -f1 /proc/uptime"))
 
 
-def booted_anew(host: GuestHost, before: str) -> bool:
-    asked = ("livevirt", "exec", NAME, "--", "cat", "/proc/sys/kernel/random/boot_id")
-    done = host.attempt(*asked)
-    return done.returncode == 0 and done.stdout.strip() not in ("", before)
-
-
 @pytest.mark.parametrize("verb", ["soft-reboot", "reset"])
 def test_given_a_reboot_then_only_the_guest_starts_again(host: GuestHost, verb: str) -> None:
     boot, pid, uid = host.boot_id(NAME), host.qemu(NAME), host.uid(NAME)
     host.shell(NAME, "touch /tmp/of-the-old-boot")
     began = time.monotonic()
     host.run("virtctl", verb, NAME)
-    until("another boot", lambda: booted_anew(host, boot))
+    until("another boot", lambda: host.booted_anew(NAME, boot))
     assert uptime(host) < time.monotonic() - began
     assert host.shell(NAME, "ls /tmp") == ""
     assert (host.qemu(NAME), host.uid(NAME), host.phase(NAME)) == (pid, uid, "Running")
+
+
+def silence_agent(host: GuestHost) -> None:
+    """Let the guest be one without an agent, until its next boot."""
+    host.shell(
+        NAME,
+        # The agent has started this shell, and a loop the agent; it must answer once more.
+        "loop=$(awk '/^PPid/ {print $2}' /proc/$PPID/status);"
+        'setsid sh -c "usleep 300000; kill $loop $PPID" < /dev/null > /dev/null 2>&1 &',
+    )
+    until("no agent", lambda: not host.holds("vmi", NAME, "AgentConnected"))
+
+
+def test_given_no_agent_when_a_soft_reboot_is_asked_for_then_the_button_and_a_reset_do_it(
+    host: GuestHost,
+) -> None:
+    boot, pid, uid = host.boot_id(NAME), host.qemu(NAME), host.uid(NAME)
+    silence_agent(host)
+    began = time.monotonic()
+    assert host.run("virtctl", "soft-reboot", NAME) == f"VMI {NAME} was scheduled to soft-reboot\n"
+    until("another boot", lambda: host.booted_anew(NAME, boot))
+    assert uptime(host) < time.monotonic() - began
+    assert (host.qemu(NAME), host.uid(NAME), host.phase(NAME)) == (pid, uid, "Running")
+    assert host.word(NAME) == "Running"
 
 
 class Pipe:

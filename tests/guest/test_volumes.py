@@ -11,7 +11,7 @@ from livevirt.node.images import ImageStore
 from livevirt.paths import default_data_dir
 
 from .guest_host import IMAGE, GuestHost, until
-from .many_disks import NAME, ON_DISC, TEXT
+from .many_disks import FETCHED, NAME, ON_DISC, TEXT, MiB, answers
 
 pytestmark = [pytest.mark.guest, pytest.mark.slow]
 
@@ -104,6 +104,14 @@ def test_a_data_volume_of_an_image_holds_what_the_image_does(many_disks: GuestHo
     assert {"initrd", "syslinux.cfg", "vmlinuz"} <= set(seen.split())
 
 
+def test_a_data_volume_of_a_web_site_holds_what_was_sent_and_room_beyond(
+    many_disks: GuestHost,
+) -> None:
+    disk = f"{BY_ID}/scsi-0QEMU_QEMU_HARDDISK_FETCHED"
+    seen = many_disks.shell(NAME, f"head -c {len(FETCHED)} {disk}; lsblk -bdnro SIZE {disk}")
+    assert seen == f"{FETCHED.decode()}{8 * MiB}"
+
+
 def test_given_the_vm_stops_and_starts_then_claims_have_kept_what_others_have_lost(
     many_disks: GuestHost,
 ) -> None:
@@ -112,7 +120,7 @@ def test_given_the_vm_stops_and_starts_then_claims_have_kept_what_others_have_lo
     before = many_disks.uid(NAME)
     many_disks.run("virtctl", "restart", NAME)
     until("another instance", lambda: many_disks.uid(NAME) not in ("", before))
-    many_disks.answers(NAME)
+    answers(many_disks)
     seen = many_disks.shell(
         NAME,
         f"cd {BY_ID}; for disk in virtio-CLAIM virtio-EPHEMERAL ata-QEMU_HARDDISK_EMPTY; do"

@@ -19,7 +19,7 @@ from livevirt.api.request import Object
 from livevirt.rollout import config, growth, instance, resources
 from livevirt.rollout.case import Bound
 from livevirt.rollout.edit import Found
-from livevirt.rollout.namespaces import namespace_of
+from livevirt.rollout.namespaces import as_started, namespace_of
 
 _CONTAINER = "compute"  # the one that grows with the guest
 
@@ -40,8 +40,8 @@ def within(found: Found, seen: Seen) -> Found:
 
     What is not there does not stand in the way.
     """
-    namespace = namespace_of(seen.quotas, seen.namespace, found.kubevirt)
     vmi, own = found.vmi, seen.pod
+    namespace = as_started(namespace_of(seen.quotas, seen.namespace, found.kubevirt), own)
     if vmi is None or own is None:
         return replace(found, namespace=namespace)
     compute = resources.compute(instance.read(vmi["spec"]), config.recorded(vmi), namespace)

@@ -17,8 +17,8 @@ from livevirt.api.request import Object
 
 FOLD_WITHIN = timedelta(minutes=10)
 SIMILAR = 10  # messages of one object and reason before they are combined
-BURST = 25  # events of one object at once
-REFILL = timedelta(minutes=5)  # for one more after that
+BURST = 100  # events of one object at once; a live change tells five or six
+REFILL = timedelta(seconds=10)  # for one more after that
 REMEMBERED = 4096  # of each thing we keep track of
 COMBINED = "(combined from similar events): "
 MESSAGE_LIMIT = 1024

@@ -24,8 +24,8 @@ log = logging.getLogger(__name__)
 
 ACCEPT_SECONDS = 20.0  # a guest that does nothing for so long is said not to accept
 STEP_SECONDS = 5.0  # a step waits for the guest at most so long, then it is planned again
-QUIET_SECONDS = 0.3  # a change that is done sooner is not worth a word in between
-_FIRST_LOOK, _LAST_LOOK = 0.05, 1.0  # seconds between rounds
+QUIET_SECONDS = 1.0  # a change that is done sooner is not worth a word in between
+_FIRST_LOOK, _LAST_LOOK = 0.15, 1.0  # seconds between rounds; a guest asked more has less time
 _FIRST_RETRY, _LAST_RETRY = 1.0, 30.0  # after QEMU refused
 _PAUSED = ("paused", "prelaunch", "suspended")
 
@@ -38,7 +38,7 @@ class Adjuster:
         self._guest, self._wake = guest, wake
         self._wanted: Size | None = None
         self._changed = asyncio.Event()
-        self._has_agent = self._following = False
+        self._has_agent = self._following = self._looked = False
         self._task = asyncio.create_task(self._run(), name=f"size of {guest.intent.vmi}")
 
     def want(self, size: Size) -> None:
@@ -66,6 +66,7 @@ class Adjuster:
 
     async def _follow(self, wanted: Size) -> None:
         """Work towards one size until the guest has it or another is wanted."""
+        self._looked = False
         moved = began = time.monotonic()
         has: tuple[int, int] | None = None
         look, retry = _FIRST_LOOK, _FIRST_RETRY
@@ -96,7 +97,8 @@ class Adjuster:
 
     async def _round(self, wanted: Size) -> tuple[Seen, Trouble, Trouble]:
         """Do what can be done now; return what is seen after it, and what went wrong."""
-        seen = await self._guest.look()
+        # What was seen last is good enough to begin with: a step that is not needed does nothing.
+        seen = (not self._looked and self._guest.seen) or await self._guest.look()
         paused = seen.observed.run_state in _PAUSED
         steps = resize(Wanted(wanted.sockets, wanted.memory, paused=paused), seen)
         cpu = memory = NO_TROUBLE
@@ -108,7 +110,10 @@ class Adjuster:
                 memory = trouble
             elif trouble is not NO_TROUBLE:
                 cpu = trouble
-        return await self._guest.look() if steps else seen, cpu, memory
+        if not steps and self._looked:
+            return seen, cpu, memory
+        self._looked = True
+        return await self._guest.look(), cpu, memory
 
     async def _do(self, step: Step) -> Trouble:
         try:
@@ -116,8 +121,11 @@ class Adjuster:
                 await self._guest.do(step)
         except (Disconnected, AgentUnavailable):
             raise
-        except (NotNow, TimeoutError) as error:
-            return Trouble(kept=str(error) or "it did not answer in time")
+        except NotNow as error:
+            await self._guest.stir()
+            return Trouble(kept=str(error))
+        except TimeoutError:
+            return Trouble(kept="it did not answer in time")
         except CommandFailed as error:
             if isinstance(step, SetVcpus):
                 return Trouble(kept=str(error))  # the guest's words, not QEMU's

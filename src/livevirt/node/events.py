@@ -4,13 +4,12 @@ from __future__ import annotations
 
 from livevirt.api import conditions
 from livevirt.api.conditions import Condition
-from livevirt.api.quantity import Format, Quantity
 from livevirt.api.request import Object
 from livevirt.control.events import Recorder
+from livevirt.node import attachments
 from livevirt.node.ending import Ending
 from livevirt.node.pod_status import RESIZE_IN_PROGRESS, RESIZE_PENDING
 from livevirt.rollout import hot_change
-from livevirt.rollout.reservation import asked
 
 COMPONENT = "virt-handler"
 STARTED, STOPPED, SHUTTING_DOWN = "Started", "Stopped", "ShuttingDown"
@@ -31,13 +30,38 @@ def size_changed(recorder: Recorder, vmi: Object, listed: list[Condition]) -> No
     for type_, what in _SIZES.items():
         old, new = conditions.find(before, type_), conditions.find(listed, type_)
         if old is not None and new is None:
-            recorder.event(vmi, "Normal", f"{what}Changed", _reached(vmi, type_))
+            recorder.event(vmi, "Normal", f"{what}Changed", hot_change.reached(vmi, type_))
         elif new is not None and (old or {}).get("reason") != new.get("reason"):
             message = f"{type_}: {new['message']}"
             if new["reason"] in (hot_change.PLUGGING, hot_change.UNPLUGGING):
                 recorder.event(vmi, "Normal", new["reason"], message)
             else:
                 recorder.event(vmi, "Warning", new["reason"], message)
+
+
+def volumes_changed(recorder: Recorder, vmi: Object, listed: list[Object]) -> None:
+    """Tell which volumes have come, gone or got stuck."""
+    before = _plugged((vmi.get("status") or {}).get("volumeStatus"))
+    after = _plugged(listed)
+    for name, entry in after.items():
+        reason = entry.get("reason", "")
+        if not reason or reason == before.get(name, {}).get("reason"):
+            continue
+        good = reason in (attachments.READY, hot_change.ATTACHING, hot_change.DETACHING)
+        message = entry.get("message", "")
+        recorder.event(vmi, "Normal" if good else "Warning", reason, _naming(name, message))
+    for name in before:
+        if name not in after:
+            message = f"Volume {name} has been unmounted from virt-launcher pod"
+            recorder.event(vmi, "Normal", attachments.UNMOUNTED, message)
+
+
+def _plugged(listed: list[Object] | None) -> dict[str, Object]:
+    return {each["name"]: each for each in listed or () if "hotplugVolume" in each}
+
+
+def _naming(volume: str, message: str) -> str:
+    return message if volume in message.split() else f"Volume {volume}: {message}"
 
 
 def resized(recorder: Recorder, pod: Object, status: Object) -> None:
@@ -66,13 +90,6 @@ def ended(recorder: Recorder, vmi: Object, ending: Ending) -> None:
     else:
         message = f"The VirtualMachineInstance was shut down: {ending.message}"
         recorder.event(vmi, "Normal", STOPPED, message)
-
-
-def _reached(vmi: Object, type_: str) -> str:
-    size = asked(vmi)
-    if type_ == hot_change.CPU:
-        return f"The guest has {size.sockets} CPU sockets"
-    return f"The guest has {Quantity.from_int(size.memory, Format.BINARY_SI)} of memory"
 
 
 def _in_force(status: Object) -> Object | None:

@@ -12,6 +12,7 @@ import logging
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 
+from livevirt.node import pinning
 from livevirt.node import process as processes
 from livevirt.node.intent import Intent
 from livevirt.node.process import Process
@@ -43,6 +44,7 @@ _FIRST_CONNECT, _LAST_CONNECT = 0.02, 1.0  # seconds between attempts
 _ASK_OFTEN, _ASK_SELDOM = 1.0, 15.0  # seconds between questions to the guest agent
 _OFTEN = 30  # questions asked often, while the guest has no address
 QUIT_SECONDS = 5.0
+_STIRS = 20  # programs to run in an idle guest
 _NO_OS = OsInfo()
 
 
@@ -83,12 +85,18 @@ NOTHING_YET = View()
 class Guest:
     """Follows one QEMU process from when it is known until it has ended."""
 
-    def __init__(self, intent: Intent, process: Process, wake: Callable[[], None]) -> None:
+    def __init__(
+        self,
+        intent: Intent,
+        process: Process,
+        wake: Callable[[], None],
+        complain: Callable[[str], None],
+    ) -> None:
         self.intent = intent
         self.process = process
         self.view = NOTHING_YET
         self.agent = GuestAgent(intent.machine.agent_socket)
-        self._wake = wake
+        self._wake, self._complain = wake, complain
         self._qmp: Session | None = None
         self._last_shutdown: Event | None = None
         self._rebooting = False  # a shutdown is the first half of a reboot
@@ -131,6 +139,11 @@ class Guest:
         self._rebooting = True
         await lifecycle.powerdown(self.qmp())
 
+    async def power_down(self) -> None:
+        """Press the power button; a reboot that the guest has not begun is off."""
+        self._rebooting = False
+        await lifecycle.powerdown(self.qmp())
+
     async def refresh(self) -> None:
         """Look again at once, for who has just changed something."""
         await self._look(self.qmp())
@@ -153,6 +166,12 @@ class Guest:
             return None
         vcpus = self.view.agent.vcpus if self.view.agent is not None else None
         return qemu_plan.Seen(self.intent.machine, self.view.observed, vcpus)
+
+    async def stir(self) -> None:
+        """Give an idle guest something to do, by its agent: emulated, it then frees its cache."""
+        with contextlib.suppress(AgentUnavailable, CommandFailed):
+            for _ in range(_STIRS):
+                await self.agent.exec("/bin/true")
 
     async def do(self, step: qemu_plan.Step) -> None:
         """Do one step of a plan to it."""
@@ -180,16 +199,29 @@ class Guest:
                 async with await Session.connect(self.intent.machine.qmp_socket) as qmp:
                     pause = _FIRST_CONNECT
                     self._qmp = qmp
+                    await self._pin(qmp)
                     with qmp.listen(*_EVENTS) as events:
                         await self._look(qmp)
-                        async for event in events:
-                            if event.name == "SHUTDOWN":
-                                self._last_shutdown = event
+                        async for first in events:
+                            for event in (first, *events.waiting()):  # one look is for all
+                                if event.name == "SHUTDOWN":
+                                    self._last_shutdown = event
                             await self._look(qmp)
             except (LivevirtError, OSError) as error:
                 log.debug("QEMU does not answer", extra=self._facts(error))
             await asyncio.sleep(pause)
             pause = min(pause * 2, _LAST_CONNECT)
+
+    async def _pin(self, qmp: Session) -> None:
+        """Put its threads on the CPUs they have; a guest that cannot be pinned does not run."""
+        if self.intent.exclusive is None:
+            return
+        try:
+            await pinning.pin(qmp, self.process, self.intent.exclusive, self.intent.machine.cpu)
+        except OSError as error:
+            log.error("guest not pinned, so it ends", extra=self._facts(error))
+            self._complain(f"its threads cannot be put on CPUs of its own: {error}")
+            processes.kill(self.process)
 
     async def _look(self, qmp: Session) -> None:
         async with self._looking:  # so that what was seen last is shown last

@@ -1,23 +1,26 @@
-"""What the machine under all nodes is: its accelerator, its QEMU, who QEMU runs as.
+"""What the machine under all nodes is: its accelerator, its QEMU and what that can do for guests.
 
-Trying an accelerator takes seconds where KVM is broken, and the answer stays the same until the
-machine is booted, QEMU is replaced or /dev/kvm is made anew. So it is kept with what it depends on.
+Trying an accelerator takes seconds where KVM is broken, and the answers stay the same until the
+machine is booted, QEMU is replaced or /dev/kvm is made anew. So they are kept with what they depend
+on.
 """
 
 from __future__ import annotations
 
 import logging
 import os
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 
 import msgspec
 
 from livevirt.node import durable, process
+from livevirt.node.exclusive import Cpus
 from livevirt.node.intent import boot_id
 from livevirt.node.process import Account
-from livevirt.qemu import accelerator
+from livevirt.qemu import accelerator, offer
 from livevirt.qemu.accelerator import Accelerator
+from livevirt.qemu.offer import NOTHING, Offer
 
 log = logging.getLogger(__name__)
 
@@ -31,25 +34,39 @@ class Host:
     accelerator: Accelerator
     qemu: tuple[int, int, int]
     account: Account | None  # who QEMU runs as; None is who we are
+    offer: Offer = NOTHING
+    cpus: Cpus = field(default_factory=Cpus.of_this_machine, compare=False)
 
 
 class _Kept(msgspec.Struct, frozen=True):
-    """A probe's answer, and what it was about."""
+    """What a look found, and what it was about."""
 
     about: list[str]
     accelerator: Accelerator
+    offer: Offer
 
 
 async def look(kept: Path) -> Host:
-    """Return what this machine is; the accelerator is tried only if `kept` does not know it."""
+    """Return what this machine is; it is tried and asked only if `kept` does not know it."""
     version = await accelerator.version()
     about = _about(version)
-    found = _read(kept, about)
-    if found is None:
-        found = await accelerator.probe(kvm=str(KVM))
-        durable.write(kept, msgspec.json.encode(_Kept(about, found)))
+    known = _read(kept, about)
+    if known is None:
+        known = await _find(about)
+        if known.offer != NOTHING:
+            durable.write(kept, msgspec.json.encode(known))
+    found = known.accelerator
     log.info("accelerator found", extra={"accelerator": found.name, "reason": found.reason})
-    return Host(found, version, process.account(kvm=found.name == "kvm"))
+    return Host(found, version, process.account(kvm=found.name == "kvm"), known.offer)
+
+
+async def _find(about: list[str]) -> _Kept:
+    found = await accelerator.probe(kvm=str(KVM))
+    try:
+        return _Kept(about, found, await offer.ask(found))
+    except OSError as error:  # guests that ask for nothing in particular run all the same
+        log.warning("QEMU does not tell what it can do", extra={"error": str(error)})
+        return _Kept(about, found, NOTHING)
 
 
 def _about(version: tuple[int, int, int]) -> list[str]:
@@ -62,9 +79,9 @@ def _about(version: tuple[int, int, int]) -> list[str]:
     return [boot_id(), ".".join(map(str, version)), str(made), str(usable)]
 
 
-def _read(kept: Path, about: list[str]) -> Accelerator | None:
+def _read(kept: Path, about: list[str]) -> _Kept | None:
     try:
         found = msgspec.json.decode(kept.read_bytes(), type=_Kept)
     except (OSError, msgspec.MsgspecError):
         return None
-    return found.accelerator if found.about == about else None
+    return found if found.about == about else None

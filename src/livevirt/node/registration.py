@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from datetime import datetime
 
 import livevirt
+from livevirt.admission.pod_resources import EXCLUSIVE_CPUS
 from livevirt.api import conditions, registry
 from livevirt.api.conditions import Condition
 from livevirt.api.quantity import Format, Quantity
@@ -19,9 +20,18 @@ from livevirt.api.times import format_micro_time, format_time
 from livevirt.client.interface import Client
 from livevirt.control.clock import Now
 from livevirt.errors import AlreadyExists, ApiError, Conflict, NotFound
-from livevirt.node import intent
+from livevirt.node import hugepages, intent
 from livevirt.qemu.accelerator import Accelerator
+from livevirt.qemu.offer import NOTHING, Offer
 from livevirt.rollout.edit import ACCELERATOR
+from livevirt.rollout.node_labels import (
+    CPU_FEATURE,
+    CPU_MANAGER,
+    CPU_MODEL,
+    MACHINE_TYPE,
+    NO,
+    YES,
+)
 
 log = logging.getLogger(__name__)
 
@@ -39,11 +49,13 @@ class Facts:
     """What there is to say about a node."""
 
     name: str
-    capacity: Mapping[str, Quantity]  # cpu and memory
+    capacity: Mapping[str, Quantity]  # cpu, memory, CPUs to give away and huge pages
     accelerator: Accelerator
     qemu: tuple[int, int, int]
     unconfined: str = ""  # why pods have no cgroup; empty if they have
     address: str = "127.0.0.1"
+    offer: Offer = NOTHING
+    shared_cpus: str = ""  # why no pod has CPUs of its own; empty if it can
 
 
 def machine_capacity(nodes: int = 1) -> dict[str, Quantity]:
@@ -51,9 +63,15 @@ def machine_capacity(nodes: int = 1) -> dict[str, Quantity]:
     memory = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
     cpus = len(os.sched_getaffinity(0))
     page = 1024 * 1024
+    found = {}
+    for name, (size, pages) in hugepages.resources().items():
+        memory -= size * pages  # what is in huge pages nobody gets in small ones
+        found[name] = Quantity.from_int(pages // nodes * size, Format.BINARY_SI)
     return {
         "cpu": Quantity.from_milli(cpus * 1000 // nodes),
         "memory": Quantity.from_int(memory // nodes // page * page, Format.BINARY_SI),
+        EXCLUSIVE_CPUS: Quantity.from_int((cpus - 1) // nodes),
+        **found,
     }
 
 
@@ -70,13 +88,34 @@ def node(facts: Facts) -> Object:
                 "kubernetes.io/arch": architecture,
                 "kubernetes.io/os": "linux",
                 "kubevirt.io/schedulable": "true",
-                "kubevirt.io/cpumanager": "false",
-                "machine-type.node.kubevirt.io/q35": "true",
+                CPU_MANAGER: NO if facts.shared_cpus else YES,
+                f"{MACHINE_TYPE}q35": YES,
                 ACCELERATOR: facts.accelerator.name,
+                **_offered(facts.offer),
             },
-            "annotations": {"livevirt.io/accelerator-reason": facts.accelerator.reason},
+            "annotations": {
+                "livevirt.io/accelerator-reason": facts.accelerator.reason,
+                "livevirt.io/cpumanager-reason": facts.shared_cpus,
+            },
         },
     }
+
+
+def _offered(offer: Offer) -> dict[str, str]:
+    """Return a label for each thing that a guest may name."""
+    lists = (
+        (MACHINE_TYPE, offer.machine_types),
+        (CPU_MODEL, offer.cpu_models),
+        (CPU_FEATURE, offer.cpu_features),
+    )
+    return {f"{prefix}{name}": YES for prefix, names in lists for name in names}
+
+
+def labels(facts: Facts, old: Mapping[str, str]) -> dict[str, str | None]:
+    """Return the labels to set on a Node that has some; what is offered no longer goes. Pure."""
+    wanted = node(facts)["metadata"]["labels"]
+    ours = (CPU_MODEL, CPU_FEATURE, MACHINE_TYPE)
+    return {**{name: None for name in old if name.startswith(ours)}, **wanted}
 
 
 def status(facts: Facts, old: Object, now: datetime) -> Object:
@@ -89,6 +128,8 @@ def status(facts: Facts, old: Object, now: datetime) -> Object:
         "devices.kubevirt.io/tun": _DEVICES,
         "devices.kubevirt.io/vhost-net": _DEVICES,
     }
+    if facts.shared_cpus:
+        resources[EXCLUSIVE_CPUS] = "0"
     found = old.get("conditions")
     for condition in _conditions(facts):
         beat = {"lastHeartbeatTime": format_time(now)}
@@ -185,7 +226,11 @@ class Registration:
         try:
             found = await self._client.create(registry.NODE, wanted)
         except AlreadyExists:
-            metadata = {key: wanted["metadata"][key] for key in ("labels", "annotations")}
+            there = await self._client.get(registry.NODE, self._facts.name)
+            metadata = {
+                "labels": labels(self._facts, there["metadata"].get("labels") or {}),
+                "annotations": wanted["metadata"]["annotations"],
+            }
             found = await self._client.patch(
                 registry.NODE, self._facts.name, "", {"metadata": metadata}
             )

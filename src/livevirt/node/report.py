@@ -6,6 +6,7 @@ import logging
 from collections.abc import Mapping
 from datetime import timedelta
 
+from livevirt.admission.node_share import Share
 from livevirt.api import registry
 from livevirt.api.quantity import Quantity
 from livevirt.api.request import Object
@@ -15,7 +16,8 @@ from livevirt.control.events import Recorder
 from livevirt.control.informer import Informer
 from livevirt.control.key import Key
 from livevirt.errors import NotFound
-from livevirt.node import events, pod_status, resize, sizing, vmi_status
+from livevirt.node import attachments, events, pod_status, resize, sizing, vmi_status
+from livevirt.node.grants import Grants
 from livevirt.node.guest import NOTHING_YET
 from livevirt.node.local import Local
 from livevirt.node.pod_status import Resources, Waiting
@@ -45,7 +47,9 @@ class Reporter:
     ) -> None:
         self.deferred: set[Key] = set()  # pods whose resize waits for room
         self._client, self._recorder, self._now = client, recorder, now
-        self._starter, self._pods, self._capacity = starter, pods, capacity
+        self._starter, self._capacity = starter, capacity
+        self._grants = Grants()
+        pods.on_change(self._grants.note)
 
     async def report(
         self, local: Local, pod: Object | None, vmi: Object | None
@@ -56,6 +60,7 @@ class Reporter:
             return None  # QEMU will say something in a moment, or be gone
         if vmi is not None:
             _adjust(local, pod, vmi)
+            self._attach(local, pod, vmi)
             await self._report_vmi(local, pod, vmi)
         if pod is None:
             return None
@@ -111,6 +116,7 @@ class Reporter:
                 claims=local.claims,
                 pod=pod,
                 progress=local.adjuster.progress if local.adjuster else IDLE,
+                attachments=local.attacher.told if local.attacher else None,
             )
         )
         if not changed:
@@ -132,6 +138,19 @@ class Reporter:
                 events.started(self._recorder, vmi)
         elif "conditions" in changed:
             events.size_changed(self._recorder, vmi, changed["conditions"])
+        if "volumeStatus" in changed:
+            events.volumes_changed(self._recorder, vmi, changed["volumeStatus"])
+
+    def _attach(self, local: Local, pod: Object | None, vmi: Object) -> None:
+        """Let the guest have the volumes it asks for; one that is to end keeps what it has."""
+        guest = local.guest
+        if guest is None or pod is None or guest.seen is None or local.ending is not None:
+            return
+        if "deletionTimestamp" in pod["metadata"]:
+            return
+        if local.attacher is None:
+            local.attacher = self._starter.attacher(local, guest)
+        local.attacher.want(attachments.goal(vmi))
 
     def _resources(self, local: Local, pod: Object) -> Resources:
         """Grant what the pod asks for if there is room, put it in force, and say what is."""
@@ -140,13 +159,16 @@ class Reporter:
         if current is None or local.guest is None or resize.same(wanted, current):
             return Resources(wanted.get("requests") or {}, wanted)
         allocated = resize.container_status(pod).get("allocatedResources") or {}
-        others = resize.taken(self._pods.list(), pod["metadata"]["uid"])
-        match resize.decide(resize.asked(pod), others, self._capacity):
+        asked, beside = resize.asked(pod), self._grants.beside(local.key)
+        others = {"cpu": beside.cpu, "memory": beside.memory}
+        decision = resize.decide(asked, others, self._capacity)
+        match resize.fixed(pod, current) or decision:
             case resize.Refused(reason, message):
                 if reason == "Deferred":
                     self.deferred.add(local.key)
                 return Resources(allocated, current, pending=Waiting(reason, message))
             case resize.Granted():
+                self._grants.grant(local.key, Share(**asked))
                 failure = self._starter.resize(local, wanted)
                 if failure:
                     return Resources(wanted.get("requests") or {}, current, failed=failure)

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from livevirt.admission import node_share, pod_resources
+from livevirt.admission import pod_resources
 from livevirt.api import quantity
 from livevirt.api.quantity import Quantity
 from livevirt.api.request import Object
@@ -73,11 +73,13 @@ def asked(pod: Object) -> Amounts:
     return {name: found[name] for name in _NAMES if name in found}
 
 
-def taken(pods: Iterable[Object], without: str) -> Amounts:
-    """Add up what the node has granted to its pods, except the one of that uid."""
-    others = (pod for pod in pods if pod["metadata"]["uid"] != without)
-    share = node_share.taken(others, None)
-    return {"cpu": share.cpu, "memory": share.memory}
+def fixed(pod: Object, current: Object) -> Refused | None:
+    """Say why a pod's CPUs cannot change at all, if they would and cannot."""
+    before, after = amounts(current.get("requests")), amounts(desired(pod).get("requests"))
+    if before.get("cpu") == after.get("cpu") or not pod_resources.exclusive_cpus(pod):
+        return None
+    message = 'Resize is infeasible for Guaranteed Pods alongside CPU Manager policy "static"'
+    return Refused("Infeasible", message)
 
 
 def decide(asked: Amounts, others: Amounts, allocatable: Amounts) -> Granted | Refused:

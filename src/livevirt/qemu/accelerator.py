@@ -67,7 +67,7 @@ async def guest_failure(emulator: str, *, accel: str, cpu: str) -> str | None:
                 stdin=asyncio.subprocess.DEVNULL,
                 stdout=asyncio.subprocess.PIPE,
                 stderr=asyncio.subprocess.STDOUT,
-                preexec_fn=_end_with_parent,
+                preexec_fn=end_with_parent,
             )
         except OSError as error:
             return str(error)
@@ -82,7 +82,7 @@ async def guest_failure(emulator: str, *, accel: str, cpu: str) -> str | None:
             await process.communicate()
 
 
-def _end_with_parent() -> None:
+def end_with_parent() -> None:
     """Let the kernel end this process with the one that started it, however that ends."""
     _LIBC.prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
 

@@ -2,7 +2,7 @@
 
 The cache is cut into regions and each CPU's thread takes one at a time. QEMU 7.2 aborts if a new
 CPU finds none left. A full cache is emptied as soon as a running CPU asks for more, so the wait is
-short for a busy guest; the cache is large enough that an idle one never comes near.
+short for a busy guest; an idle one must be given something to do.
 """
 
 from __future__ import annotations
@@ -25,16 +25,17 @@ async def has_room(qmp: Session) -> bool:
         told = await qmp.execute("x-query-jit")
     except CommandFailed:
         return True  # nothing is translated
-    cpus = len(await qmp.execute("query-hotpluggable-cpus"))
-    return room(told["human-readable-text"], cpus)
+    slots = await qmp.execute("query-hotpluggable-cpus")
+    present = sum("qom-path" in slot for slot in slots)
+    return room(told["human-readable-text"], len(slots), present)
 
 
-def room(told: str, cpus: int) -> bool:
+def room(told: str, cpus: int, present: int) -> bool:
     """Read `x-query-jit` of a machine for that many CPUs: whether a region is left for one more."""
     found = _USED.search(told)
     if found is None:
         return True  # a QEMU that words it otherwise
     used, size = map(int, found.groups())
     regions = min(size // _LEAST_REGION, cpus * _REGIONS_PER_CPU)
-    held = cpus + _SPARE  # at worst each CPU has just begun one
+    held = present + _SPARE  # at worst each CPU has just begun one
     return used < size * max(regions - held, regions // 2) // max(regions, 1)

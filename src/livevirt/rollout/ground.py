@@ -9,7 +9,7 @@ from msgspec.structs import replace as change
 
 from livevirt.api.quantity import Quantity, parse
 from livevirt.api.request import Object
-from livevirt.rollout import config, cpu, instance, memory
+from livevirt.rollout import config, cpu, instance, machine_type, memory
 from livevirt.rollout.case import Case
 from livevirt.rollout.changes import Path
 from livevirt.rollout.config import Defaults
@@ -83,9 +83,12 @@ def prepare(case: Case, vmi: Object) -> Ground:
     recorded = config.recorded(vmi)
     settings = replace(case.config, defaults=recorded)
     uid, spec = _identity(vmi), without_nulls(vmi["spec"])
-    started = filled(case.started, uid, settings)
-    source = _with_buses_of(spec, case.wanted)
-    wanted = started if source == case.started else filled(source, uid, settings)
+    # A type left open means the one the guest has: the next start keeps it.
+    machine = (vmi.get("status") or {}).get("machine") or spec["domain"].get("machine")
+    began = machine_type.kept(case.started, machine)
+    started = filled(began, uid, settings)
+    source = machine_type.kept(_with_buses_of(spec, case.wanted), machine)
+    wanted = started if source == began else filled(source, uid, settings)
     before, after, tree = map(canonical, _judged(started, wanted, spec))
     _follow(before, tree)
     ground = Ground(case, spec, recorded, started, wanted, before, after, tree)

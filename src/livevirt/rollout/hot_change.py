@@ -11,15 +11,19 @@ from datetime import datetime
 
 from livevirt.api import conditions
 from livevirt.api.conditions import Condition
+from livevirt.api.quantity import Format, Quantity
 from livevirt.api.request import Object
 from livevirt.rollout.judgement import Change, Judgement, Verdict
 from livevirt.rollout.live_patch import MEMORY, SOCKETS
+from livevirt.rollout.reservation import asked
 
 CPU, MEMORY_TYPE = "HotVCPUChange", "HotMemoryChange"
 TYPES = (CPU, MEMORY_TYPE)
+VOLUME = "HotVolumeChange"  # while a volume is not where it should be; the node says so
 
 WAITING = "WaitingForResize"
 PLUGGING, UNPLUGGING = "Plugging", "Unplugging"
+ATTACHING, DETACHING = "Attaching", "Detaching"
 NOT_ACCEPTING, PLUG_FAILED = "GuestNotAccepting", "PlugFailed"
 WAITING_FOR_MIGRATION = "WaitingForMigration"
 DEFERRED, INFEASIBLE = "Deferred", "Infeasible"
@@ -53,6 +57,14 @@ def with_reason(
         if conditions.is_true(found, type_):
             found = put(found, condition(type_, reason, message), now)
     return found
+
+
+def reached(vmi: Object, type_: str) -> str:
+    """Return the sentence that ends the story of a change."""
+    size = asked(vmi)
+    if type_ == CPU:
+        return f"The guest has {size.sockets} CPU socket{'' if size.sockets == 1 else 's'}"
+    return f"The guest has {Quantity.from_int(size.memory, Format.BINARY_SI)} of memory"
 
 
 def condition(type_: str, reason: str, message: str) -> Condition:

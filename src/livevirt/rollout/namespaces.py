@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
+from dataclasses import replace
 from decimal import Decimal, InvalidOperation
 
 from livevirt.api.request import Object
@@ -10,6 +11,8 @@ from livevirt.api.selector import SelectorError, label_selector
 from livevirt.rollout.resources import Namespace
 
 MEMORY_RATIO = "alpha.kubevirt.io/auto-memory-limits-ratio"  # a label of the namespace
+#: The annotation of a pod that names the limits its namespace demanded when it was made.
+DEMANDED = "livevirt.io/demanded-limits"
 _USUAL_RATIO = Decimal(2)
 
 
@@ -23,6 +26,29 @@ def namespace_of(
         limits_cpu="limits.cpu" in hard or _limited(labels, kubevirt),
         limits_memory="limits.memory" in hard,
         memory_ratio=_ratio(labels.get(MEMORY_RATIO, "")),
+    )
+
+
+def demanded(namespace: Namespace) -> dict[str, str]:
+    """Return the annotation of a new pod, nothing if no limits are demanded of it."""
+    asked = {"cpu": namespace.limits_cpu, "memory": namespace.limits_memory}
+    names = ",".join(name for name, there in asked.items() if there)
+    return {DEMANDED: names} if names else {}
+
+
+def as_started(namespace: Namespace, pod: Object | None) -> Namespace:
+    """Return what a namespace demands of a pod that is there.
+
+    The limits it was made with stay, and must go on following the guest's size, also when nobody
+    demands them any more.
+    """
+    if pod is None:
+        return namespace
+    names = (pod["metadata"].get("annotations") or {}).get(DEMANDED, "").split(",")
+    return replace(
+        namespace,
+        limits_cpu=namespace.limits_cpu or "cpu" in names,
+        limits_memory=namespace.limits_memory or "memory" in names,
     )
 
 

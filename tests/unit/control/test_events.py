@@ -123,9 +123,9 @@ def test_an_object_that_floods_is_cut_short_and_others_are_not() -> None:
     steps = [folding.fold(said("it runs"), NOON) for _ in range(BURST + 5)]
     assert [step is None for step in steps] == [False] * BURST + [True] * 5
     assert folding.fold(said("it runs", vm="other"), NOON) is not None
-    assert folding.fold(said("it runs"), after(minutes=4)) is None
-    assert folding.fold(said("it runs"), after(minutes=5)) is not None
-    assert folding.fold(said("it runs"), after(minutes=5)) is None
+    assert folding.fold(said("it runs"), after(seconds=9)) is None
+    assert folding.fold(said("it runs"), after(seconds=10)) is not None
+    assert folding.fold(said("it runs"), after(seconds=10)) is None
 
 
 def test_names_stay_names_however_long_the_objects_is() -> None:

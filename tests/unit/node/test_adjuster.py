@@ -42,9 +42,13 @@ class Stub:
     done: list[Step] = field(default_factory=list)
     fail: Callable[[Step], Exception | None] = lambda _: None
     willing: bool = True
+    stirred: int = 0
 
     async def look(self) -> Seen:
         return self.seen
+
+    async def stir(self) -> None:
+        self.stirred += 1
 
     async def do(self, step: Step) -> None:
         if (error := self.fail(step)) is not None:
@@ -159,6 +163,7 @@ async def test_what_passes_by_itself_is_no_failure(
         adjuster.want(Size(2, 256 * MIB))
         await until(lambda: size(guest) == Size(2, 256 * MIB))
         assert getattr(adjuster.progress.cpu, "reason", "") != "PlugFailed"
+        assert guest.stirred == isinstance(error, NotNow)  # an idle guest empties no cache
 
 
 async def test_a_guest_that_rebooted_is_brought_to_its_size_again() -> None:

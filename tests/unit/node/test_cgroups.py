@@ -6,6 +6,7 @@ from livevirt.node.cgroups import (
     Cgroups,
     Hierarchy,
     PodCgroup,
+    cpu_list,
     hierarchies,
     quota,
     settings,
@@ -18,8 +19,9 @@ HYBRID = """\
 30 24 0:26 / /sys/fs/cgroup/cpu rw,relatime shared:9 - cgroup cgroup rw,cpu,cpuacct
 31 24 0:27 / /sys/fs/cgroup/memory rw,relatime - cgroup cgroup rw,memory
 32 24 0:28 / /sys/fs/cgroup/unified rw,relatime - cgroup2 cgroup2 rw
+33 24 0:29 / /sys/fs/cgroup/cpuset rw,relatime - cgroup cgroup rw,cpuset
 """
-HYBRID_OWN = "4:memory:/box/7\n1:cpu,cpuacct:/\n0::/\n"
+HYBRID_OWN = "5:cpuset:/\n4:memory:/box/7\n1:cpu,cpuacct:/\n0::/\n"
 UNIFIED = "32 24 0:28 / /sys/fs/cgroup rw,relatime - cgroup2 cgroup2 rw,nsdelegate\n"
 CONTAINER = "32 24 0:28 /docker/1 /sys/fs/cgroup rw - cgroup2 cgroup2 rw\n"
 
@@ -28,17 +30,21 @@ def test_given_a_hybrid_host_then_each_controller_is_found_where_it_is() -> None
     assert hierarchies(HYBRID, HYBRID_OWN) == [
         Hierarchy(("cpu",), 1, "/sys/fs/cgroup/cpu", ""),
         Hierarchy(("memory",), 1, "/sys/fs/cgroup/memory", "box/7"),
+        Hierarchy(("cpuset",), 1, "/sys/fs/cgroup/cpuset", ""),
     ]
 
 
-def test_given_version_2_alone_then_it_has_both_controllers() -> None:
+def test_given_version_2_alone_then_it_has_all_controllers() -> None:
     found = hierarchies(UNIFIED, "0::/user.slice/a.scope\n")
-    assert found == [Hierarchy(("cpu", "memory"), 2, "/sys/fs/cgroup", "user.slice/a.scope")]
+    assert found == [
+        Hierarchy(("cpu", "memory"), 2, "/sys/fs/cgroup", "user.slice/a.scope"),
+        Hierarchy(("cpuset",), 2, "/sys/fs/cgroup", "user.slice/a.scope"),
+    ]
 
 
 def test_given_a_mount_that_shows_only_a_part_then_paths_begin_there() -> None:
-    (found,) = hierarchies(CONTAINER, "0::/docker/1/sub\n")
-    assert found.own == "sub"
+    found = hierarchies(CONTAINER, "0::/docker/1/sub\n")
+    assert [each.own for each in found] == ["sub", "sub"]
 
 
 @pytest.mark.parametrize(
@@ -75,6 +81,54 @@ def test_an_out_of_memory_kill_is_seen(tmp_path: Path, version: int, file: str) 
     assert not group.oom_killed()
     (tmp_path / file).write_text("oom_kill_disable 0\nunder_oom 0\noom_kill 1\n")
     assert group.oom_killed()
+
+
+@pytest.mark.parametrize(("text", "cpus"), [("0-2,5\n", [0, 1, 2, 5]), ("3", [3]), ("\n", [])])
+def test_the_kernel_s_way_of_writing_cpus_is_read(text: str, cpus: list[int]) -> None:
+    assert cpu_list(text) == cpus
+
+
+def test_given_version_1_then_new_cpusets_have_what_the_group_above_has(tmp_path: Path) -> None:
+    for name, value in (("cpuset.cpus", "0-3\n"), ("cpuset.mems", "0\n")):
+        for folder in ("", "livevirt", "livevirt/node1", "livevirt/node1/poduid"):
+            (tmp_path / folder).mkdir(exist_ok=True)
+            (tmp_path / folder / name).write_text("" if folder else value)
+    found = Cgroups("node1", [Hierarchy(("cpuset",), 1, str(tmp_path), "")])
+    pod = found.of("uid")
+    found.create(pod)
+    assert Path(pod.dirs[0].path, "cpuset.mems").read_text() == "0\n"
+    assert (tmp_path / "livevirt/cpuset.cpus").read_text() == "0-3\n"
+    pod.set_cpus((1, 3))
+    assert Path(pod.dirs[0].path, "cpuset.cpus").read_text() == "1,3"
+    found.create(pod)
+    assert Path(pod.dirs[0].path, "cpuset.cpus").read_text() == "1,3", "what was set stays"
+
+
+@pytest.mark.parametrize(
+    ("version", "file"), [(1, "cpuset.effective_cpus"), (2, "cpuset.cpus.effective")]
+)
+def test_given_the_kernel_uses_other_cpus_then_that_is_no_success(
+    tmp_path: Path, version: int, file: str
+) -> None:
+    group = PodCgroup([CgroupDir(str(tmp_path), ("cpuset",), version)])
+    (tmp_path / file).write_text("0\n")
+    with pytest.raises(OSError, match="asked for CPUs"):
+        group.set_cpus((1,))
+    (tmp_path / file).write_text("1\n")
+    group.set_cpus((1,))
+
+
+def test_given_no_cpuset_then_a_pod_cannot_be_kept_to_cpus(tmp_path: Path) -> None:
+    group = PodCgroup([CgroupDir(str(tmp_path), ("cpu",), 1)])
+    assert not group.has_cpuset
+    with pytest.raises(OSError, match="no cpuset"):
+        group.set_cpus((1,))
+
+
+def test_given_no_cpuset_controller_then_pods_are_confined_all_the_same(tmp_path: Path) -> None:
+    found = Cgroups("node1", [Hierarchy(("cpu", "memory"), 1, str(tmp_path), "")])
+    assert found.problem == ""
+    assert found.cpuset_problem == "cpuset: no such controller"
 
 
 def test_given_no_controller_is_mounted_then_the_node_says_that_pods_are_not_confined() -> None:

@@ -99,6 +99,32 @@ def test_uuid_and_mac_stay_the_same_over_restarts_of_a_vm() -> None:
     assert machine(first).nics[0].mac.startswith("02:")
 
 
+def test_memory_is_made_of_the_pages_asked_for() -> None:
+    memory = {"guest": "1Gi", "hugepages": {"pageSize": "1Gi"}}
+    assert machine(a_vmi(memory=memory)).memory.page == 2**30
+
+
+def a_numa_vmi() -> Any:
+    cpu = {"cores": 3, "sockets": 1, "maxSockets": 2, "numa": {"guestMappingPassthrough": {}}}
+    return a_vmi(cpu=cpu, memory={"guest": "10Mi", "hugepages": {"pageSize": "2Mi"}})
+
+
+def test_the_guest_s_numa_nodes_are_those_of_its_cpus() -> None:
+    place = Place("/run/1", "/log/serial", cells=(1, 0, 1))
+    first, second = domain.machine(a_numa_vmi(), {}, TCG, place).numa
+    assert (first.host, second.host) == (0, 1)
+    assert (first.memory, second.memory) == (6 * MIB, 4 * MIB)  # whole pages
+    assert [cpu.core for cpu in first.cpus] == [1]
+    later = [cpu for cpu in second.cpus if cpu.socket == 1]
+    assert [cpu.core for cpu in second.cpus if cpu.socket == 0] == [0, 2]
+    assert len(later) == 3, "QEMU wants every CPU that may ever be in a node"
+
+
+def test_numa_nodes_without_cpus_of_its_own_are_refused() -> None:
+    with pytest.raises(BadDomain, match="CPUs of their own"):
+        machine(a_numa_vmi())
+
+
 @pytest.mark.parametrize(
     "parts",
     [

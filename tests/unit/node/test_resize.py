@@ -42,14 +42,27 @@ def test_decide(asked: Any, others: Any, reason: str | None) -> None:
             assert "requested: " in message
 
 
-def test_what_is_granted_counts_and_not_what_is_asked_for() -> None:
-    pods = [
-        a_pod("1", cpu="1"),
-        a_pod("2", cpu="2", status={"allocatedResources": {"cpu": "500m"}}),
-        a_pod("3", cpu="3", phase="Succeeded"),
-    ]
-    assert resize.taken(pods, without="1")["cpu"].milli() == 500
-    assert resize.taken(pods, without="2")["cpu"].milli() == 1000
+OWN = {"cpu": "1", "memory": "1Gi"}
+
+
+@pytest.mark.parametrize(
+    ("selector", "cpu", "memory", "refused"),
+    [
+        ("true", "2", "1Gi", True),
+        ("true", "1", "2Gi", False),
+        ("false", "2", "1Gi", False),
+    ],
+    ids=["more CPUs of its own", "more memory", "more CPUs that it shares"],
+)
+def test_cpus_of_a_pod_s_own_stay_as_many(
+    selector: str, cpu: str, memory: str, refused: bool
+) -> None:
+    pod = a_pod("1")
+    wanted = {"cpu": cpu, "memory": memory}
+    pod["spec"]["nodeSelector"] = {"kubevirt.io/cpumanager": selector}
+    pod["spec"]["containers"][0]["resources"] = {"requests": wanted, "limits": wanted}
+    found = resize.fixed(pod, {"requests": OWN, "limits": OWN})
+    assert (found is not None and found.reason == "Infeasible") is refused
 
 
 def test_resources_are_compared_by_amount() -> None:

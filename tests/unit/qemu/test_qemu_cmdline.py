@@ -6,7 +6,7 @@ from hypothesis import strategies as st
 
 from livevirt.qemu.cmdline import argv
 from livevirt.qemu.disk import Disk, Image
-from livevirt.qemu.machine import MIB, Cpu, Machine, Memory, Nic, Smbios
+from livevirt.qemu.machine import MIB, Cpu, Machine, Memory, Nic, NumaNode, Smbios
 
 # Anything but what is refused: control characters and lone surrogates.
 TEXT = st.text(st.characters(exclude_categories=("Cc", "Cs")), max_size=30)
@@ -69,6 +69,48 @@ def test_nothing_a_user_writes_can_become_an_option(
     assert next(c for c in chardevs if c["id"] == "serial0")["logfile"] == log
     assert json.loads(given_to(line, "-blockdev")[0])["file"]["filename"] == path
     assert devices(line)["ua-root"]["serial"] == serial
+
+
+def objects(line: list[str]) -> dict[str, dict[str, object]]:
+    return {each["id"]: each for each in map(json.loads, given_to(line, "-object"))}
+
+
+def test_memory_in_huge_pages_is_there_before_the_guest_and_what_is_plugged_is_checked() -> None:
+    line = argv(a_machine(memory=Memory(boot=64 * MIB, max=128 * MIB, page=2 * MIB)))
+    ram, more = objects(line)["ram0"], objects(line)["vmem0"]
+    for each in (ram, more):
+        assert (each["qom-type"], each["hugetlbsize"]) == ("memory-backend-memfd", 2 * MIB)
+    assert (ram["size"], ram["prealloc"]) == (64 * MIB, True)
+    assert (more["size"], more["reserve"]) == (64 * MIB, False)
+    assert "memory-backend=ram0" in given_to(line, "-machine")[0]
+    assert devices(line)["vm0"]["prealloc"] is True
+
+
+def test_numa_nodes_have_memory_of_theirs_on_the_host_and_all_cpus() -> None:
+    cpu = Cpu(model="max", sockets=1, cores=2)
+    first, second = cpu.threads_of(range(1))
+    nodes = (
+        NumaNode(host=1, memory=32 * MIB, cpus=(first,)),
+        NumaNode(host=3, memory=32 * MIB, cpus=(second,)),
+    )
+    memory = Memory(boot=64 * MIB, max=64 * MIB, page=2 * MIB)
+    line = argv(a_machine(cpu=cpu, memory=memory, numa=nodes))
+    assert given_to(line, "-numa") == [
+        "node,nodeid=0,memdev=ram0-0",
+        "cpu,node-id=0,socket-id=0,core-id=0,thread-id=0",
+        "node,nodeid=1,memdev=ram0-1",
+        "cpu,node-id=1,socket-id=0,core-id=1,thread-id=0",
+    ]
+    assert objects(line)["ram0-1"]["host-nodes"] == [3]
+    assert objects(line)["ram0-1"]["policy"] == "bind"
+    assert "memory-backend" not in given_to(line, "-machine")[0]
+
+
+def test_disks_are_served_by_the_threads_they_name() -> None:
+    disk = Disk(id="ua-a", image=Image("/a"), io_thread="io0")
+    line = argv(a_machine(disks=(disk,), io_threads=("io0",)))
+    assert objects(line)["io0"] == {"qom-type": "iothread", "id": "io0"}
+    assert devices(line)["ua-a"]["iothread"] == "io0"
 
 
 def test_equal_machines_give_equal_lines_and_a_target_only_waits() -> None:

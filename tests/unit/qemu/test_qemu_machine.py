@@ -4,7 +4,17 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from livevirt.qemu.disk import Disk, Image, blockdev, device, sata_controllers, sata_place
-from livevirt.qemu.machine import MEMORY_BLOCK, MIB, Cpu, Feature, Machine, Memory, Nic, Smbios
+from livevirt.qemu.machine import (
+    MEMORY_BLOCK,
+    MIB,
+    Cpu,
+    Feature,
+    Machine,
+    Memory,
+    Nic,
+    NumaNode,
+    Smbios,
+)
 
 SIZES = st.integers(1, 2**42)
 
@@ -43,6 +53,13 @@ REFUSED = {
     "a CPU model with an option in it": lambda: Cpu(model="max,+vmx"),
     "a CPU feature with an option in it": lambda: Feature("aes,vendor=x"),
     "more sockets than there may be": lambda: Cpu(model="max", sockets=2, max_sockets=1),
+    "huge pages of an odd size": lambda: Memory(boot=1, max=1, page=3 * MIB),
+    "NUMA nodes with less memory than the machine": lambda: a_machine(
+        numa=(NumaNode(host=0, memory=MIB, cpus=()),)
+    ),
+    "an IO thread for a SCSI disk": lambda: Disk(
+        id="ua-a", image=Image("/a"), bus="scsi", io_thread="io0"
+    ),
     "less memory at most than at boot": lambda: Memory(boot=2, max=1),
     "an id QEMU would not take": lambda: Disk(id="1st", image=Image("/a")),
     "an image named by protocol": lambda: Image("nbd:host:10809"),

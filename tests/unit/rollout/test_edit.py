@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from livevirt.api.quantity import parse
 from livevirt.api.request import Object
-from livevirt.rollout.case import NOT_YET, Around, Bound
+from livevirt.rollout.case import Around, Bound
 from livevirt.rollout.edit import ACCELERATOR, Found, case, node_of, resizes, revision_of
 from livevirt.rollout.judgement import LIVE_VERDICTS, Reason, Verdict
 from livevirt.rollout.live_patch import live_patch, settles
@@ -20,7 +20,7 @@ from livevirt.rollout.verdict import judge
 
 from .cases import LIVE, a_claim, a_spec, edited, judged, rulings, running
 
-ALL_WAYS = NOT_YET | {Reason.IN_PLACE}
+ALL_WAYS = frozenset({Reason.IN_PLACE, Reason.VOLUME_HOTPLUG, Reason.MEDIUM_CHANGE})
 LACKING = Around(accelerator="kvm", lacking=ALL_WAYS)
 WITHOUT_AGENT = Around(accelerator="tcg", lacking=ALL_WAYS)
 

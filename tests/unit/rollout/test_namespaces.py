@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 
 from livevirt.api.request import Object
+from livevirt.rollout import namespaces
 from livevirt.rollout.namespaces import MEMORY_RATIO, namespace_of
 from livevirt.rollout.resources import Namespace
 
@@ -66,3 +67,14 @@ def test_the_cluster_selects_namespaces_whose_guests_get_cpu_limits(
     settings = {"autoCPULimitNamespaceLabelSelector": selector}
     found = namespace_of([], labelled, {"spec": {"configuration": settings}})
     assert found == Namespace(limits_cpu=limited)
+
+
+def test_limits_a_pod_was_made_with_go_on_following_the_guest() -> None:
+    made = namespaces.demanded(Namespace(limits_cpu=True))
+    pod = {"metadata": {"annotations": made}}
+    assert namespaces.as_started(Namespace(), pod) == Namespace(limits_cpu=True)
+    assert namespaces.as_started(Namespace(limits_memory=True), pod) == Namespace(
+        limits_cpu=True, limits_memory=True
+    )
+    assert namespaces.demanded(Namespace()) == {}
+    assert namespaces.as_started(Namespace(), {"metadata": {}}) == Namespace()

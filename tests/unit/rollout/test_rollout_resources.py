@@ -36,6 +36,18 @@ CPU: dict[str, tuple[Object, str, str | None]] = {
         {"cpu": {"cores": 3, "dedicatedCpuPlacement": True, "isolateEmulatorThread": True}},
         "4", "4",
     ),
+    "threads of a pool count as CPUs": (
+        {"ioThreadsPolicy": "supplementalPool", "ioThreads": {"supplementalPoolThreadCount": 2}},
+        "300m", None,
+    ),
+    "dedicated with threads of a pool": (
+        {"cpu": {"cores": 3, "dedicatedCpuPlacement": True}, "ioThreadsPolicy": "supplementalPool",
+         "ioThreads": {"supplementalPoolThreadCount": 2}},
+        "5", "5",
+    ),
+    "other threads do not": (
+        {"ioThreadsPolicy": "auto", "ioThreads": {"supplementalPoolThreadCount": 2}}, "100m", None,
+    ),
 }  # fmt: skip
 
 
@@ -82,6 +94,13 @@ def test_a_guest_in_huge_pages_requests_them_and_memory_for_the_rest() -> None:
     found = asked(memory=memory, resources={"requests": {"memory": "1025Mi"}})
     assert found.requests["hugepages-2Mi"] == found.limits["hugepages-2Mi"] == "1Gi"
     assert parse(found.requests["memory"]).bytes == MIB + found.overhead
+
+
+def test_huge_pages_are_never_overcommitted() -> None:
+    memory = {"guest": "1Gi", "hugepages": {"pageSize": "2Mi"}}
+    found = asked(Defaults(memory_overcommit=200), memory=memory)
+    assert found.requests["hugepages-2Mi"] == "1Gi"
+    assert parse(found.requests["memory"]).bytes == found.overhead
 
 
 def test_dedicated_cpus_make_the_memory_exact() -> None:

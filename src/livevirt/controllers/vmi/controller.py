@@ -21,10 +21,10 @@ from livevirt.control.key import Key, key_of, owner_key
 from livevirt.controllers.vmi import events, launcher, resizing, view
 from livevirt.controllers.vmi import status as statuses
 from livevirt.controllers.vmi.plan import CreatePod, DeletePod, LetGo, Wait, plan, untold
-from livevirt.controllers.vmi.resizing import Attempts
+from livevirt.controllers.vmi.resizing import Attempts, Bounds
 from livevirt.errors import AlreadyExists, ApiError, Conflict, Forbidden, Invalid, NotFound
 from livevirt.rollout import config, hot_change
-from livevirt.rollout.namespaces import namespace_of
+from livevirt.rollout.namespaces import as_started, namespace_of
 from livevirt.rollout.resources import Namespace
 
 log = logging.getLogger(__name__)
@@ -138,15 +138,15 @@ class Instances:
             attempts = self._attempts[key] = attempts.failed(now)
         back = stands == hot_change.PLUG_FAILED and bool(attempts.wait(now))
         namespace = vmi["metadata"]["namespace"]
-        need = resizing.needed(vmi, self._namespace(namespace), back=back)
+        demands = as_started(self._namespace(namespace), pod)
+        need = resizing.needed(vmi, demands, back=back)
         containers = resizing.containers(pod, need)
         if containers is not None:
             try:
                 await self._ask_resize(vmi, pod, containers)
             except (Forbidden, Invalid) as error:
                 self._attempts[key] = attempts.failed(now)
-                quotas = self._from.quotas.list(namespace)
-                found = resizing.refusal(error, pod, need, quotas)
+                found = resizing.refusal(error, pod, need, self._bounds(namespace))
                 if found[0] != stands:
                     events.resize_refused(self._recorder, vmi, *found)
                 return found
@@ -159,6 +159,9 @@ class Instances:
         else:
             return None
         return hot_change.WAITING, "the pod is resized"
+
+    def _bounds(self, namespace: str) -> Bounds:
+        return Bounds(self._from.quotas.list(namespace), self._from.limits.list(namespace))
 
     async def _ask_resize(self, vmi: Object, pod: Object, containers: list[Object]) -> None:
         meta = pod["metadata"]

@@ -9,7 +9,7 @@ from collections.abc import Iterator
 from livevirt import __version__
 from livevirt.api import registry
 from livevirt.api.request import Object
-from livevirt.rollout import config, instance, resources
+from livevirt.rollout import config, instance, namespaces, node_labels, resources
 from livevirt.rollout.resources import Namespace
 
 CREATED_BY = "kubevirt.io/created-by"
@@ -71,6 +71,7 @@ def pod_of(vmi: Object, namespace: Namespace) -> Object:
         "nodeSelector": {
             "kubevirt.io/schedulable": "true",
             "kubernetes.io/arch": spec.get("architecture", "amd64"),
+            **node_labels.needed(spec),
             **(spec.get("nodeSelector") or {}),
         },
         "initContainers": [_console_log(container["resources"])],
@@ -90,7 +91,11 @@ def pod_of(vmi: Object, namespace: Namespace) -> Object:
             "generateName": _prefix(vmi),
             "namespace": meta["namespace"],
             "labels": _labels(vmi),
-            "annotations": {**_annotations(vmi), OVERHEAD: str(asked.overhead)},
+            "annotations": {
+                **_annotations(vmi),
+                OVERHEAD: str(asked.overhead),
+                **namespaces.demanded(namespace),
+            },
             "ownerReferences": [
                 {
                     "apiVersion": registry.VMI.api_version,

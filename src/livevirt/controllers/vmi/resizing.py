@@ -2,18 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 
+from livevirt.admission.headroom import under_limit_ranges, under_quotas
 from livevirt.api import conditions
-from livevirt.api.quantity import ZERO, parse
 from livevirt.api.request import Object
 from livevirt.controllers.vmi.launcher import CONTAINER
 from livevirt.errors import ApiError
 from livevirt.rollout import hot_change
-from livevirt.rollout.case import Bound
-from livevirt.rollout.growth import growth, shortages
+from livevirt.rollout.growth import amounts, growth, shortages
 from livevirt.rollout.reservation import held, reservation, resized, told
 from livevirt.rollout.resources import Compute, Namespace
 
@@ -75,20 +74,29 @@ def reason_of(vmi: Object) -> str:
     return ""
 
 
-def refusal(
-    error: ApiError, pod: Object, need: Compute, quotas: Iterable[Object]
-) -> tuple[str, str]:
+@dataclass(frozen=True, slots=True)
+class Bounds:
+    """What a namespace lets its pods have."""
+
+    quotas: Sequence[Object] = ()
+    ranges: Sequence[Object] = ()
+
+
+def refusal(error: ApiError, pod: Object, need: Compute, bounds: Bounds) -> tuple[str, str]:
     """Return the reason and words for a resize that the API server did not allow."""
-    message = error.message
+    message, has = error.message, _asked(pod)
+    asked, more = amounts(has), growth(has, need)
     if "exceeded quota" in message:
-        lacking = [words for _, words in shortages(growth(_asked(pod), need), _left(quotas))]
-        words = "; ".join(lacking) or message
+        short = shortages(more, tuple(under_quotas(pod, asked, bounds.quotas)))
+        words = "; ".join(words for _, words in short) or message
         return hot_change.OVER_QUOTA, f"{words}; it goes on by itself when there is room"
     causes = {cause.get("reason") for cause in error.details.get("causes") or ()}
     if "NodeCapacity" in causes or "node didn't have enough" in message:
         return hot_change.INFEASIBLE, f"{message}; no migration is available yet"
     if "per Container" in message or "per Pod" in message or "limit to request ratio" in message:
-        return hot_change.OVER_LIMIT_RANGE, f"{message}; it goes on by itself when that changes"
+        short = shortages(more, tuple(under_limit_ranges(pod, asked, bounds.ranges)))
+        words = "; ".join(words for _, words in short) or message
+        return hot_change.OVER_LIMIT_RANGE, f"{words}; it goes on by itself when that changes"
     return hot_change.RESIZE_REFUSED, message
 
 
@@ -99,13 +107,3 @@ def _asked(pod: Object) -> Compute:
             resources = container.get("resources") or {}
             return Compute(resources.get("requests") or {}, resources.get("limits") or {}, 0)
     return Compute({}, {}, 0)
-
-
-def _left(quotas: Iterable[Object]) -> tuple[Bound, ...]:
-    found = []
-    for quota in quotas:
-        hard = (quota.get("spec") or {}).get("hard") or {}
-        used = (quota.get("status") or {}).get("used") or {}
-        left = {name: max(parse(hard[name]) - parse(used.get(name, "0")), ZERO) for name in hard}
-        found.append(Bound("ResourceQuota", quota["metadata"]["name"], left))
-    return tuple(found)

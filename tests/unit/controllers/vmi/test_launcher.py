@@ -64,6 +64,19 @@ def test_a_launcher_pod_carries_what_others_look_for() -> None:
     assert [each["name"] for each in spec["containers"]] == ["compute"]
 
 
+def test_a_guest_that_names_its_cpu_is_for_nodes_that_have_it() -> None:
+    spec = a_vmi()["spec"]
+    spec["domain"] |= {"cpu": {"model": "Westmere"}, "machine": {"type": "q35"}}
+    spec["nodeSelector"] = {"rack": "7"}
+    assert pod_of(a_vmi(**spec), Namespace())["spec"]["nodeSelector"] == {
+        "kubevirt.io/schedulable": "true",
+        "kubernetes.io/arch": "amd64",
+        "cpu-model.node.kubevirt.io/Westmere": "true",
+        "machine-type.node.kubevirt.io/q35": "true",
+        "rack": "7",
+    }
+
+
 def test_the_pod_is_one_the_server_accepts() -> None:
     pod = pod_of(a_vmi(), Namespace())
     rules = builtin.RULES["pods"]

@@ -4,7 +4,7 @@ from typing import Any
 import pytest
 
 from livevirt.controllers.vmi import resizing
-from livevirt.controllers.vmi.resizing import Attempts
+from livevirt.controllers.vmi.resizing import Attempts, Bounds
 from livevirt.errors import Forbidden, Invalid
 from livevirt.rollout.reservation import Size, held
 from livevirt.rollout.resources import Namespace
@@ -62,12 +62,15 @@ def test_a_change_that_failed_gives_back_what_it_had_reserved() -> None:
 def test_a_quota_that_is_short_is_named_with_what_it_lacks() -> None:
     quota = {
         "metadata": {"name": "small"},
-        "spec": {"hard": {"requests.cpu": "150m", "requests.memory": "8Gi", "pods": "2"}},
-        "status": {"used": {"requests.cpu": "100m", "requests.memory": "1Gi", "pods": "1"}},
+        "spec": {"hard": {"requests.cpu": "1150m", "requests.memory": "8Gi", "pods": "2"}},
+    }
+    quota["status"] = {
+        "hard": quota["spec"]["hard"],
+        "used": {"requests.cpu": "1100m", "requests.memory": "1Gi", "pods": "1"},
     }
     error = Forbidden("pods is forbidden: exceeded quota: small, requested: x")
     need = resizing.needed(a_vmi(3), FREE)
-    reason, message = resizing.refusal(error, a_pod(), need, [quota])
+    reason, message = resizing.refusal(error, a_pod(), need, Bounds([quota]))
     assert reason == "OverQuota"
     assert "ResourceQuota small lacks 150m of requests.cpu" in message
     assert "by itself" in message
@@ -89,7 +92,7 @@ def test_a_quota_that_is_short_is_named_with_what_it_lacks() -> None:
     ],
 )
 def test_every_refusal_has_its_reason(error: Any, reason: str) -> None:
-    found = resizing.refusal(error, a_pod(), resizing.needed(a_vmi(3), FREE), [])
+    found = resizing.refusal(error, a_pod(), resizing.needed(a_vmi(3), FREE), Bounds())
     assert found[0] == reason
     assert error.message in found[1]
 

@@ -1,0 +1,100 @@
+"""`livevirt` that kills itself at a chosen step of a change.
+
+    python tests/faults/fail_point.py TRACE POINT up --data-dir /tmp/f
+
+A step is a command to QEMU, a call of the guest agent or a write to the store. Steps are counted
+and written to the file TRACE, a line each, from the moment that file is there. POINT is such as
+`before 2 qmp device_add`, or empty. Only for tests: nothing in livevirt knows of it.
+"""
+
+from __future__ import annotations
+
+import collections
+import contextlib
+import functools
+import os
+import signal
+import sys
+from collections.abc import Awaitable, Callable, Mapping
+from typing import Any
+
+import msgspec
+
+from livevirt import main
+from livevirt.cli import livevirt, process
+from livevirt.qemu.agent import GuestAgent
+from livevirt.qemu.session import Session
+from livevirt.settings import Settings
+from livevirt.store import Delete, Put, Store
+
+Step = Callable[..., Awaitable[Any]]
+
+
+class Trace:
+    """Counts steps by their names, and ends this process at the one it was told."""
+
+    def __init__(self, path: str, point: str) -> None:
+        self._path, self._point = path, point
+        self._file: int | None = None
+        self._counts: collections.Counter[str] = collections.Counter()
+
+    def wrapped(self, step: Step, name_of: Callable[..., str]) -> Step:
+        """Return the step with a fail point on either side."""
+
+        @functools.wraps(step)
+        async def counted(*args: Any, **kwargs: Any) -> Any:
+            name = self._counted(name_of(*args, **kwargs))
+            self._perhaps_die(f"before {name}")
+            try:
+                return await step(*args, **kwargs)
+            finally:
+                self._perhaps_die(f"after {name}")
+
+        return counted
+
+    def _counted(self, name: str) -> str:
+        """Return the step's name with its number, "" if it is too early to count."""
+        if self._file is None:
+            with contextlib.suppress(FileNotFoundError):
+                self._file = os.open(self._path, os.O_WRONLY | os.O_APPEND | os.O_CLOEXEC)
+        if self._file is None:
+            return ""
+        self._counts[name] += 1
+        numbered = f"{self._counts[name]} {name}"
+        os.write(self._file, f"{numbered}\n".encode())
+        return numbered
+
+    def _perhaps_die(self, point: str) -> None:
+        if point == self._point:
+            os.kill(os.getpid(), signal.SIGKILL)
+
+
+def qmp_name(_: Session, command: str, arguments: Mapping[str, object] | None = None) -> str:
+    return f"qmp {command}"
+
+
+def agent_name(_: GuestAgent, command: str, arguments: Mapping[str, object] | None = None) -> str:
+    return f"agent {command}"
+
+
+def write_name(_: Store, *changes: Put | Delete) -> str:
+    return f"write {' '.join(change.key.resource for change in changes)}"
+
+
+def run_here(settings: Settings) -> None:
+    """Be the server in this process, where the fail points are."""
+    sys.argv[1:] = [msgspec.json.encode(settings).decode()]
+    main.main()
+
+
+if __name__ == "__main__":
+    trace = Trace(*sys.argv[1:3])
+    for owner, name, name_of in (
+        (Session, "execute", qmp_name),
+        (GuestAgent, "call", agent_name),
+        (Store, "write", write_name),
+    ):
+        setattr(owner, name, trace.wrapped(getattr(owner, name), name_of))
+    process.run = run_here  # type: ignore[assignment]
+    del sys.argv[1:3]
+    livevirt.main()
