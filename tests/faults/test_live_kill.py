@@ -54,15 +54,12 @@ RESIZES = ("PodResizePending", "PodResizeInProgress")
 
 # What goes on beside a change, as all that the agent is asked does but for its CPUs.
 BESIDE = ("write leases", "write nodes")
-# What changes nothing: to die after it is to die before the next step.
+# What changes nothing: to die around it is to die before the next step.
 READS = ("qmp query-", "qmp x-query-", "qmp qom-list", "qmp qom-get", "agent guest-get-")
 # Where a CPU is really plugged. An emulated one stays when its guest gives it back, so a socket
 # can be had for one such round only.
-PLUGS = ("qmp x-query-jit", "qmp device_add")
+PLUGS = ("qmp device_add",)
 
-# QEMU is given no emulated CPU while its cache of translated code is nearly full, and a guest that
-# does nothing never has it emptied.
-WORK = "for i in $(seq 20); do cat /dev/null; done"
 LOOK = """
 nproc
 awk '/^MemTotal/ {print $2}' /proc/meminfo
@@ -212,18 +209,8 @@ class Changing:
         self._wait(f"{self.size}", self.settled)
 
     def _wait(self, what: str, holds: Callable[[], bool]) -> None:
-        """Return once it holds; a guest that is to get a CPU has something to do until then."""
-
-        def over() -> bool:
-            if holds():
-                return True
-            if self.size.sockets > self.plugged:
-                with contextlib.suppress(*GONE):
-                    self._ran(WORK)
-            return False
-
         try:
-            until(what, over, CONVERGE_SECONDS)
+            until(what, holds, CONVERGE_SECONDS)
         except AssertionError as error:
             server = self.host.server
             shown = server.run_kubectl("get", "vm,vmi,pod", "-o", "yaml").stdout
@@ -301,15 +288,14 @@ class Changing:
 
 
 def points(steps: list[str]) -> list[str]:
-    """Return where to kill so that no two steps go without a kill between them."""
+    """Return where to kill so that no two steps that change something go without a kill between."""
     found = []
     for step in steps:
         name = step.partition(" ")[2]
-        if name.startswith(BESIDE) or (name.startswith("agent") and not name.endswith("vcpus")):
+        if name.startswith((*BESIDE, *READS)):
             continue
-        found.append(f"before {step}")
-        if not name.startswith(READS):
-            found.append(f"after {step}")
+        if not name.startswith("agent") or name.endswith("vcpus"):
+            found += [f"before {step}", f"after {step}"]
     return found
 
 
