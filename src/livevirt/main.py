@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import gc
 import importlib
 import logging
 import os
@@ -37,6 +38,10 @@ from livevirt.settings import Settings
 from livevirt.store import Store
 
 log = logging.getLogger(__name__)
+
+#: How seldom cyclic garbage is looked for. A request leaves next to none, but makes many objects;
+#: by Python's own thresholds a seventh of the time of a write went into looking.
+COLLECT = (50_000, 20, 50)
 
 CONTROLLER = User(
     "system:serviceaccount:kubevirt:livevirt-controller",
@@ -105,7 +110,10 @@ def main() -> None:
     settings = msgspec.json.decode(sys.argv[1], type=Settings)
     logs.configure(settings.log_level)
 
+    gc.set_threshold(*COLLECT)
+
     def ready(url: str) -> None:
+        gc.freeze()  # what is there by now stays: no collection need walk it
         print(f"ready: {url}, kubeconfig {DataDir(Path(settings.data_dir)).kubeconfig}", flush=True)
 
     try:
