@@ -9,7 +9,7 @@ from typing import Any, TypeVar
 
 import click
 
-from livevirt.api import registry
+from livevirt.api import conditions, registry
 from livevirt.api.request import Object
 from livevirt.cli import cluster
 from livevirt.cli.progress import Tell
@@ -18,6 +18,7 @@ from livevirt.cli.vm import plan, switch, wait
 from livevirt.cli.vm.flags import Command
 from livevirt.cli.vm.named import INSTANCETYPES, PREFERENCES, Named, named
 from livevirt.cli.vm.switch import Outcome, Sizes, Switch
+from livevirt.rollout.summary import RESTART_REQUIRED
 
 F = TypeVar("F", bound=Callable[..., Any])
 
@@ -31,6 +32,7 @@ def vm() -> None:
     \b
     virtctl vm update-instance-type web u1.small --wait
     virtctl vm update-preference web fedora --dry-run
+    virtctl vm wait web
     """
 
 
@@ -88,6 +90,56 @@ def update_preference(name: str, to: str, dry_run: bool, waits: bool, timeout: i
     virtctl vm update-preference web virtualmachinepreference/mine --wait
     """
     return _update(name, named(to, PREFERENCES), dry_run, timeout if waits else 0)
+
+
+@vm.command("wait", cls=Command)
+@click.argument("name", metavar="VM")
+@click.option(
+    "--timeout", type=click.IntRange(min=1), default=300, show_default=True, metavar="SECONDS",
+    help="How long to wait.",
+)  # fmt: skip
+@cluster.flags()
+def wait_for_it(name: str, timeout: int) -> int:
+    """Show the progress of a live change; return once the guest has all that its VM says.
+
+    Exits with 0 once it has, or if no guest runs, with 2 if something needs a restart.
+
+    \b
+    kubectl apply -f web.yaml && virtctl vm wait web
+    virtctl vm wait web --timeout 60
+    """
+
+    async def work(session: Session) -> int:
+        vm = await session.client.get(registry.VM, name, session.namespace)
+        generation = vm["metadata"]["generation"]
+        with wait.telling(session, registry.VM, name, timeout, f"changing {name}") as tell:
+            async with asyncio.timeout(timeout):
+                watched = _Watched(session, vm, tell)
+                await watched.vm_until(lambda vm: _is_seen(vm, generation))
+                end = await watched.outcome({})
+        click.echo(f"VM {name}: {_ENDS[end]}", err=end is Outcome.FAILED)
+        return _STATUSES[end]
+
+    with refusals(f"error waiting for VirtualMachine {name}: {{}}"):
+        return talk(work)
+
+
+_ENDS = {
+    Outcome.LIVE: "the guest has all of it",
+    Outcome.AT_START: "no guest runs, it takes effect at the next start",
+    Outcome.RESTART: "something needs a restart; see `virtctl plan`",
+    Outcome.FAILED: "it failed; see `kubectl describe vm`",
+}
+
+
+def _is_seen(vm: Object, generation: int) -> bool:
+    """Tell whether the controller has looked at the VM since it was edited."""
+    status = vm.get("status") or {}
+    if (status.get("desiredGeneration") or 0) < generation:
+        return False
+    waits = conditions.is_true(status.get("conditions"), RESTART_REQUIRED)
+    behind = (status.get("observedGeneration") or 0) < generation
+    return waits or not behind or not status.get("created") or _failed(vm)
 
 
 def _update(name: str, to: Named, dry_run: bool, seconds: int) -> int:
