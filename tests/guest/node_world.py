@@ -96,7 +96,9 @@ class World:
         finally:
             watch.close()
 
-    async def make(self, vmi: Object, **resources: Any) -> None:
+    async def make(
+        self, vmi: Object, selector: dict[str, str] | None = None, **resources: Any
+    ) -> None:
         """Create a VMI and its pod, bound to our node, as the controllers would."""
         made = await self.client.create(registry.VMI, vmi, SPACE)
         name = made["metadata"]["name"]
@@ -115,6 +117,7 @@ class World:
             "metadata": {"name": f"virt-launcher-{name}-aaaaa", "ownerReferences": [owner]},
             "spec": {
                 "nodeName": NODE,
+                "nodeSelector": selector or {},
                 "restartPolicy": "Never",
                 "terminationGracePeriodSeconds": 30,
                 "readinessGates": [{"conditionType": "kubevirt.io/virtual-machine-unpaused"}],
@@ -180,7 +183,8 @@ def qemus(root: Path) -> list[int]:
 def leftovers(root: Path) -> list[str]:
     """Return what is left of guests: sockets, disks, cgroups."""
     found = [*(root / "run").glob("*"), *root.glob("nodes/*/pods/*/disks")]
-    return [str(path) for path in (*found, *cgroup_folder("cpu"), *cgroup_folder("memory"))]
+    groups = [path for each in ("cpu", "memory", "cpuset") for path in cgroup_folder(each)]
+    return [str(path) for path in (*found, *groups)]
 
 
 def files(root: Path) -> list[Path]:

@@ -16,6 +16,7 @@ import yaml
 import livevirt
 
 from .guest_host import IMAGE, SECONDS, GuestHost, until
+from .hot_volumes import a_claim
 from .terminal import Terminal, log_in_and_out
 
 UPSTREAM = os.environ.get("UPSTREAM_VIRTCTL", "")
@@ -101,6 +102,31 @@ def test_a_person_logs_in_on_its_console(virtctl: Upstream) -> None:
     finally:
         status = terminal.close()
     assert status == 0
+
+
+def test_it_adds_a_volume_to_the_vm_and_removes_it(virtctl: Upstream) -> None:
+    host = virtctl.host
+    host.apply(a_claim("more"))
+    spec = host.get("vm", NAME)["spec"]
+    said = f"request to VM {NAME} for volume more\n"
+    add = ("addvolume", NAME, "--volume-name=more", "--persist")  # newer ones need not be told
+    assert f"Successfully submitted add volume {said}" in virtctl(*add, "--dry-run")
+    assert host.get("vm", NAME)["spec"] == spec
+    assert virtctl(*add) == f"Successfully submitted add volume {said}"
+    seen = "grep -ls more /sys/block/sd*/device/vpd_pg80 | wc -l"
+    until("the disk", lambda: host.shell(NAME, seen) == "1")
+    refused = virtctl.attempt(*add)
+    assert "Unable to add volume [more] because volume with that name already exists" in (
+        refused.stderr
+    )
+    remove = ("removevolume", NAME, "--volume-name=more", "--persist")
+    assert virtctl(*remove) == f"Successfully submitted remove volume {said}"
+    until("no disk", lambda: host.shell(NAME, seen) == "0")
+    refused = virtctl.attempt(*remove)
+    assert "Unable to remove volume [more] because it does not exist" in refused.stderr
+    after = host.get("vm", NAME)
+    assert after["spec"] == spec
+    assert "volumeRequests" not in after["status"]
 
 
 def test_it_reboots_the_guest_and_leaves_the_instance(virtctl: Upstream) -> None:

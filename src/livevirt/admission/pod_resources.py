@@ -8,7 +8,10 @@ from livevirt.admission.resource_lists import Amounts, add, amounts, largest
 from livevirt.api import conditions
 from livevirt.api.quantity import Quantity
 from livevirt.api.request import Object
+from livevirt.rollout.node_labels import CPU_MANAGER, YES
 
+#: What a node has of CPUs that can be a pod's own; no pod names it.
+EXCLUSIVE_CPUS = "livevirt.io/exclusive-cpus"
 COMPUTE = ("cpu", "memory")
 GUARANTEED, BURSTABLE, BEST_EFFORT = "Guaranteed", "Burstable", "BestEffort"
 
@@ -40,6 +43,20 @@ def held_requests(pod: Object) -> Amounts:
 def held_limits(pod: Object) -> Amounts:
     """Return the limits to count: the larger of the wanted ones and those in force."""
     return _total(pod, _held(pod, "limits"), "limits")
+
+
+def exclusive_cpus(pod: Object) -> int:
+    """Return how many CPUs of its node the pod has for itself alone.
+
+    As a kubelet's static CPU manager gives them: to containers of Guaranteed pods that ask for
+    whole CPUs. Here only to pods that want a node with such a manager, as KubeVirt's do.
+    """
+    selector = pod["spec"].get("nodeSelector") or {}
+    if selector.get(CPU_MANAGER) != YES or qos_class(pod) != GUARANTEED:
+        return 0
+    held = _held(pod, "requests")
+    asked = [held[c["name"]].get("cpu") for c in pod["spec"].get("containers") or ()]
+    return sum(cpu.value() for cpu in asked if cpu is not None and cpu.milli() % 1000 == 0)
 
 
 def qos_class(pod: Object) -> str:

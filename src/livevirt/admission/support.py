@@ -19,12 +19,14 @@ _TABLE = """
     networks.name networks.pod
 
     domain.clock.utc domain.clock.timezone
-    domain.cpu.cores domain.cpu.sockets domain.cpu.threads domain.cpu.maxSockets
-    domain.cpu.model domain.cpu.features
+    domain.cpu.cores domain.cpu.sockets domain.cpu.threads domain.cpu.maxSockets domain.cpu.guest
+    domain.cpu.model domain.cpu.features domain.cpu.dedicatedCpuPlacement
+    domain.cpu.isolateEmulatorThread domain.cpu.numa.guestMappingPassthrough
     domain.features.acpi
     domain.firmware.bootloader.bios domain.firmware.serial domain.firmware.uuid
     domain.machine.type
-    domain.memory.guest domain.memory.maxGuest
+    domain.ioThreadsPolicy domain.ioThreads.supplementalPoolThreadCount
+    domain.memory.guest domain.memory.maxGuest domain.memory.hugepages.pageSize
     domain.rebootPolicy
     domain.resources.requests domain.resources.limits domain.resources.overcommitGuestOverhead
 
@@ -32,7 +34,7 @@ _TABLE = """
     domain.devices.autoattachSerialConsole domain.devices.logSerialConsole domain.devices.rng
     domain.devices.disks.name domain.devices.disks.bootOrder domain.devices.disks.cache
     domain.devices.disks.io domain.devices.disks.serial domain.devices.disks.errorPolicy
-    domain.devices.disks.shareable
+    domain.devices.disks.shareable domain.devices.disks.dedicatedIOThread
     domain.devices.disks.disk.bus domain.devices.disks.disk.readonly
     domain.devices.disks.cdrom.bus domain.devices.disks.cdrom.readonly
     domain.devices.disks.cdrom.tray

@@ -7,7 +7,9 @@ from collections.abc import Iterator
 from fnmatch import fnmatchcase
 
 from livevirt.admission.vm_disks import boot_order_errors, disk_errors, wrong
+from livevirt.admission.vm_io_threads import io_thread_errors
 from livevirt.admission.vm_networks import network_errors
+from livevirt.admission.vm_placement import placement_errors
 from livevirt.admission.vm_volumes import volume_errors
 from livevirt.api import names
 from livevirt.api.field_error import FieldError
@@ -37,6 +39,8 @@ def spec_errors(
     instance = instances.read(spec)
     return [
         *_cpu_errors(f"{path}.domain.cpu", instance),
+        *placement_errors(f"{path}.domain", instance),
+        *io_thread_errors(f"{path}.domain", instance),
         *_memory_errors(path, instance, config, explicit_maximum, sized),
         *_resource_errors(f"{path}.domain.resources", instance),
         *_machine_errors(f"{path}.domain", spec["domain"]),
@@ -89,9 +93,15 @@ def _memory_errors(
     if pages is not None and pages.page_size not in _PAGE_SIZES:
         message = f"{at}.hugepages.pageSize '{pages.page_size}' must be one of: 2Mi, 1Gi"
         yield wrong(f"{at}.hugepages.pageSize", message)
-    elif instance.page is not None and guest.nano % instance.page.nano:
-        message = f"{at}.guest '{guest}' must be a multiple of the page size '{instance.page}'"
-        yield wrong(f"{at}.guest", message)
+    elif instance.page is not None:
+        asked = (
+            (f"{at}.guest", guest),
+            (f"{path}.domain.resources.requests.memory", resources.request("memory")),
+        )
+        for here, amount in asked:
+            if amount is not None and amount.nano % instance.page.nano:
+                message = f"{here} '{amount}' must be a multiple of the page size '{instance.page}'"
+                yield wrong(here, message)
 
 
 def _resource_errors(at: str, instance: Instance) -> Iterator[FieldError]:

@@ -81,13 +81,26 @@ class Agent:
         self._cgroups = Cgroups.discover(name, capacity["cpu"].milli())
         owner = host.account.owner if host.account else None
         volumes = Volumes(client, images, (data.volumes,), owner)
-        self._starter = Starter(name, volumes, self._cgroups, host.accelerator, host.account)
-        facts = Facts(name, capacity, host.accelerator, host.qemu, self._cgroups.problem)
+        self._cpus = host.cpus
+        self._starter = Starter(
+            name, volumes, self._cgroups, host.cpus, host.accelerator, host.account
+        )
+        facts = Facts(
+            name,
+            capacity,
+            host.accelerator,
+            host.qemu,
+            self._cgroups.problem,
+            offer=host.offer,
+            shared_cpus=self._cgroups.cpuset_problem,
+        )
         self._registration = Registration(client, facts, now)
         self._recorder = Recorder(client, events.COMPONENT, now, name)
         self._locals = Locals()
         self._pods = Informer(client, registry.POD, fields=f"spec.nodeName={name}")
         self._vmis = Informer(client, registry.VMI)
+        self._claims = Informer(client, registry.CLAIM)
+        self._data_volumes = Informer(client, registry.DATA_VOLUME)
         self._reporter = Reporter(client, self._recorder, self._starter, self._pods, capacity, now)
         self._controller = Controller(f"node-{name}", self._reconcile, workers=WORKERS)
 
@@ -96,11 +109,15 @@ class Agent:
         self._pods.index(OWNER_UID, _owner_uids)
         self._controller.watches(self._pods).watches(self._vmis, self._pods_of)
         self._pods.on_change(self._retry_deferred)
+        for claims in (self._claims, self._data_volumes):  # a DataVolume's claim has its name
+            claims.on_change(self._retry_volumes)
         self._adopt()
         try:
             async with asyncio.TaskGroup() as group:
                 group.create_task(self._pods.run(), name=f"{self.name}-pods")
                 group.create_task(self._vmis.run(), name=f"{self.name}-vmis")
+                group.create_task(self._claims.run(), name=f"{self.name}-claims")
+                group.create_task(self._data_volumes.run(), name=f"{self.name}-data-volumes")
                 group.create_task(self._recorder.run(), name=f"{self.name}-events")
                 group.create_task(self._registration.run(), name=f"{self.name}-registration")
                 group.create_task(self._controller.run(), name=f"{self.name}-pods-controller")
@@ -112,6 +129,11 @@ class Agent:
     def unconfined(self) -> str:
         """Why pods have no limits here; empty if they have."""
         return self._cgroups.problem
+
+    @property
+    def shares_cpus(self) -> str:
+        """Why no pod can have CPUs of its own here; empty if it can."""
+        return self._cgroups.cpuset_problem
 
     def guest(self, namespace: str, vmi: str) -> Guest | None:
         """Return the running guest of a VMI, if it is on this node."""
@@ -140,7 +162,9 @@ class Agent:
             if intent is None:
                 folder.remove()  # a start that came to nothing: an intent comes before a process
                 continue
-            self._hold(Key(intent.namespace, intent.pod), folder, intent.vmi_uid)
+            local = self._hold(Key(intent.namespace, intent.pod), folder, intent.vmi_uid)
+            own = intent.exclusive.cpus if intent.exclusive else ()
+            self._cpus.adopt(folder.uid, own, local.cgroup)
             self._controller.queue.add(Key(intent.namespace, intent.pod))
 
     def _hold(self, key: Key, folder: PodDir, vmi_uid: str) -> Local:
@@ -154,6 +178,11 @@ class Agent:
     def _retry_deferred(self, change: Change) -> None:
         for key in self._reporter.deferred - {change.key}:
             self._controller.queue.add(key)
+
+    def _retry_volumes(self, change: Change) -> None:
+        for local in self._locals:
+            if local.attacher is not None and local.key.namespace == change.key.namespace:
+                local.attacher.nudge(change.key.name)
 
     def _vmi_of(self, local: Local, pod: Object | None) -> Object | None:
         """Return the VMI the pod is for, and not another one of its name."""
@@ -284,12 +313,13 @@ class Agent:
         try:
             if vmi_status.is_paused(local.guest.view.standing):
                 await lifecycle.resume(local.guest.qmp())  # a guest that stands still hears nothing
-            await lifecycle.powerdown(local.guest.qmp())
+            await local.guest.power_down()
         except QmpError as error:
             log.debug("power button not pressed", extra=_facts(local) | {"error": str(error)})
 
     def _clean(self, local: Local) -> None:
         if not local.clean:
+            self._cpus.release(local.folder.uid)
             local.cgroup.remove()
             local.folder.remove_run()
             local.folder.remove_disks()

@@ -1,4 +1,4 @@
-"""One cgroup per pod: CPU share and quota, memory limit, and which processes are in it.
+"""One cgroup per pod: CPU share and quota, memory limit, CPUs, and which processes are in it.
 
 Version 1 and 2 are chosen for each controller, because hybrid hosts mount version 2 without the
 controllers we need. Pods go below the cgroup we were started in, never out of it; only where the
@@ -9,19 +9,23 @@ they go below the root of the hierarchy, as a kubelet's do.
 from __future__ import annotations
 
 import contextlib
+import errno
 import os
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
 from livevirt.node.intent import CgroupDir, Limits
 
 CONTROLLERS = ("cpu", "memory")
+CPUSET = "cpuset"  # apart from the others: a host without it confines pods all the same
 PERIOD = 100_000  # microseconds over which a CPU quota counts
 _MIN_QUOTA = 1_000
 _MIN_SHARES, _MAX_SHARES = 2, 262_144
 _NO_LIMIT = 1 << 62  # version 1 writes "unlimited" as the largest number of whole pages
 _FOLDER = "livevirt"
+_CPUS, _MEMORY_NODES = "cpuset.cpus", "cpuset.mems"
+_EFFECTIVE = {1: "cpuset.effective_cpus", 2: "cpuset.cpus.effective"}
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,6 +77,16 @@ def settings(version: int, limits: Limits) -> dict[str, list[tuple[str, str]]]:
     }
 
 
+def cpu_list(text: str) -> list[int]:
+    """Read the kernel's way of writing CPUs, such as `0-2,5`."""
+    found: list[int] = []
+    for part in text.strip().split(","):
+        if part:
+            first, _, last = part.partition("-")
+            found += range(int(first), int(last or first) + 1)
+    return found
+
+
 def hierarchies(mountinfo: str, own: str) -> list[Hierarchy]:
     """Find our controllers in the text of /proc/self/mountinfo and /proc/self/cgroup."""
     groups: dict[str, str] = {}
@@ -81,6 +95,7 @@ def hierarchies(mountinfo: str, own: str) -> list[Hierarchy]:
         for name in names.split(",") if names else ["unified"]:
             groups[name] = path
     found: list[Hierarchy] = []
+    cpuset: Hierarchy | None = None
     missing = list(CONTROLLERS)
     unified: tuple[str, str] | None = None
     for line in mountinfo.splitlines():
@@ -94,9 +109,13 @@ def hierarchies(mountinfo: str, own: str) -> list[Hierarchy]:
             if here:
                 found.append(Hierarchy(here, 1, mount, _below(root, groups[here[0]])))
                 missing = [name for name in missing if name not in here]
+            if CPUSET in options.split(","):
+                cpuset = Hierarchy((CPUSET,), 1, mount, _below(root, groups[CPUSET]))
     if missing and unified is not None:
         found.append(Hierarchy(tuple(missing), 2, *unified))
-    return found
+    if cpuset is None and unified is not None:
+        cpuset = Hierarchy((CPUSET,), 2, *unified)
+    return [*found, cpuset] if cpuset is not None else found
 
 
 def _below(root: str, path: str) -> str:
@@ -124,8 +143,26 @@ class PodCgroup:
         """Put the limits in force; raises OSError if the kernel refuses one."""
         for folder in self.dirs:
             files = settings(folder.version, limits)
-            for name, value in (one for each in folder.controllers for one in files[each]):
+            for name, value in (one for each in folder.controllers for one in files.get(each, ())):
                 Path(folder.path, name).write_text(value)
+
+    @property
+    def has_cpuset(self) -> bool:
+        """Whether its processes can be kept to some CPUs."""
+        return any(CPUSET in folder.controllers for folder in self.dirs)
+
+    def set_cpus(self, cpus: Sequence[int]) -> None:
+        """Keep its processes to these CPUs; raises OSError if the kernel refuses."""
+        if not self.has_cpuset:
+            raise OSError(errno.ENOTSUP, "a pod has no cpuset, so it cannot be kept off CPUs")
+        for folder in self.dirs:
+            if CPUSET in folder.controllers:
+                Path(folder.path, _CPUS).write_text(",".join(map(str, cpus)))
+                # Version 2 takes any list, and uses the group's above if nothing of it is there.
+                with contextlib.suppress(FileNotFoundError):
+                    got = cpu_list(Path(folder.path, _EFFECTIVE[folder.version]).read_text())
+                    if not got or not set(got) <= set(cpus):
+                        raise OSError(errno.EINVAL, f"asked for CPUs {cpus}, got {got}")
 
     def in_force(self) -> Limits:
         """Read back the limits that the kernel keeps; requests are only a weight there."""
@@ -199,28 +236,42 @@ def _amount(text: str) -> int | None:
 
 
 class Cgroups:
-    """Makes the pods' cgroups of one node. `problem` says why pods are not confined, if so."""
+    """Makes the pods' cgroups of one node.
+
+    `problem` says why pods are not confined, if so; `cpuset_problem` why none can have CPUs of
+    its own.
+    """
 
     def __init__(self, node: str, found: Iterable[Hierarchy], cpu: int = 1000) -> None:
         self._node = node
         self._cpu = cpu  # thousandths the node has
         self._bases: list[tuple[Hierarchy, str]] = []
-        problems = []
-        hierarchies = list(found)
-        for hierarchy in hierarchies:
+        wrong: dict[tuple[str, ...], str] = {}
+        mounted: set[str] = set()
+        for hierarchy in found:
+            mounted |= set(hierarchy.controllers)
             try:
-                self._bases.append((hierarchy, _base(hierarchy)))
+                self._bases.append((hierarchy, self._base(hierarchy)))
             except OSError as error:
-                problems.append(f"{'/'.join(hierarchy.controllers)}: {error}")
-        mounted = {name for hierarchy in hierarchies for name in hierarchy.controllers}
-        problems += [f"{name}: no such controller" for name in CONTROLLERS if name not in mounted]
-        self.problem = "; ".join(problems)
+                wrong[hierarchy.controllers] = str(error)
+        missing = [name for name in (*CONTROLLERS, CPUSET) if name not in mounted]
+        wrong |= {(name,): "no such controller" for name in missing}
+        told = {names: f"{'/'.join(names)}: {what}" for names, what in wrong.items()}
+        self.cpuset_problem = told.pop((CPUSET,), "")
+        self.problem = "; ".join(told.values())
 
     @classmethod
     def discover(cls, node: str, cpu: int) -> Cgroups:
         """Look at what this process sees; the node has so many thousandths of a CPU."""
         own = Path("/proc/self/cgroup").read_text()
         return cls(node, hierarchies(Path("/proc/self/mountinfo").read_text(), own), cpu)
+
+    def _base(self, hierarchy: Hierarchy) -> str:
+        """Return the group to make ours in; raises OSError if there is none."""
+        for other, base in self._bases:
+            if hierarchy.version == other.version == 2:  # a process is in one group of it
+                return _delegating(base, hierarchy.controllers)
+        return _base(hierarchy)
 
     def of(self, uid: str) -> PodCgroup:
         """Return the pod's cgroup; it is not made yet."""
@@ -237,10 +288,20 @@ class Cgroups:
             if folder.version == 2:
                 _delegating(str(Path(folder.path).parents[2]), folder.controllers, self._node)
             os.makedirs(folder.path, exist_ok=True)
+            if CPUSET in folder.controllers and folder.version == 1:
+                _inherit_cpuset(Path(folder.path))
             if "cpu" in folder.controllers:
                 node, ours = Path(folder.path).parents[:2]
                 _weigh(node, folder.version, self._cpu)
                 _weigh(ours, folder.version, machine)
+
+
+def _inherit_cpuset(pod: Path) -> None:
+    """Fill in a new group and those above it: version 1 lets no process into an empty one."""
+    for folder in (*reversed(pod.parents[:2]), pod):
+        for name in (_MEMORY_NODES, _CPUS):
+            if not (folder / name).read_text().strip():
+                (folder / name).write_text((folder.parent / name).read_text())
 
 
 def _weigh(folder: Path, version: int, cpu: int) -> None:

@@ -3,22 +3,37 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, cast, get_args
 
 from livevirt.api import quantity
 from livevirt.api.request import Object
 from livevirt.errors import LivevirtError
+from livevirt.node import io_threads
 from livevirt.node.volumes import Prepared
 from livevirt.qemu.accelerator import Accelerator
-from livevirt.qemu.disk import Aio, Bus, Cache, Disk, Kind, OnError
-from livevirt.qemu.machine import Cpu, Feature, Machine, Memory, Nic, NicModel, Smbios
+from livevirt.qemu.cmdline import occupied_ports
+from livevirt.qemu.disk import Aio, Bus, Cache, Disk, Kind, OnError, own_thread
+from livevirt.qemu.machine import (
+    MIB,
+    Cpu,
+    Feature,
+    Machine,
+    Memory,
+    Nic,
+    NicModel,
+    NumaNode,
+    Smbios,
+    Thread,
+)
 from livevirt.rollout import identity as stable
+from livevirt.rollout.disks import bus, hotpluggable
 
 DISK_PREFIX = "ua-"  # libvirt's mark of an id that a user chose; KubeVirt's disks have it
 NIC_PREFIX = "net-"
 DEFAULT_MACHINE = "q35"
 _SMALL = 2 * 1024**3  # a guest this small gets few spare ports
+_UNCHOSEN = 100
 _KINDS: tuple[Kind, ...] = ("disk", "cdrom", "lun")
 _OFF = ("disable", "forbid")
 
@@ -33,6 +48,7 @@ class Place:
 
     run_dir: str
     serial_log: str
+    cells: tuple[int, ...] = ()  # the host's NUMA node of each vCPU that has a CPU of its own
 
 
 def machine(
@@ -50,25 +66,34 @@ def _machine(
 ) -> Machine:
     spec, domain = vmi["spec"], vmi["spec"].get("domain") or {}
     devices, firmware = domain.get("devices") or {}, domain.get("firmware") or {}
-    memory = _memory(domain, vmi.get("status") or {})
-    return Machine(
+    disks = devices.get("disks") or []
+    made = Machine(
         name=f"{vmi['metadata']['namespace']}_{vmi['metadata']['name']}",
         uuid=firmware_uuid(vmi),
         accelerator=accelerator.name,
         cpu=_cpu(domain.get("cpu") or {}, vmi.get("status") or {}, accelerator),
-        memory=memory,
+        memory=_memory(domain, vmi.get("status") or {}),
         run_dir=place.run_dir,
         serial_log=place.serial_log,
         machine_type=(domain.get("machine") or {}).get("type") or DEFAULT_MACHINE,
-        disks=tuple(_disks(devices.get("disks") or [], volumes)),
+        disks=tuple(_disks(spec, disks, volumes)),
         nics=tuple(_nics(vmi, devices)),
-        spare_ports=4 if memory.boot <= _SMALL else 8,
+        usb=any(bus(disk) == "usb" for disk in disks),
         graphics=devices.get("autoattachGraphicsDevice") is not False,
         rng=True,
         rtc=_clock(domain.get("clock") or {}),
         smbios=_smbios(domain.get("chassis") or {}, firmware),
         paused=spec.get("startStrategy") == "Paused",
     )
+    made = io_threads.served(made, domain)
+    made = replace(made, numa=tuple(_numa(domain.get("cpu") or {}, made, place.cells)))
+    return replace(made, spare_ports=_spare_ports(made.memory.boot, occupied_ports(made)))
+
+
+def _spare_ports(memory: int, taken: int) -> int:
+    """Return how many PCIe ports to leave empty for disks that come later, as KubeVirt does."""
+    total, least = (8, 3) if memory <= _SMALL else (16, 6)
+    return max(total - taken, least)
 
 
 def identity(vmi: Object) -> str:
@@ -118,34 +143,73 @@ def guest_memory(domain: Object) -> int:
 def _memory(domain: Object, status: Object) -> Memory:
     told = (status.get("memory") or {}).get("guestAtBoot")
     boot = quantity.parse(told).bytes if told else guest_memory(domain)
-    most = (domain.get("memory") or {}).get("maxGuest")
-    return Memory(boot=boot, max=max(boot, quantity.parse(most).bytes if most else 0))
+    memory = domain.get("memory") or {}
+    most, page = memory.get("maxGuest"), (memory.get("hugepages") or {}).get("pageSize")
+    return Memory(
+        boot=boot,
+        max=max(boot, quantity.parse(most).bytes if most else 0),
+        page=quantity.parse(page).bytes if page else None,
+    )
 
 
-def _disks(disks: list[Object], volumes: Mapping[str, Prepared]) -> Iterator[Disk]:
+def _numa(cpu: Object, made: Machine, cells: tuple[int, ...]) -> Iterator[NumaNode]:
+    """Yield a node for each of the host's that the guest's CPUs are in, all of equal memory."""
+    if (cpu.get("numa") or {}).get("guestMappingPassthrough") is None:
+        return
+    if not cells:
+        raise ValueError("NUMA nodes are passed through to guests with CPUs of their own only")
+    booted = list(made.cpu.threads_of(range(made.cpu.sockets)))
+    members: dict[int, list[Thread]] = {cell: [] for cell in sorted(set(cells))}
+    for thread, cell in zip(booted, cells, strict=True):
+        members[cell].append(thread)
+    # QEMU wants to know the node of every CPU that may ever be.
+    later = made.cpu.threads_of(range(made.cpu.sockets, made.cpu.max_sockets))
+    members[cells[0]] += later
+    page = made.memory.page or MIB
+    pages, extra = divmod(made.memory.boot_size // page, len(members))
+    for number, (cell, threads) in enumerate(members.items()):
+        memory = (pages + (1 if number < extra else 0)) * page
+        yield NumaNode(host=cell, memory=memory, cpus=tuple(threads))
+
+
+def _disks(spec: Object, disks: list[Object], volumes: Mapping[str, Prepared]) -> Iterator[Disk]:
     chosen = any(disk.get("bootOrder") for disk in disks)
+    hot = {volume["name"] for volume in spec.get("volumes") or () if hotpluggable(volume)}
     for number, disk in enumerate(disks, 1):
-        kind = kind_of(disk)
-        target = disk.get(kind) or {}
         prepared = volumes.get(disk["name"])
-        if prepared is None and kind != "cdrom":
-            continue  # its volume is of a type we do not serve: admission has warned
-        yield Disk(
-            id=DISK_PREFIX + disk["name"],
-            image=prepared.image if prepared else None,
-            kind=kind,
-            bus=cast(Bus, target.get("bus") or "sata"),
-            readonly=bool(target.get("readonly", kind == "cdrom"))
-            or (prepared is not None and prepared.readonly),
-            # Where nobody chose, the firmware tries them in the order of the list.
-            boot_index=disk.get("bootOrder") if chosen else number,
-            serial=disk.get("serial") or None,
-            cache=_cache(disk, prepared),
-            io=_one_of(Aio, disk.get("io"), "threads"),
-            discard=prepared.discard if prepared else False,
-            shareable=bool(disk.get("shareable")),
-            on_error=_one_of(OnError, disk.get("errorPolicy"), None),
-        )
+        if prepared is None and kind_of(disk) != "cdrom":
+            continue  # attached later, or of a type we do not serve: admission has warned
+        made = drive(disk, prepared, hot=disk["name"] in hot)
+        # Where nobody chose, the firmware tries them in the order of the list; what is plugged
+        # later with an order of its own comes before.
+        yield made if chosen else replace(made, boot_index=_UNCHOSEN + number)
+
+
+def drive(disk: Object, prepared: Prepared | None, *, hot: bool) -> Disk:
+    """Return the drive that a disk of a spec stands for; raises ValueError if there is none such.
+
+    The volume of a `hot` one may come and go; its name is the serial unless another is given.
+    """
+    kind = kind_of(disk)
+    target = disk.get(kind) or {}
+    named = disk["name"] if hot and kind == "disk" else None
+    alone = disk.get("dedicatedIOThread") and target.get("bus") == "virtio"
+    return Disk(
+        id=DISK_PREFIX + disk["name"],
+        image=prepared.image if prepared else None,
+        kind=kind,
+        bus=cast(Bus, target.get("bus") or "sata"),
+        readonly=bool(target.get("readonly", kind == "cdrom"))
+        or (prepared is not None and prepared.readonly),
+        boot_index=disk.get("bootOrder"),
+        serial=disk.get("serial") or named,
+        cache=_cache(disk, prepared),
+        io=_one_of(Aio, disk.get("io"), "threads"),
+        discard=prepared.discard if prepared else False,
+        shareable=bool(disk.get("shareable")),
+        on_error=_one_of(OnError, disk.get("errorPolicy"), None),
+        io_thread=own_thread(DISK_PREFIX + disk["name"]) if alone else None,
+    )
 
 
 def kind_of(disk: Object) -> Kind:

@@ -13,7 +13,8 @@ import msgspec
 from livevirt.errors import Terminal
 from livevirt.qemu.machine import Machine
 
-VERSION = 1
+VERSION = 2
+_READABLE = (1, VERSION)  # the first knew no CPUs of a pod's own
 _BOOT_ID = Path("/proc/sys/kernel/random/boot_id")
 
 
@@ -37,6 +38,15 @@ class Limits(msgspec.Struct, frozen=True, rename="camel"):
     memory_limit: int | None = None
 
 
+class Exclusive(msgspec.Struct, frozen=True, rename="camel", kw_only=True):
+    """The CPUs of the machine that are one pod's own, and what runs on which."""
+
+    cpus: tuple[int, ...]
+    vcpus: tuple[int, ...] = ()  # the CPU of each vCPU, in the order the guest counts them
+    io_threads: dict[str, int] = {}  # the CPU of each IO thread that has one
+    emulator: tuple[int, ...] = ()  # where all other threads run
+
+
 class Intent(msgspec.Struct, frozen=True, rename="camel", kw_only=True):
     """One QEMU to be started, for one pod."""
 
@@ -52,6 +62,7 @@ class Intent(msgspec.Struct, frozen=True, rename="camel", kw_only=True):
     machine: Machine
     cgroups: tuple[CgroupDir, ...]
     limits: Limits
+    exclusive: Exclusive | None = None
     created: str  # when, as Kubernetes writes times
 
 
@@ -67,7 +78,7 @@ def decode(data: bytes) -> Intent:
     """Read an intent back; raises UnknownIntent if we must not touch what it describes."""
     try:
         version = msgspec.json.decode(data, type=_Version).version
-        if version == VERSION:
+        if version in _READABLE:
             return msgspec.json.decode(data, type=Intent)
     except msgspec.DecodeError as error:
         raise UnknownIntent(f"a start intent cannot be read: {error}") from error

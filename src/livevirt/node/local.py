@@ -12,6 +12,7 @@ from livevirt.control.key import Key
 from livevirt.node import intent as intents
 from livevirt.node import process as processes
 from livevirt.node.adjuster import Adjuster
+from livevirt.node.attacher import Attacher
 from livevirt.node.cgroups import PodCgroup
 from livevirt.node.ending import Ending
 from livevirt.node.guest import Guest
@@ -33,12 +34,13 @@ class Local:
         self.ending: Ending | None = folder.read_ending()
         self.guest: Guest | None = None
         self.adjuster: Adjuster | None = None  # there is one while there is a guest
+        self.attacher: Attacher | None = None  # there is one once its volumes were looked at
         self.waiting: Waiting | None = None  # what a start waits for
         self.attempts = 0  # at getting what it waits for
         self.pressed: datetime | None = None  # when the power button last was
         self.claims: Mapping[str, Object] | None = None  # by volume; None is not read yet
         self.clean = False  # nothing but logs is left
-        self._wake = wake
+        self.wake = wake
 
     @property
     def cgroup(self) -> PodCgroup:
@@ -68,8 +70,8 @@ class Local:
         """Take the process for this pod's QEMU."""
         assert self.intent is not None
         self.folder.process.write_bytes(processes.note(process))
-        self.guest = Guest(self.intent, process, self._wake)
-        self.adjuster = Adjuster(self.guest, self._wake)
+        self.guest = Guest(self.intent, process, self.wake, self.folder.complain)
+        self.adjuster = Adjuster(self.guest, self.wake)
 
     def _find(self, intent: Intent) -> Process | None:
         found = processes.find(intent.argv, self.cgroup.pids())
@@ -89,9 +91,10 @@ class Local:
             await guest.close()
 
     def _let_go(self) -> None:
-        if self.adjuster is not None:
-            self.adjuster.stop()
-        self.guest = self.adjuster = None
+        for worker in (self.adjuster, self.attacher):
+            if worker is not None:
+                worker.stop()
+        self.guest = self.adjuster = self.attacher = None
 
 
 class Locals:

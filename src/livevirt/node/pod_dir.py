@@ -141,6 +141,11 @@ class PodDir:
             return file.read().decode(errors="replace").strip()
         return ""
 
+    def complain(self, text: str) -> None:
+        """Add a line of ours to what QEMU printed."""
+        with self.stderr.open("a") as file:
+            file.write(f"{text}\n")
+
     def remove_run(self) -> None:
         """Remove the sockets."""
         shutil.rmtree(self.run, ignore_errors=True)

@@ -76,7 +76,7 @@ class Reporter:
             pod=pod,
             now=self._now(),
             resources=resources,
-            started=local.intent.created if local.intent else "",
+            started=local.intent.created if local.intent and local.spawned else "",
             paused=vmi_status.is_paused(local.guest.view.standing) if local.guest else False,
             waiting=local.waiting,
             ending=local.ending,

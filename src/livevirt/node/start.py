@@ -7,16 +7,20 @@ import os
 from collections.abc import Mapping
 from datetime import datetime, timedelta
 
+from livevirt.admission import pod_resources
 from livevirt.api import quantity
 from livevirt.api.request import Object
 from livevirt.api.times import format_time
 from livevirt.errors import LivevirtError
-from livevirt.node import domain, resize
+from livevirt.node import domain, exclusive, resize
 from livevirt.node import intent as intents
 from livevirt.node import process as processes
+from livevirt.node.attacher import Attacher
 from livevirt.node.cgroups import Cgroups
 from livevirt.node.domain import BadDomain, Place
-from livevirt.node.intent import Intent
+from livevirt.node.exclusive import Cpus, NoCpus
+from livevirt.node.guest import Guest
+from livevirt.node.intent import Exclusive, Intent
 from livevirt.node.local import Local
 from livevirt.node.pod_status import Waiting
 from livevirt.node.process import Account, Order, SpawnFailed
@@ -54,12 +58,14 @@ class Starter:
         node: str,
         volumes: Volumes,
         cgroups: Cgroups,
+        cpus: Cpus,
         accelerator: Accelerator,
         account: Account | None,
     ) -> None:
         self._node = node
         self._volumes = volumes
         self._cgroups = cgroups
+        self._cpus = cpus
         self._accelerator = accelerator
         self._account = account
 
@@ -73,11 +79,13 @@ class Starter:
                 "local-hostname": vmi["spec"].get("hostname") or vmi["metadata"]["name"],
             }
             prepared = await self._volumes.prepare(vmi, folder.disks, metadata)
-            place = Place(str(folder.run), str(folder.serial))
+            own = self._own_cpus(pod, vmi)
+            cells = tuple(self._cpus.cell(cpu) for cpu in own.vcpus) if own else ()
+            place = Place(str(folder.run), str(folder.serial), cells)
             machine = domain.machine(vmi, prepared, self._accelerator, place)
         except VolumeProblem as error:
             raise NotReady(error.reason, str(error)) from error
-        except BadDomain as error:
+        except (BadDomain, NoCpus) as error:
             raise NotReady("CreateContainerConfigError", str(error)) from error
         except OSError as error:  # no space, most likely
             raise NotReady("CreateContainerError", str(error)) from error
@@ -94,11 +102,23 @@ class Starter:
             machine=machine,
             cgroups=self._cgroups.of(pod["metadata"]["uid"]).dirs,
             limits=resize.limits(resize.desired(pod)),
+            exclusive=own,
             created=format_time(now),
         )
         await asyncio.to_thread(folder.write_intent, intent)
         local.intent = intent
         await self.spawn(local)
+
+    def _own_cpus(self, pod: Object, vmi: Object) -> Exclusive | None:
+        """Give a pod the CPUs it is to have for itself; None if it shares them with others."""
+        count, wanted = pod_resources.exclusive_cpus(pod), exclusive.asked(vmi)
+        if count == 0:
+            if wanted is not None:
+                raise NoCpus("the guest wants CPUs of its own and its pod asks for none")
+            return None
+        if self._cgroups.cpuset_problem:
+            raise NoCpus(f"no pod can have CPUs of its own here: {self._cgroups.cpuset_problem}")
+        return exclusive.deal(self._cpus.take(pod["metadata"]["uid"], count), wanted)
 
     async def spawn(self, local: Local) -> None:
         """Start the process that was intended, unless one is there."""
@@ -110,6 +130,7 @@ class Starter:
             local.folder.create_run(self._owner)
             self._cgroups.create(local.cgroup)
             local.cgroup.apply(local.intent.limits)
+            self._cpus.confine(local.folder.uid, local.cgroup)
             order = Order(
                 argv=local.intent.argv,
                 log=local.folder.stderr,
@@ -129,6 +150,10 @@ class Starter:
     async def claims(self, vmi: Object) -> Mapping[str, Object]:
         """Return the claims behind a VMI's volumes, for a guest that was found running."""
         return await self._volumes.claims(vmi)
+
+    def attacher(self, local: Local, guest: Guest) -> Attacher:
+        """Return who attaches and detaches the volumes of a guest that runs."""
+        return Attacher(guest, self._volumes, local.wake)
 
     def resize(self, local: Local, wanted: Object) -> str:
         """Put other limits in force; return what went wrong, if anything did."""

@@ -2,18 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from datetime import datetime
-from string import ascii_lowercase
 
 from livevirt.api import conditions
 from livevirt.api.conditions import Condition
 from livevirt.api.quantity import Format, Quantity
 from livevirt.api.request import Object
 from livevirt.api.times import format_time
-from livevirt.node import sizing
-from livevirt.node.domain import DISK_PREFIX, NIC_PREFIX
+from livevirt.node import attachments, sizing, volume_status
+from livevirt.node.attachments import Attachments
+from livevirt.node.domain import NIC_PREFIX
 from livevirt.node.ending import Ending
 from livevirt.node.guest import NOTHING_YET, AgentView, View
 from livevirt.node.progress import IDLE, Progress
@@ -23,9 +23,9 @@ from livevirt.qemu.lifecycle import Standing
 from livevirt.qemu.machine import Machine
 from livevirt.qemu.observe import Observed
 from livevirt.rollout import hot_change
+from livevirt.rollout.disks import hotpluggable
 
 FINAL = ("Succeeded", "Failed")
-_DISCS = ("cloudInitNoCloud", "cloudInitConfigDrive")
 _SHARED = ("ReadWriteMany",)
 
 
@@ -41,6 +41,7 @@ class Seen:
     claims: Mapping[str, Object] = field(default_factory=dict)  # by volume
     pod: Object | None = None
     progress: Progress = IDLE  # of a change of size
+    attachments: Attachments | None = None  # None: nobody has looked yet
 
 
 def patch(seen: Seen) -> Object:
@@ -69,7 +70,7 @@ def _merge_patch(old: Object, new: Object) -> Object:
 
 def _ended(seen: Seen, ending: Ending) -> Object:
     found: list[Condition] | None = (seen.vmi.get("status") or {}).get("conditions")
-    for type_ in ("AgentConnected", "Paused", *hot_change.TYPES):
+    for type_ in ("AgentConnected", "Paused", *hot_change.TYPES, hot_change.VOLUME):
         found = conditions.without_condition(found, type_)
     new: Object = {**_phase(seen, ending.phase), "conditions": found}
     if ending.phase == "Failed":
@@ -100,7 +101,10 @@ def _running(seen: Seen) -> Object:
         },
         "machine": {"type": view.machine_type},
         "interfaces": _interfaces(seen),
-        "volumeStatus": list(_volumes(seen)),
+        "volumeStatus": volume_status.told(
+            seen.vmi, seen.machine, view.observed, _claims(seen), seen.attachments
+        ),
+        "freePCIePorts": len(view.observed.free_ports),
         "guestOSInfo": os_info(view.agent) if view.agent else {},
         "migrationMethod": "BlockMigration" if _has_local_disks(seen) else "LiveMigration",
         "conditions": _conditions(seen, guest),
@@ -138,7 +142,17 @@ def _conditions(seen: Seen, guest: qemu_plan.Seen) -> list[Condition]:
             found = conditions.without_condition(found, type_)
         elif old is None or any(old.get(key) != condition.get(key) for key in ("status", "reason")):
             found = conditions.with_condition(found, condition, seen.now)
-    return found or []
+    return _volumes_changing(seen, found or [])
+
+
+def _volumes_changing(seen: Seen, found: list[Condition]) -> list[Condition]:
+    """Return the conditions with what is true of volumes that come and go."""
+    if seen.attachments is None:
+        return found
+    changing = attachments.condition(seen.attachments)
+    if changing is None:
+        return conditions.without_condition(found, hot_change.VOLUME) or []
+    return hot_change.put(found, changing, seen.now)
 
 
 def _true(type_: str) -> Condition:
@@ -162,7 +176,7 @@ def _paused(standing: Standing | None) -> Condition | None:
 
 
 def _migratable(seen: Seen) -> Condition:
-    for volume, claim in seen.claims.items():
+    for volume, claim in _claims(seen).items():
         modes = claim["spec"].get("accessModes") or ()
         if not any(mode in _SHARED for mode in modes):
             name = claim["metadata"]["name"]
@@ -174,6 +188,18 @@ def _migratable(seen: Seen) -> Condition:
                 " its access modes lack ReadWriteMany",
             }
     return _true("LiveMigratable")
+
+
+def _claims(seen: Seen) -> Mapping[str, Object]:
+    """Return the claims the guest has, by volume; those that come and go as they are by now."""
+    if seen.attachments is None:
+        return seen.claims
+    volumes = seen.vmi["spec"].get("volumes") or ()
+    fixed = {volume["name"] for volume in volumes if not hotpluggable(volume)}
+    return {
+        **{name: claim for name, claim in seen.claims.items() if name in fixed},
+        **{name: each.claim for name, each in seen.attachments.items() if each.claim is not None},
+    }
 
 
 def _has_local_disks(seen: Seen) -> bool:
@@ -231,59 +257,3 @@ def _from_guest(card: Interface) -> Object:
     if addresses:
         shown |= {"ipAddress": addresses[0], "ipAddresses": addresses}
     return shown
-
-
-# ---------------------------------------------------------------- volumes
-
-
-def _volumes(seen: Seen) -> Iterator[Object]:
-    old = {each["name"]: each for each in (seen.vmi.get("status") or {}).get("volumeStatus") or ()}
-    names = targets(seen.machine, {name: each.get("target", "") for name, each in old.items()})
-    volumes = {volume["name"]: volume for volume in seen.vmi["spec"].get("volumes") or ()}
-    kept = {name: each for name, each in old.items() if "hotplugVolume" in each}
-    mine = {}
-    for name, target in names.items():
-        if name not in volumes or name in kept:
-            continue  # an empty drive, or told by who attaches volumes
-        entry = {**old.get(name, {}), "name": name, "target": target}
-        drive = seen.view.observed.drive(DISK_PREFIX + name) if seen.view.observed else None
-        if drive is not None and any(kind in volumes[name] for kind in _DISCS):
-            entry["size"] = drive.size
-        if name in seen.claims:
-            entry["persistentVolumeClaimInfo"] = _claim_info(seen.claims[name])
-        mine[name] = entry
-    yield from (entry for _, entry in sorted((kept | mine).items()))
-
-
-def targets(machine: Machine, recorded: Mapping[str, str]) -> dict[str, str]:
-    """Name every disk as KubeVirt does: as recorded, or by the lowest letter that is free."""
-    found: dict[str, str] = {}
-    taken = {target for target in recorded.values() if target}
-    for disk in machine.disks:
-        name = disk.id.removeprefix(DISK_PREFIX)
-        prefix = "vd" if disk.bus == "virtio" else "sd"
-        target = recorded.get(name, "")
-        if not target.startswith(prefix):
-            target = next(each for each in _letters(prefix) if each not in taken)
-        taken.add(target)
-        found[name] = target
-    return found
-
-
-def _letters(prefix: str) -> Iterator[str]:
-    for first in ("", *ascii_lowercase):
-        for last in ascii_lowercase:
-            yield f"{prefix}{first}{last}"
-
-
-def _claim_info(claim: Object) -> Object:
-    spec, status = claim["spec"], claim.get("status") or {}
-    info = {
-        "claimName": claim["metadata"]["name"],
-        "accessModes": spec.get("accessModes"),
-        "volumeMode": spec.get("volumeMode"),
-        "capacity": status.get("capacity"),
-        "requests": (spec.get("resources") or {}).get("requests"),
-        "filesystemOverhead": "0" if spec.get("volumeMode") == "Block" else "0.055",
-    }
-    return {name: value for name, value in info.items() if value}

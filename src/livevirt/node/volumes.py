@@ -17,15 +17,18 @@ from pathlib import Path
 from typing import Any, cast
 
 from livevirt.api import quantity, registry
+from livevirt.api.kind import Kind
 from livevirt.api.request import Object
 from livevirt.client.interface import Client
 from livevirt.errors import LivevirtError, NotFound
 from livevirt.node import cloud_init
 from livevirt.node.images import ImageError, ImageStore
 from livevirt.qemu.disk import Format, Image
+from livevirt.rollout import disks
 
 MIB = 1024 * 1024
 CLAIM_FILE = "disk.img"
+PVC_NOT_FOUND = "FailedPvcNotFound"
 
 
 class VolumeProblem(LivevirtError):
@@ -69,14 +72,54 @@ class Volumes:
     ) -> dict[str, Prepared]:
         """Make or find the file of every volume of a VMI that has no guest yet.
 
-        What a start that was cut short left in `folder` is replaced.
+        What a start that was cut short left in `folder` is replaced. A hotpluggable volume that is
+        not ready is left out, unless the guest boots from it: it is attached later.
         """
-        found = {}
+        found, boots = {}, disks.boot_disk(vmi["spec"])
         for volume in vmi["spec"].get("volumes") or ():
+            name = volume["name"]
+            if disks.hotpluggable(volume):
+                try:
+                    found[name] = await self.attachable(vmi["metadata"]["namespace"], volume)
+                except VolumeProblem:
+                    if name == boots:
+                        raise
+                continue
             prepared = await self._prepare(vmi, volume, folder, metadata)
             if prepared is not None:
-                found[volume["name"]] = prepared
+                found[name] = prepared
         return found
+
+    async def attachable(self, namespace: str, volume: Object) -> Prepared:
+        """Return the disk image of a volume in a claim; raises VolumeProblem until it is ready."""
+        name = claim_name(volume)
+        claim = await self._find(registry.CLAIM, name, namespace)
+        data = await self._find(registry.DATA_VOLUME, name, namespace)
+        ours = claim is None or owned_by(claim, data)
+        problem = unready(name, claim, data if ours else None)
+        if problem is not None:
+            raise problem
+        assert claim is not None  # or there would be a problem
+        found = await self._image(claim)
+        source = volume.get("persistentVolumeClaim") or {}
+        return replace(found, readonly=bool(source.get("readOnly")))
+
+    async def holders(self, namespace: str, claim: str, uid: str) -> list[str]:
+        """Return the names of other VMIs that have a claim in use or want to."""
+        page = await self._client.list(registry.VMI, namespace)
+        return [
+            vmi["metadata"]["name"]
+            for vmi in page.items
+            if vmi["metadata"]["uid"] != uid
+            and (vmi.get("status") or {}).get("phase") not in ("Succeeded", "Failed")
+            and any(claim_name(each) == claim for each in vmi["spec"].get("volumes") or ())
+        ]
+
+    async def _find(self, kind: Kind, name: str, namespace: str) -> Object | None:
+        try:
+            return await self._client.get(kind, name, namespace)
+        except NotFound:
+            return None
 
     async def claims(self, vmi: Object) -> dict[str, Object]:
         """Return the claim of every volume that has one, as far as they exist."""
@@ -185,10 +228,19 @@ class Volumes:
                 raise VolumeProblem(
                     "ContainerCreating", f"PVC {namespace}/{name} is not bound to a volume yet"
                 )
-            volume = await self._client.get(registry.VOLUME, claim["spec"]["volumeName"])
         except NotFound as error:
             message = f"PVC {namespace}/{name} does not exist, waiting for it to appear"
-            raise VolumeProblem("FailedPvcNotFound", message) from error
+            raise VolumeProblem(PVC_NOT_FOUND, message) from error
+        return await self._image(claim)
+
+    async def _image(self, claim: Object) -> Prepared:
+        """Return the disk image in the volume of a claim that is bound."""
+        name = claim["metadata"]["name"]
+        try:
+            volume = await self._client.get(registry.VOLUME, claim["spec"]["volumeName"])
+        except NotFound as error:
+            message = f"the volume of PVC {name} is gone: {error.message}"
+            raise VolumeProblem("FailedMount", message) from error
         source = volume["spec"].get("local") or volume["spec"].get("hostPath") or {}
         path = Path(self._safe(source.get("path") or "", volume["metadata"]["name"]), CLAIM_FILE)
         try:
@@ -229,6 +281,28 @@ def claim_name(volume: Object) -> str:
         }:
             return name
     return ""
+
+
+def unready(name: str, claim: Object | None, data: Object | None) -> VolumeProblem | None:
+    """Return why a claim cannot be attached yet; `data` is the DataVolume that fills it, if any."""
+    if data is not None and (status := data.get("status") or {}).get("phase") != "Succeeded":
+        phase, progress = status.get("phase") or "Pending", status.get("progress") or "N/A"
+        done = "" if progress == "N/A" else f", {progress} done"
+        message = f"DataVolume {name} is in phase {phase}{done}"
+        return VolumeProblem("DataVolumeNotReady", message)
+    if claim is None:
+        return VolumeProblem(PVC_NOT_FOUND, f"PVC {name} not found")
+    phase = (claim.get("status") or {}).get("phase") or "Pending"
+    if phase != "Bound" or not claim["spec"].get("volumeName"):
+        said = "ClaimPending" if phase == "Pending" else phase
+        return VolumeProblem("PVCNotReady", f"PVC is in phase {said}")
+    return None
+
+
+def owned_by(claim: Object, owner: Object | None) -> bool:
+    """Tell whether a claim was made for this very object."""
+    uid = owner["metadata"].get("uid") if owner is not None else None
+    return any(each["uid"] == uid for each in claim["metadata"].get("ownerReferences") or ())
 
 
 def claim_size(claim: Object) -> int:

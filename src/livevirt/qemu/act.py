@@ -30,6 +30,8 @@ from livevirt.qemu.plan import (
 )
 from livevirt.qemu.session import Session
 
+_OBJECTS = "/objects"  # where backends and threads with an id are
+
 
 async def act(step: Step, qmp: Session, agent: GuestAgent | None = None) -> None:
     """Do one step; return when QEMU, or the guest where it has a say, has done it."""
@@ -49,10 +51,11 @@ async def act(step: Step, qmp: Session, agent: GuestAgent | None = None) -> None
         case PlugDisk(drive, place):
             await _plug_disk(qmp, drive, dict(place))
         case UnplugDisk(id, node):
-            await unplug(qmp, id)
+            await _unplug_disk(qmp, id)
             await _forget_node(qmp, node)
-        case ChangeMedium(drive):
-            await _change_medium(qmp, drive)
+            await _forget_thread(qmp, disk.own_thread(id))
+        case ChangeMedium(drive, force):
+            await _change_medium(qmp, drive, force=force)
         case CloseImage(node):
             await _forget_node(qmp, node)
         case Blocked():
@@ -100,19 +103,54 @@ async def _request_memory(qmp: Session, size: int) -> None:
 
 
 async def _plug_disk(qmp: Session, drive: Disk, place: dict[str, Any]) -> None:
-    there = devices_of(await qmp.execute("qom-list", {"path": PERIPHERALS}))
-    if drive.id in there:
-        return
+    bridge = disk.bridge(drive)
+    if bridge is not None:
+        await _add_device(qmp, bridge)
+    if drive.io_thread is not None:
+        await _add_thread(qmp, drive.io_thread)
     if drive.image is not None:
         await _add_node(qmp, drive)
     try:
-        await qmp.execute("device_add", disk.device(drive, place))
+        await _add_device(qmp, disk.device(drive, place))
     except CommandFailed:
         await _forget_node(qmp, drive.node)  # or its image would stay open and locked
         raise
+    if bridge is not None:
+        # A bridge that is plugged hides until all that is behind it is there.
+        path = f"{PERIPHERALS}/{bridge['id']}"
+        await qmp.execute("qom-set", {"path": path, "property": "attached", "value": True})
 
 
-async def _change_medium(qmp: Session, drive: Disk) -> None:
+async def _add_device(qmp: Session, device: dict[str, Any]) -> None:
+    """Plug a device in unless it is there; that is looked up only if QEMU refuses."""
+    try:
+        await qmp.execute("device_add", device)
+    except CommandFailed:
+        if device["id"] not in devices_of(await qmp.execute("qom-list", {"path": PERIPHERALS})):
+            raise
+
+
+async def _add_thread(qmp: Session, id: str) -> None:
+    if id not in devices_of(await qmp.execute("qom-list", {"path": _OBJECTS})):
+        await qmp.execute("object-add", {"qom-type": "iothread", "id": id})
+
+
+async def _forget_thread(qmp: Session, id: str) -> None:
+    if id in devices_of(await qmp.execute("qom-list", {"path": _OBJECTS})):
+        await qmp.execute("object-del", {"id": id})
+
+
+async def _unplug_disk(qmp: Session, id: str) -> None:
+    there = devices_of(await qmp.execute("qom-list", {"path": PERIPHERALS}))
+    if there.get(id) == "scsi-cd":
+        # QEMU never lets go of the medium of a drive that was plugged empty and goes as it is.
+        await qmp.execute("blockdev-open-tray", {"id": id, "force": True})
+        await qmp.execute("blockdev-remove-medium", {"id": id})
+    bridge = disk.bridge_id(id)
+    await unplug(qmp, bridge if bridge in there else id)  # what is behind a bridge goes with it
+
+
+async def _change_medium(qmp: Session, drive: Disk, *, force: bool) -> None:
     """Open the tray, swap what is inside, close it; a locked tray raises `UnplugRefused`."""
     before = await _drive(qmp, drive.id)
     if before.node == drive.node:
@@ -122,7 +160,7 @@ async def _change_medium(qmp: Session, drive: Disk) -> None:
     if drive.image is not None:
         await _add_node(qmp, drive)  # first: an image that cannot be opened changes nothing
     try:
-        await qmp.execute("blockdev-open-tray", {"id": drive.id})
+        await qmp.execute("blockdev-open-tray", {"id": drive.id, "force": force})
         if not (await _drive(qmp, drive.id)).tray_open:
             # The guest was asked now; whether and when it opens the tray is its own affair.
             raise UnplugRefused(f"the guest holds the medium in {drive.id}: unmount it there")
@@ -145,8 +183,6 @@ async def _drive(qmp: Session, id: str) -> Drive:
 
 
 async def _add_node(qmp: Session, drive: Disk) -> None:
-    if await _has_node(qmp, drive.node):
-        return
     # QEMU may have no right to open the files by itself, so they are opened here.
     sets: dict[str, int] = {}
     try:
@@ -155,6 +191,9 @@ async def _add_node(qmp: Session, drive: Disk) -> None:
                 sets[image.path] = await qmp.send_file(fd)
         paths = {path: f"/dev/fdset/{number}" for path, number in sets.items()}
         await qmp.execute("blockdev-add", disk.blockdev(drive, paths))
+    except CommandFailed:
+        if not await _has_node(qmp, drive.node):
+            raise
     finally:
         for number in sets.values():
             await qmp.execute("remove-fd", {"fdset-id": number})  # the node has its own copy
@@ -173,8 +212,13 @@ def _opened(path: str, *, writable: bool) -> Iterator[int]:
 
 
 async def _forget_node(qmp: Session, node: str | None) -> None:
-    if node is not None and await _has_node(qmp, node):
+    if node is None:
+        return
+    try:
         await qmp.execute("blockdev-del", {"node-name": node})
+    except CommandFailed:
+        if await _has_node(qmp, node):
+            raise
 
 
 async def _has_node(qmp: Session, node: str | None) -> bool:

@@ -62,12 +62,24 @@ class Interface(msgspec.Struct, frozen=True, rename="kebab"):
     ip_addresses: tuple[Address, ...] = ()
 
 
+class PciAddress(msgspec.Struct, frozen=True, rename="kebab"):
+    """Where the guest finds a PCI device."""
+
+    bus: int
+    slot: int
+    function: int
+    domain: int = 0
+
+
 class FilesystemDisk(msgspec.Struct, frozen=True, rename="kebab"):
-    """A disk below a file system."""
+    """A disk below a file system; `target` and `unit` say which of its controller's it is."""
 
     bus_type: str = ""
     serial: str = ""
     dev: str = ""
+    target: int = 0
+    unit: int = 0
+    pci_controller: PciAddress | None = None
 
 
 class Filesystem(msgspec.Struct, frozen=True, rename="kebab"):

@@ -18,6 +18,7 @@ from livevirt.qemu.machine import Machine, Nic
 AGENT_PORT = "org.qemu.guest_agent.0"  # the name guests look for
 AGENT_CHARDEV = "agent0"
 MEMORY_DEVICE = "vm0"
+_RAM = "ram0"
 TCG_CACHE_MIB = 256  # of translated code, see decision 5; unlimited it would grow to 1 GiB
 
 _NICS = {
@@ -36,8 +37,11 @@ def argv(machine: Machine) -> list[str]:
     line += ["-mon", "chardev=qmp0,mode=control"]
     if machine.graphics:
         line += ["-vnc", _escape(f"unix:{machine.vnc_socket}")]
+    line += _boot_memory(machine)
     if machine.memory.headroom:
-        line += ["-object", _json(_memory_backend(machine))]
+        line += ["-object", _json(_hotplug_memory(machine))]
+    for id in machine.io_threads:
+        line += ["-object", _json({"qom-type": "iothread", "id": id})]
     if machine.rng:
         rng = {"qom-type": "rng-random", "id": "rng0", "filename": "/dev/urandom"}
         line += ["-object", _json(rng)]
@@ -60,7 +64,9 @@ def _basics(machine: Machine) -> list[str]:
     line = ["-nodefaults", "-no-user-config", "-display", "none"]
     line += ["-name", _options(guest=machine.name, **{"debug-threads": "on"})]
     line += ["-uuid", machine.uuid]
-    line += ["-machine", f"{machine.machine_type},usb=off,vmport=off,dump-guest-core=off"]
+    memory = f",memory-backend={_RAM}" if machine.memory.page and not machine.numa else ""
+    options = f"usb=off,vmport=off,dump-guest-core=off{memory}"
+    line += ["-machine", f"{machine.machine_type},{options}"]
     line += ["-accel", accel[machine.accelerator]]
     line += ["-m", _memory_size(machine)]
     line += ["-rtc", _rtc(machine)]
@@ -91,13 +97,47 @@ def _memory_size(machine: Machine) -> str:
     return f"{size},maxmem={memory.boot_size + memory.headroom}B"
 
 
-def _memory_backend(machine: Machine) -> Json:
-    return {
-        "qom-type": "memory-backend-ram",
-        "id": "vmem0",
-        "size": machine.memory.headroom,
-        "reserve": False,  # address space only: it costs nothing until the guest is given it
-    }
+def _boot_memory(machine: Machine) -> list[str]:
+    """Return the memory of the boot, where it is not simply what `-m` makes."""
+    if not machine.numa:
+        if machine.memory.page is None:
+            return []
+        return ["-object", _json(_backend(machine, _RAM, machine.memory.boot_size, prealloc=True))]
+    line = []
+    for number, node in enumerate(machine.numa):
+        memory = _backend(machine, f"{_RAM}-{number}", node.memory, prealloc=True)
+        memory |= {"host-nodes": [node.host], "policy": "bind"}
+        line += ["-object", _json(memory)]
+        line += ["-numa", f"node,nodeid={number},memdev={memory['id']}"]
+        for cpu in node.cpus:
+            place = f"socket-id={cpu.socket},core-id={cpu.core},thread-id={cpu.thread}"
+            line += ["-numa", f"cpu,node-id={number},{place}"]
+    return line
+
+
+def _hotplug_memory(machine: Machine) -> Json:
+    # Address space only: it costs nothing until the guest is given it.
+    return _backend(machine, "vmem0", machine.memory.headroom) | {"reserve": False}
+
+
+def _backend(machine: Machine, id: str, size: int, *, prealloc: bool = False) -> Json:
+    page = machine.memory.page
+    if page is None:
+        found: Json = {"qom-type": "memory-backend-ram", "id": id, "size": size}
+    else:
+        # A memory file needs no mounted hugetlbfs and no rights in one.
+        found = {
+            "qom-type": "memory-backend-memfd",
+            "id": id,
+            "size": size,
+            "dump": False,
+            "hugetlb": True,
+            "hugetlbsize": page,
+        }
+    if prealloc:
+        # Too few pages, or too few on that NUMA node, must end the start and not the guest later.
+        found["prealloc"] = True
+    return found
 
 
 def _cpus(machine: Machine) -> list[str]:
@@ -160,21 +200,29 @@ def _devices_on_ports(machine: Machine) -> Iterator[Json]:
     if machine.guest_agent:
         yield {"driver": "virtio-serial-pci", "id": "vser0"}
     if machine.memory.headroom:
-        yield {
+        memory: Json = {
             "driver": "virtio-mem-pci",
             "id": MEMORY_DEVICE,
             "memdev": "vmem0",
             "requested-size": 0,
         }
+        if machine.memory.page is not None:
+            memory["prealloc"] = True  # a guest given a page there is not would end by SIGBUS
+        yield memory
     if machine.rng:
         yield {"driver": "virtio-rng-pci", "id": "vrng0", "rng": "rng0"}
-    if any(disk.bus == "usb" for disk in machine.disks):
-        yield {"driver": "qemu-xhci", "id": "usb0"}
+    if machine.usb or any(disk.bus == "usb" for disk in machine.disks):
+        yield {"driver": "qemu-xhci", "id": disks.USB_CONTROLLER}
     for nic in machine.nics:
         yield _nic(nic)
     for disk in machine.disks:
         if disk.bus == "virtio":
             yield disks.device(disk, {})
+
+
+def occupied_ports(machine: Machine) -> int:
+    """Return how many PCIe ports the devices of a machine take from its start."""
+    return len(list(_devices_on_ports(machine)))
 
 
 def _nic(nic: Nic) -> Json:
@@ -203,7 +251,9 @@ def _disks_on_controllers(machine: Machine) -> Iterator[Json]:
             case "sata":
                 yield disks.device(disk, disks.sata_place(sata[disk.id]))
             case "usb":
-                yield disks.device(disk, {"bus": "usb0.0"})
+                if (bridge := disks.bridge(disk)) is not None:
+                    yield bridge
+                yield disks.device(disk, disks.usb_place(disk))
             case "virtio":
                 pass  # on a port of its own
 

@@ -22,7 +22,7 @@ Aio = Literal["native", "threads", "io_uring"]
 OnError = Literal["report", "ignore", "stop", "enospace"]
 
 SCSI_CONTROLLER = "scsi0"
-HOTPLUG_BUSES: tuple[Bus, ...] = ("virtio", "scsi")
+USB_CONTROLLER = "usb0"
 _SATA_PORTS = 6  # per AHCI controller; q35 has one built in
 NODE_PREFIX = "n-"
 _NODE_NAME_LIMIT = 31
@@ -34,8 +34,13 @@ _DRIVERS: dict[tuple[Kind, Bus], str] = {
     ("disk", "usb"): "usb-storage",
     ("cdrom", "scsi"): "scsi-cd",
     ("cdrom", "sata"): "ide-cd",
+    ("cdrom", "usb"): "scsi-cd",  # behind a bridge; usb-storage makes hard disks only
     ("lun", "scsi"): "scsi-block",
 }
+
+
+#: Drives of which one can be added to a running machine, or taken away.
+MOVABLE = frozenset({"virtio-blk-pci", "scsi-hd", "scsi-cd", "scsi-block"})
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,6 +75,7 @@ class Disk:
     shareable: bool = False
     on_error: OnError | None = None
     slot: int | None = None  # LUN on scsi, port on sata; the next free one if not given
+    io_thread: str | None = None  # the id of the thread that serves it; None: QEMU's main one
 
     def __post_init__(self) -> None:
         wording.identifier("disk id", self.id)
@@ -83,6 +89,10 @@ class Disk:
             raise ValueError(f"disk {self.id}: a lun must be a host block device")
         if self.io == "native" and self.cache != "none":
             raise ValueError(f"disk {self.id}: io native needs cache none")
+        if self.io_thread is not None:
+            wording.identifier("IO thread id", self.io_thread)
+            if self.bus != "virtio":
+                raise ValueError(f"disk {self.id}: only virtio disks have IO threads")
 
     @property
     def driver(self) -> str:
@@ -146,6 +156,8 @@ def device(disk: Disk, place: Json) -> Json:
         found["drive"] = disk.node
     if disk.boot_index is not None:
         found["bootindex"] = disk.boot_index
+    if disk.io_thread is not None:
+        found["iothread"] = disk.io_thread
     if disk.kind == "lun":
         return found  # the real device answers for all else
     if disk.serial is not None:
@@ -164,6 +176,11 @@ def device(disk: Disk, place: Json) -> Json:
     return found
 
 
+def own_thread(disk_id: str) -> str:
+    """Return the id of the IO thread that serves one disk only, if it has such."""
+    return f"io-{disk_id}"
+
+
 def scsi_place(lun: int) -> Json:
     """Return where on the SCSI controller a disk goes; LUN 0 need not exist."""
     return {"bus": f"{SCSI_CONTROLLER}.0", "channel": 0, "scsi-id": 0, "lun": lun}
@@ -172,6 +189,25 @@ def scsi_place(lun: int) -> Json:
 def port_place(port: str) -> Json:
     """Return the one slot of a PCIe port; without the address QEMU would hide a second device."""
     return {"bus": port, "addr": "0x0"}
+
+
+def usb_place(disk: Disk) -> Json:
+    """Return where on USB a drive goes: on the controller, or behind the bridge it needs."""
+    if disk.kind != "cdrom":
+        return {"bus": f"{USB_CONTROLLER}.0"}
+    return {"bus": f"{bridge_id(disk.id)}.0", "scsi-id": 0, "lun": 0}
+
+
+def bridge(disk: Disk) -> Json | None:
+    """Return the device that must be there before a drive can be, None if it needs none."""
+    if (disk.kind, disk.bus) != ("cdrom", "usb"):
+        return None
+    return {"driver": "usb-bot", "id": bridge_id(disk.id), "bus": f"{USB_CONTROLLER}.0"}
+
+
+def bridge_id(disk_id: str) -> str:
+    """Return the id of the bridge that a drive is behind, if it is behind one."""
+    return f"bot-{disk_id}"
 
 
 def sata_place(slot: int) -> Json:

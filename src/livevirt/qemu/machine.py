@@ -19,7 +19,7 @@ AcceleratorName = Literal["kvm", "tcg"]
 NicModel = Literal["virtio", "e1000", "e1000e", "rtl8139"]
 
 MIB = 1024 * 1024
-MEMORY_BLOCK = 2 * MIB  # what virtio-mem plugs at a time
+MEMORY_BLOCK = 2 * MIB  # what virtio-mem plugs at a time, unless pages are larger
 
 _UUID = re.compile(r"[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}")
 _MAC = re.compile(r"[0-9a-f]{2}(:[0-9a-f]{2}){5}")
@@ -92,24 +92,41 @@ class Memory:
 
     boot: int
     max: int
+    page: int | None = None  # bytes of the huge pages it is made of; None: ordinary ones
 
     def __post_init__(self) -> None:
         if not 0 < self.boot <= self.max:
             raise ValueError(f"cannot boot with {self.boot} of {self.max} bytes of memory")
+        if self.page is not None and (self.page < MEMORY_BLOCK or self.page & (self.page - 1)):
+            raise ValueError(f"there are no huge pages of {self.page} bytes")
 
     @property
     def boot_size(self) -> int:
-        """What the firmware sees: whole MiB, never less than asked for."""
-        return _round_up(self.boot, MIB)
+        """What the firmware sees: whole MiB or huge pages, never less than asked for."""
+        return _round_up(self.boot, self.page or MIB)
 
     @property
     def headroom(self) -> int:
         """What can be plugged on top, in whole blocks; 0 means no virtio-mem device."""
-        return _round_up(max(0, self.max - self.boot_size), MEMORY_BLOCK)
+        return _round_up(max(0, self.max - self.boot_size), self.block)
+
+    @property
+    def block(self) -> int:
+        """What virtio-mem plugs at a time."""
+        return self.page or MEMORY_BLOCK
 
     def requested(self, total: int) -> int:
         """Return how much virtio-mem must add so that the guest has `total` bytes."""
-        return min(_round_up(max(0, total - self.boot_size), MEMORY_BLOCK), self.headroom)
+        return min(_round_up(max(0, total - self.boot_size), self.block), self.headroom)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class NumaNode:
+    """A part of the guest's CPUs and memory that is a part of one of the host's NUMA nodes."""
+
+    host: int  # the host's node
+    memory: int  # bytes
+    cpus: tuple[Thread, ...]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -161,7 +178,10 @@ class Machine:
     firmware: Literal["bios"] = "bios"
     disks: tuple[Disk, ...] = ()
     nics: tuple[Nic, ...] = ()
+    numa: tuple[NumaNode, ...] = ()  # all CPUs and memory of the boot are in them, if any
+    io_threads: tuple[str, ...] = ()  # ids of threads that disks may name
     spare_ports: int = 4  # empty PCIe ports, for disks plugged later
+    usb: bool = False  # a USB controller, also without a drive on it
     graphics: bool = False  # a VGA card, seen through `vnc_socket`
     guest_agent: bool = True
     rng: bool = True
@@ -185,6 +205,10 @@ class Machine:
         ids = [disk.id for disk in self.disks] + [nic.id for nic in self.nics]
         if len(set(ids)) < len(ids):
             raise ValueError(f"ids must differ: {sorted(ids)}")
+        for id in self.io_threads:
+            wording.identifier("IO thread id", id)
+        if self.numa and sum(node.memory for node in self.numa) != self.memory.boot_size:
+            raise ValueError("NUMA nodes must have all the memory of the boot")
 
     @property
     def qmp_socket(self) -> str:

@@ -4,13 +4,15 @@ Read from QEMU alone, never from memory, so it is right after a restart of whoev
 parts that interpret QEMU's answers are pure.
 """
 
+import asyncio
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
+from livevirt.qemu.agent import PciAddress
 from livevirt.qemu.cmdline import AGENT_CHARDEV, MEMORY_DEVICE
-from livevirt.qemu.disk import NODE_PREFIX
+from livevirt.qemu.disk import NODE_PREFIX, bridge_id
 from livevirt.qemu.errors import CommandFailed
 from livevirt.qemu.machine import Thread
 from livevirt.qemu.session import Session
@@ -88,12 +90,19 @@ class Observed:
 async def observe(qmp: Session) -> Observed:
     """Ask QEMU for everything a plan depends on."""
     devices = devices_of(await qmp.execute("qom-list", {"path": PERIPHERALS}))
-    luns = {
-        id: await _property(qmp, id, "lun")
+    on_scsi = [
+        id
         for id, driver in devices.items()
-        if driver in _SCSI_DRIVERS
-    }
-    drives = drives_of(await qmp.execute("query-block"), luns)
+        if driver in _SCSI_DRIVERS and bridge_id(id) not in devices
+    ]
+    bridges = [id for id, driver in devices.items() if driver == "usb-bot"]
+    luns = await _properties(qmp, on_scsi, "lun")
+    attached = await _properties(qmp, bridges, "attached")
+    drives = tuple(
+        drive
+        for drive in drives_of(await qmp.execute("query-block"), luns)
+        if attached.get(bridge_id(drive.id), True)  # else plugged by halves, and not seen yet
+    )
     nodes = await qmp.execute("query-named-block-nodes", {"flat": True})
     return Observed(
         run_state=(await qmp.execute("query-status"))["status"],
@@ -104,11 +113,30 @@ async def observe(qmp: Session) -> Observed:
         ),
         drives=drives,
         devices=devices,
-        free_ports=tuple([port for port in _ports(devices) if await _is_free(qmp, port)]),
+        free_ports=await _free_ports(qmp, _ports(devices)),
         idle_nodes=idle_nodes(nodes, drives),
         agent_open=agent_port_open(await qmp.execute("query-chardev")),
         accepted=accepted_devices(await qmp.execute("query-acpi-ospm-status")),
     )
+
+
+async def pci_addresses(qmp: Session) -> dict[str, PciAddress]:
+    """Return where the guest finds every PCI device that has an id."""
+    found: dict[str, PciAddress] = {}
+    for bus in await qmp.execute("query-pci"):
+        found |= addresses_of(bus["devices"])
+    return found
+
+
+def addresses_of(devices: Sequence[Mapping[str, Any]]) -> dict[str, PciAddress]:
+    """Read the devices of a bus in `query-pci`, and of all buses below."""
+    found = {}
+    for device in devices:
+        if device["qdev_id"]:
+            address = PciAddress(device["bus"], device["slot"], device["function"])
+            found[device["qdev_id"]] = address
+        found |= addresses_of((device.get("pci_bridge") or {}).get("devices") or ())
+    return found
 
 
 def devices_of(listed: Sequence[Mapping[str, Any]]) -> dict[str, str]:
@@ -203,11 +231,22 @@ def _ports(devices: Mapping[str, str]) -> list[str]:
     return sorted(ports, key=lambda id: int(id.removeprefix("port")))
 
 
+async def _free_ports(qmp: Session, ports: Sequence[str]) -> tuple[str, ...]:
+    free = await asyncio.gather(*(_is_free(qmp, port) for port in ports))
+    return tuple(port for port, is_free in zip(ports, free, strict=True) if is_free)
+
+
 async def _is_free(qmp: Session, port: str) -> bool:
     # The bus object of a port has the port's name; what is plugged in shows as child[n].
     # `query-pci` would know nothing before the firmware has numbered the buses.
     bus = await qmp.execute("qom-list", {"path": f"{PERIPHERALS}/{port}/{port}"})
     return not any(entry["name"].startswith("child[") for entry in bus)
+
+
+async def _properties(qmp: Session, ids: Sequence[str], name: str) -> dict[str, int]:
+    """Ask for a property of many devices at once: what takes time is the way there and back."""
+    values = await asyncio.gather(*(_property(qmp, id, name) for id in ids))
+    return dict(zip(ids, values, strict=True))
 
 
 async def _property(qmp: Session, id: str, name: str) -> int:

@@ -4,13 +4,21 @@ Steps are small data. Each is safe to repeat, and the list is made afresh from w
 a plan that was cut short anywhere is simply planned again. What cannot be done shows as `Blocked`.
 """
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from itertools import count
 from typing import Literal
 
 from livevirt.qemu.agent import Vcpu
-from livevirt.qemu.disk import HOTPLUG_BUSES, Disk, Json, port_place, scsi_place
+from livevirt.qemu.disk import (
+    MOVABLE,
+    USB_CONTROLLER,
+    Disk,
+    Json,
+    port_place,
+    scsi_place,
+    usb_place,
+)
 from livevirt.qemu.machine import Machine, Thread
 from livevirt.qemu.observe import Drive, Observed
 
@@ -119,6 +127,7 @@ class ChangeMedium:
     """Make a CD-ROM drive hold the image of `drive`, or nothing."""
 
     drive: Disk
+    force: bool = False  # also if the guest has locked the tray
 
 
 @dataclass(frozen=True, slots=True)
@@ -166,7 +175,7 @@ def plan(wanted: Wanted, seen: Seen) -> list[Step]:
         *_run_state(wanted, seen.observed),
         *_cpus(wanted, seen),
         *_memory(wanted, seen),
-        *_disks(wanted, seen),
+        *disks(wanted.disks, seen),
     ]
 
 
@@ -242,38 +251,53 @@ def _memory(wanted: Wanted, seen: Seen) -> Iterator[Step]:
         yield RequestMemory(requested)
 
 
-def _disks(wanted: Wanted, seen: Seen) -> Iterator[Step]:
+def disks(wanted: Sequence[Disk], seen: Seen, kept: frozenset[str] = frozenset()) -> list[Step]:
+    """List the steps to the disks that are wanted; empty drives are wanted too.
+
+    What has an id in `kept` stays as it is. A disk with another image or of another kind goes
+    first and comes with the next plan.
+    """
+    if seen.observed.run_state not in _CHANGEABLE:
+        return []
+    return list(_disks(wanted, seen, kept))
+
+
+def _disks(wanted: Sequence[Disk], seen: Seen, kept: frozenset[str]) -> Iterator[Step]:
     observed = seen.observed
-    names = {disk.id for disk in wanted.disks}
+    names = {disk.id for disk in wanted} | kept
     for drive in observed.drives:
         if drive.id not in names:
-            yield from _remove(drive, wanted, seen)
+            yield _remove(drive, seen)
     ports = iter(observed.free_ports)
     luns = _free_luns(wanted, observed)
-    for disk in wanted.disks:
+    for disk in wanted:
         there = observed.drive(disk.id)
         if there is None:
-            yield _add(disk, ports, luns)
-        elif disk.kind == "cdrom" and there.node != disk.node:
+            yield _add(disk, ports, luns, observed)
+        elif observed.devices.get(disk.id, disk.driver) != disk.driver:
+            yield _remove(there, seen)
+        elif disk.kind == "cdrom" and (there.node != disk.node or there.tray_open):
             yield ChangeMedium(disk)
         elif there.node != disk.node:
-            reason = "another image is in use; take the disk away first"
-            yield Blocked("disk", disk.id, reason)
-    wanted_nodes = {disk.node for disk in wanted.disks}
+            yield _remove(there, seen)
+    wanted_nodes = {disk.node for disk in wanted}
     for node in observed.idle_nodes:
         if node not in wanted_nodes:
             yield CloseImage(node)  # the guest let go of its disk after we stopped waiting
 
 
-def _remove(drive: Drive, wanted: Wanted, seen: Seen) -> Iterator[Step]:
-    at_start = {disk.id: disk.bus for disk in seen.machine.disks}
-    if at_start.get(drive.id, "scsi") not in HOTPLUG_BUSES:
-        yield Blocked("disk", drive.id, f"{at_start[drive.id]} drives cannot be taken away")
-    elif not wanted.paused or drive.lun is not None:  # scsi needs no consent of the guest
-        yield UnplugDisk(drive.id, drive.node)
+def _remove(drive: Drive, seen: Seen) -> Step:
+    at_start = {disk.id: disk.driver for disk in seen.machine.disks}
+    driver = seen.observed.devices.get(drive.id) or at_start.get(drive.id, "")
+    if driver and driver not in MOVABLE:
+        return Blocked("disk", drive.id, f"a drive of type {driver} cannot be taken away")
+    held = seen.observed.run_state in _HELD
+    if held and driver == "virtio-blk-pci":
+        return Blocked("disk", drive.id, "a paused guest cannot let go of a virtio disk")
+    return UnplugDisk(drive.id, drive.node)
 
 
-def _add(disk: Disk, ports: Iterator[str], luns: Iterator[int]) -> Step:
+def _add(disk: Disk, ports: Iterator[str], luns: Iterator[int], observed: Observed) -> Step:
     match disk.bus:
         case "scsi":
             return _plug(disk, scsi_place(next(luns) if disk.slot is None else disk.slot))
@@ -282,6 +306,8 @@ def _add(disk: Disk, ports: Iterator[str], luns: Iterator[int]) -> Step:
             if port is None:
                 return Blocked("disk", disk.id, "no PCIe port is free")
             return _plug(disk, port_place(port))
+        case "usb" if disk.driver in MOVABLE and USB_CONTROLLER in observed.devices:
+            return _plug(disk, usb_place(disk))
         case _:
             return Blocked("disk", disk.id, f"{disk.bus} drives cannot be added")
 
@@ -290,7 +316,7 @@ def _plug(disk: Disk, place: Json) -> PlugDisk:
     return PlugDisk(disk, tuple(place.items()))
 
 
-def _free_luns(wanted: Wanted, observed: Observed) -> Iterator[int]:
+def _free_luns(wanted: Sequence[Disk], observed: Observed) -> Iterator[int]:
     taken = {drive.lun for drive in observed.drives}
-    taken |= {disk.slot for disk in wanted.disks if disk.bus == "scsi"}
+    taken |= {disk.slot for disk in wanted if disk.bus == "scsi"}
     return (lun for lun in count() if lun not in taken)

@@ -49,6 +49,17 @@ class Events:
             raise Disconnected(f"QEMU at {self._path} went away")
         return event
 
+    def waiting(self) -> list[Event]:
+        """Return the events that are there already, without waiting for one."""
+        found = []
+        while not self._queue.empty():
+            event = self._queue.get_nowait()
+            if event is None:
+                self._queue.put_nowait(None)  # for whoever asks again
+                break
+            found.append(event)
+        return found
+
     def _put(self, event: Event | None) -> None:
         if event is None or not self._names or event.name in self._names:
             self._queue.put_nowait(event)

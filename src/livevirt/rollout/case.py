@@ -14,7 +14,7 @@ from livevirt.rollout.resources import Namespace
 
 NO_MIGRATION = "migration is not available yet"
 #: Ways to go live that no node of this release knows; what would take one waits for a restart.
-NOT_YET = frozenset({Reason.VOLUME_HOTPLUG, Reason.MEDIUM_CHANGE})
+NOT_YET: frozenset[Reason] = frozenset()
 _FINAL = ("Succeeded", "Failed")
 
 

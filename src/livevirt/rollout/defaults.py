@@ -27,12 +27,14 @@ def fill(spec: Object, uid: str, config: Config) -> None:
     _size(domain, instance, config)
     networks.attach_default(spec, config.network_binding)
     networks.complete(domain["devices"].get("interfaces") or [], uid, config.network_binding)
-    disks.set_buses(domain["devices"].get("disks") or [])
+    disks.set_buses(spec)
 
 
 def _size(domain: Object, instance: Instance, config: Config) -> None:
     written, defaults = instance.domain, config.defaults
-    if defaults.cpu_request is not None and written.resources.request("cpu") is None:
+    alone = written.cpu.dedicated_cpu_placement  # then its vCPUs tell how many CPUs it has
+    asked = alone or written.resources.request("cpu") is not None
+    if defaults.cpu_request is not None and not asked:
         requests = _part(_part(domain, "resources"), "requests")
         requests["cpu"] = str(defaults.cpu_request)
     chosen = cpu.topology(written.cpu, written.resources)

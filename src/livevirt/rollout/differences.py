@@ -101,15 +101,16 @@ DIFFERENCES: tuple[Departure, ...] = (
     ),
     Departure(
         "new-drive",
-        "a new CD-ROM drive together with a hotpluggable volume",
-        "an error of the controller that stops everything else",
-        "restart, and said so",
+        "a CD-ROM drive that comes or goes, with or without a hotpluggable volume",
+        "restart; a new one with a volume is an error that stops everything else",
+        "live on scsi, and on usb where the guest has such a drive from its start; restart on sata,"
+        " and said so, but the medium of a removed drive goes at once",
     ),
     Departure(
         "hotplug-bus",
-        "a hotpluggable disk on sata or usb",
+        "a hotpluggable disk on sata or usb, or one that names no bus",
         "an error of the controller that stops everything else",
-        "restart, and said so; a bus that is left out is chosen",
+        "restart, and said so; a bus that is left out is scsi, at a start too",
     ),
     Departure(
         "volume-gates",

@@ -6,6 +6,8 @@ from livevirt.api.request import Object
 
 TARGETS = ("disk", "cdrom", "lun")
 DEFAULT_BUS = "sata"  # KubeVirt's, for amd64
+HOTPLUG_BUS = "scsi"  # of disks that may come and go, which nothing on sata can
+_CLAIMS = ("persistentVolumeClaim", "dataVolume", "memoryDump")
 #: Volumes that reach the guest in other ways than as a disk.
 _NO_DISK = ("memoryDump",)
 
@@ -28,10 +30,35 @@ def target(disk: Object) -> str:
     return next((each for each in TARGETS if disk.get(each) is not None), "disk")
 
 
-def set_buses(disks: list[Object]) -> None:
-    """Put disks that name no bus on the default one, in place."""
-    for disk in disks:
+def bus(disk: Object) -> str:
+    """Return the bus a disk names, empty if it names none."""
+    return str((disk.get(target(disk)) or {}).get("bus") or "")
+
+
+def boot_disk(spec: Object) -> str:
+    """Return the name of the disk the guest boots from: the first in order, empty if none."""
+    disks = ((spec.get("domain") or {}).get("devices") or {}).get("disks") or []
+    chosen = sorted((d["bootOrder"], d["name"]) for d in disks if d.get("bootOrder"))
+    if chosen:
+        return str(chosen[0][1])
+    return str(disks[0]["name"]) if disks else ""
+
+
+def hotpluggable(volume: Object | None) -> bool:
+    """Tell whether a volume may come and go while the guest runs."""
+    return any(((volume or {}).get(source) or {}).get("hotpluggable") for source in _CLAIMS)
+
+
+def set_buses(spec: Object) -> None:
+    """Put disks that name no bus on the default one, in place.
+
+    The disk of a hotpluggable volume goes where it can be unplugged, at a start too, so that a disk
+    plugged into a running guest is on the same bus after a restart.
+    """
+    hot = {volume["name"] for volume in spec.get("volumes") or () if hotpluggable(volume)}
+    for disk in spec["domain"].get("devices", {}).get("disks") or ():
         shown_as = target(disk)
         if disk.get(shown_as) is None:
             disk[shown_as] = {}
-        disk[shown_as].setdefault("bus", DEFAULT_BUS)
+        movable = shown_as != "cdrom" and disk["name"] in hot
+        disk[shown_as].setdefault("bus", HOTPLUG_BUS if movable else DEFAULT_BUS)

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 
 from livevirt.rollout import sizes
 from livevirt.rollout.changes import Difference, Path
-from livevirt.rollout.ground import Ground
+from livevirt.rollout.ground import MEMORY_REQUEST, Ground
 from livevirt.rollout.judgement import Reason, Ruling, Verdict
 
 Rule = Callable[[Ground, Difference], Ruling]
@@ -55,6 +55,14 @@ FIELDS: tuple[LiveField, ...] = (
         " or the guest is realtime, encrypted or maps NUMA nodes through; huge pages need a"
         " migration",
     ),
+    LiveField(
+        MEMORY_REQUEST,
+        sizes.memory_request,
+        Reason.IN_PLACE,
+        "with `memory.guest`, in the same resize of the pod: so an instance type that overcommits"
+        " memory changes it",
+        "`memory.guest` is not changed live with it, it was or is left out, or there is a limit",
+    ),
     LiveField(("nodeSelector",), place, Reason.NEXT_PLACEMENT, _PLACEMENT, ""),
     LiveField(("affinity",), place, Reason.NEXT_PLACEMENT, _PLACEMENT, ""),
     LiveField(("tolerations",), place, Reason.NEXT_PLACEMENT, _PLACEMENT, ""),
@@ -72,6 +80,11 @@ VOLUME_ROWS = (
      "volumes: a hotpluggable claim in a CD-ROM drive",
      "injected, ejected or swapped at once, under every rollout strategy",
      "gate InjectEjectCDROM is closed, or the drive itself changes"),
+    (Reason.VOLUME_HOTPLUG,
+     "domain.devices.disks: a CD-ROM drive",
+     "added or removed at once on scsi, and on usb if the guest had such a drive at its start; its"
+     " medium, if any, is a hotpluggable claim",
+     "gate HotplugVolumes is closed, or it is on sata"),
 )  # fmt: skip
 
 

@@ -11,7 +11,7 @@ from livevirt.api.quantity import Quantity, parse
 from livevirt.api.request import Object
 from livevirt.rollout import config, cpu, instance, machine_type, memory
 from livevirt.rollout.case import Case
-from livevirt.rollout.changes import Path
+from livevirt.rollout.changes import Path, find
 from livevirt.rollout.config import Defaults
 from livevirt.rollout.disks import target
 from livevirt.rollout.effective import ByName, canonical, filled, without_nulls
@@ -28,6 +28,8 @@ FOLLOWING: tuple[Path, ...] = (
     ("affinity",),
     ("tolerations",),
 )
+#: What a pod asks for its guest's memory, if the owner or an instance type says it.
+MEMORY_REQUEST: Path = ("domain", "resources", "requests", "memory")
 
 
 #: Parts that are looked into when the same words are left aside.
@@ -91,6 +93,7 @@ def prepare(case: Case, vmi: Object) -> Ground:
     wanted = started if source == began else filled(source, uid, settings)
     before, after, tree = map(canonical, _judged(started, wanted, spec))
     _follow(before, tree)
+    _follow_request(before, after, tree)
     ground = Ground(case, spec, recorded, started, wanted, before, after, tree)
     _set_maxima(ground)
     return ground
@@ -137,6 +140,17 @@ def _follow(tree: Object, vmi: Object) -> None:
             parent[last] = source[last]
         else:
             parent.pop(last, None)
+
+
+def _follow_request(tree: Object, wanted: Object, vmi: Object) -> None:
+    """Put the instance's request for memory into the tree of its start, in place.
+
+    Only if the wanted one is another than at the start: else the instance's follows the size of the
+    guest, and nobody has asked for that.
+    """
+    started, asked, has = (find(each, MEMORY_REQUEST) for each in (tree, wanted, vmi))
+    if started is not None and asked is not None and has is not None and started != asked:
+        tree["domain"]["resources"]["requests"]["memory"] = has
 
 
 def _set_maxima(ground: Ground) -> None:

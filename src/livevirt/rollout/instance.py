@@ -80,6 +80,12 @@ class Resources(View, frozen=True):
         return read_amount(self.limits.get(name))
 
 
+class IoThreads(View, frozen=True):
+    """Threads for disks, besides those that come by themselves."""
+
+    supplemental_pool_thread_count: int = 0
+
+
 class Devices(View, frozen=True):
     """The devices that cost memory of their own."""
 
@@ -96,6 +102,8 @@ class Domain(View, frozen=True):
     memory: Memory = Memory()
     resources: Resources = Resources()
     devices: Devices = Devices()
+    io_threads_policy: str = ""
+    io_threads: IoThreads = IoThreads()
     launch_security: dict[str, Any] | None = None
 
 
@@ -104,6 +112,14 @@ class Instance(View, frozen=True):
 
     domain: Domain = Domain()
     architecture: str = ""
+
+    @property
+    def supplemental_threads(self) -> int:
+        """How many IO threads count as CPUs of the pod."""
+        domain = self.domain
+        if domain.io_threads_policy != "supplementalPool":
+            return 0
+        return max(0, domain.io_threads.supplemental_pool_thread_count)
 
     @property
     def guest(self) -> Quantity | None:

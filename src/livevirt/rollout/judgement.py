@@ -76,7 +76,7 @@ class Change:
     running: Any
     wanted: Any
     ruling: Ruling
-    volume: bool = False  # part of a volume edit, which no other field holds back
+    volume: str = ""  # whose edit it is part of: one that no other field holds back
 
     @property
     def verdict(self) -> Verdict:

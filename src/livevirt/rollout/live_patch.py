@@ -13,6 +13,7 @@ from livevirt.rollout.judgement import Change, Judgement, Reason
 
 SOCKETS = in_vm(("domain", "cpu", "sockets"))
 MEMORY = in_vm(("domain", "memory", "guest"))
+MEMORY_REQUEST = in_vm(("domain", "resources", "requests", "memory"))
 _PLACEMENT = ("nodeSelector", "affinity", "tolerations")
 
 
@@ -20,8 +21,8 @@ def live_patch(judgement: Judgement, vmi: Object) -> Object:
     """Return the JSON merge patch of the instance, `{}` if nothing is to change.
 
     Requests and limits that the owner wrote follow the size, by KubeVirt's formulas but counted
-    from the size at start, so that growing and shrinking ends where it began. Volumes are not part
-    of it.
+    from the size at start, so that growing and shrinking ends where it began. A request for memory
+    that changes with the size is taken as it is. Volumes are not part of it.
     """
     live = {change.path for change in judgement.changes if _patched(change)}
     spec, wanted = vmi["spec"], judgement.wanted
@@ -39,7 +40,8 @@ def live_patch(judgement: Judgement, vmi: Object) -> Object:
         _follow_sockets(sides, started, goal, config.recorded(vmi).cpu_allocation_ratio)
     if MEMORY in live:
         domain["memory"] = {"guest": wanted["domain"]["memory"]["guest"]}
-        _follow_memory(sides, started, goal)
+        staged = {change.path for change in judgement.changes if not change.live}
+        _follow_memory(sides, started, goal, own=MEMORY_REQUEST not in staged)
     if requests or limits:
         domain["resources"] = {side: amounts for side, amounts in sides.items() if amounts}
     if domain:
@@ -49,12 +51,16 @@ def live_patch(judgement: Judgement, vmi: Object) -> Object:
 
 def settles(judgement: Judgement) -> bool:
     """Tell whether the instance, once patched, has all that is asked for."""
-    return all(map(_patched, judgement.changes))
+    return all(map(_followed, judgement.changes))
+
+
+def _followed(change: Change) -> bool:
+    """Tell whether the instance is given it now; volumes by `volume_patch`."""
+    return change.live and change.ruling.reason is not Reason.MIGRATING
 
 
 def _patched(change: Change) -> bool:
-    moving = change.ruling.reason is Reason.MIGRATING
-    return change.live and not change.volume and not moving
+    return _followed(change) and not change.volume
 
 
 def merge_patch(old: Any, new: Any) -> Any:
@@ -96,7 +102,9 @@ def _follow_sockets(
             sides[side]["cpu"] = str(Quantity.from_milli(amount))
 
 
-def _follow_memory(sides: dict[str, dict[str, str]], started: Instance, goal: Instance) -> None:
+def _follow_memory(
+    sides: dict[str, dict[str, str]], started: Instance, goal: Instance, *, own: bool
+) -> None:
     booted, wanted, resources = memory.guest(started), goal.guest, started.domain.resources
     if booted is None or wanted is None:
         return
@@ -106,3 +114,6 @@ def _follow_memory(sides: dict[str, dict[str, str]], started: Instance, goal: In
     ):
         if given is not None:
             sides[side]["memory"] = str(given + (wanted - booted))
+    given, asked = resources.request("memory"), goal.domain.resources.request("memory")
+    if own and given is not None and asked is not None and asked != given:
+        sides["requests"]["memory"] = str(asked)

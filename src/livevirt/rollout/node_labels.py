@@ -27,10 +27,6 @@ def needed(spec: Object) -> dict[str, str]:
             found.append(CPU_FEATURE + feature["name"])
     if machine.get("type"):
         found.append(MACHINE_TYPE + machine["type"])
-    return dict.fromkeys(found, YES) | exclusive(spec)
-
-
-def exclusive(spec: Object) -> dict[str, str]:
-    """Return the label of nodes where a guest can have CPUs of its own, if it is to have such."""
-    cpu = (spec.get("domain") or {}).get("cpu") or {}
-    return {CPU_MANAGER: YES} if cpu.get("dedicatedCpuPlacement") else {}
+    if cpu.get("dedicatedCpuPlacement"):
+        found.append(CPU_MANAGER)
+    return dict.fromkeys(found, YES)

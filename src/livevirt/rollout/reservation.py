@@ -15,6 +15,7 @@ from livevirt.rollout.instance import Amount, Instance, Resources
 from livevirt.rollout.resources import Compute, Namespace, compute
 
 _RESIZED = ("cpu", "memory")  # all that a pod's resize can change
+_PAGES = "hugepages-"
 
 
 @dataclass(frozen=True, slots=True)
@@ -93,8 +94,8 @@ def covers(in_force: Object, needed: Compute) -> bool:
     requests = in_force.get("requests") or {}
     return all(
         name in requests and parse(requests[name]) >= parse(needed.requests[name])
-        for name in _RESIZED
-        if name in needed.requests
+        for name in needed.requests
+        if name in _RESIZED or name.startswith(_PAGES)
     )
 
 
@@ -113,7 +114,7 @@ def _grown(view: Instance, size: Size, ratio: int) -> Instance:
     domain, now = view.domain, _size(view)
     chosen = topology(domain.cpu, domain.resources)
     cpu = (size.sockets - now.sockets) * chosen.cores * chosen.threads * (1000 // ratio)
-    resources = _moved(domain.resources, cpu, size.memory - now.memory)
+    resources = _moved(domain.resources, cpu, now.memory, size.memory)
     changed = replace(
         domain,
         cpu=replace(domain.cpu, sockets=size.sockets, cores=chosen.cores, threads=chosen.threads),
@@ -123,8 +124,8 @@ def _grown(view: Instance, size: Size, ratio: int) -> Instance:
     return replace(view, domain=changed)
 
 
-def _moved(resources: Resources, cpu: int, extra: int) -> Resources:
-    """Return what the owner asks for, moved by so many millicores and bytes."""
+def _moved(resources: Resources, cpu: int, size: int, other: int) -> Resources:
+    """Return what the owner asks for, moved by so many millicores and to another size of memory."""
     sides = {}
     for side in ("requests", "limits"):
         given: Mapping[str, Amount] = getattr(resources, side)
@@ -132,7 +133,10 @@ def _moved(resources: Resources, cpu: int, extra: int) -> Resources:
         if "cpu" in given:
             moved["cpu"] = str(Quantity.from_milli(parse(given["cpu"]).milli() + cpu))
         if "memory" in given:
-            more = Quantity.from_int(parse(given["memory"]).bytes + extra, Format.BINARY_SI)
+            amount = parse(given["memory"]).bytes
+            # An overcommitted request is a part of the size, and of a smaller one no less a part.
+            least = amount * other // size if other < size else 0
+            more = Quantity.from_int(max(amount + other - size, least), Format.BINARY_SI)
             moved["memory"] = str(more)
         sides[side] = moved
     return replace(resources, **sides)

@@ -58,17 +58,17 @@ def _cpu(
     limits: dict[str, Quantity],
 ) -> None:
     cpu, resources = instance.domain.cpu, instance.domain.resources
-    vcpus = topology(cpu, resources).vcpus
+    threads = topology(cpu, resources).vcpus + instance.supplemental_threads
     if cpu.dedicated_cpu_placement:
-        whole = Quantity.from_int(vcpus + (1 if cpu.isolate_emulator_thread else 0))
+        whole = Quantity.from_int(threads + (1 if cpu.isolate_emulator_thread else 0))
         requests["cpu"] = limits["cpu"] = whole
         return
     requests["cpu"] = resources.request("cpu") or Quantity.from_milli(
-        vcpus * 1000 // defaults.cpu_allocation_ratio
+        threads * 1000 // defaults.cpu_allocation_ratio
     )
     limit = resources.limit("cpu")
     if limit is None and around.limits_cpu:
-        limit = Quantity.from_int(vcpus)
+        limit = Quantity.from_int(threads)
     if limit is not None:
         limits["cpu"] = limit
 
@@ -96,9 +96,10 @@ def _memory(
     added = ZERO if resources.overcommit_guest_overhead else _bytes(extra)
     page = instance.page
     if page is not None:
-        in_pages = min(base, guest) if guest else base
+        # A page there is not cannot be overcommitted: the guest has all of its memory in pages.
+        in_pages = guest or base
         requests[f"hugepages-{page}"] = limits[f"hugepages-{page}"] = in_pages
-        base = base - in_pages
+        base = max(base - in_pages, ZERO)
     requests["memory"] = base + added
     if limit is not None:
         limits["memory"] = (base if page is not None else limit) + _bytes(extra)

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 from livevirt.api.quantity import Format, Quantity
 from livevirt.rollout import memory
-from livevirt.rollout.changes import Difference, find
+from livevirt.rollout.changes import Difference, Path, find
 from livevirt.rollout.ground import Ground
 from livevirt.rollout.instance import read_amount
 from livevirt.rollout.judgement import Reason, Ruling, Verdict
 
+GUEST: Path = ("domain", "memory", "guest")
+_MEMORY_LIMIT: Path = ("domain", "resources", "limits", "memory")
 _TOO_MANY = "Number of sockets in CPU topology is greater than the maximum sockets allowed"
 
 
@@ -69,6 +71,24 @@ def guest_memory(ground: Ground, difference: Difference) -> Ruling:
         return restart(Reason.UNALIGNED, message, _aligned(wanted, running, most, block))
     change = "plugged into" if wanted > running else "taken from"
     return Ruling(Verdict.LIVE, Reason.IN_PLACE, f"memory is {change} the running guest")
+
+
+def memory_request(ground: Ground, difference: Difference) -> Ruling:
+    """Rule on a change of `domain.resources.requests.memory`: it is live if it goes with the size.
+
+    That is what an instance type that overcommits memory makes of another size.
+    """
+    size = Difference(GUEST, find(ground.before, GUEST), find(ground.after, GUEST))
+    limited = any(find(tree, _MEMORY_LIMIT) is not None for tree in (ground.before, ground.after))
+    told = difference.running is not None and difference.wanted is not None
+    if not told or limited or ground.asked.guest is None or size.running == size.wanted:
+        return Ruling(Verdict.RESTART, Reason.NOT_LIVE, "it is read when the guest starts")
+    ruling = guest_memory(ground, size)
+    if ruling.verdict is not Verdict.LIVE:
+        message = "it goes with the guest's memory, which does not change live"
+        return Ruling(Verdict.RESTART, Reason.NOT_LIVE, message)
+    message = "the pod asks for it together with the guest's memory"
+    return Ruling(Verdict.LIVE, Reason.IN_PLACE, message)
 
 
 def _refusal(ground: Ground, wanted: Quantity) -> Ruling | None:

@@ -13,13 +13,13 @@ from livevirt.api.field_error import FieldError
 from livevirt.api.request import Object
 from livevirt.rollout import config, fields, instance, volume_edits
 from livevirt.rollout.case import Case
-from livevirt.rollout.changes import Difference, differences, find, in_vm
+from livevirt.rollout.changes import Difference, Name, differences, find, in_vm
 from livevirt.rollout.config import LIVE_UPDATE_GATE
 from livevirt.rollout.effective import plain
 from livevirt.rollout.ground import Ground, prepare
 from livevirt.rollout.growth import growth, room
 from livevirt.rollout.judgement import Change, Judgement, Reason, Ruling, Verdict
-from livevirt.rollout.live_patch import MEMORY, SOCKETS, apply, live_patch
+from livevirt.rollout.live_patch import MEMORY, MEMORY_REQUEST, SOCKETS, apply, live_patch
 from livevirt.rollout.reservation import reservation, told
 from livevirt.rollout.resources import Compute, compute
 
@@ -36,7 +36,7 @@ def judge(case: Case) -> Judgement:
     if case.vmi is None or not case.runs:
         return Judgement()
     ground = prepare(case, case.vmi)
-    volumes = [_change(*each, volume=True) for each in volume_edits.rulings(ground)]
+    volumes = [_volume_change(*each) for each in volume_edits.rulings(ground)]
     volumes = [_available(case, change) for change in volumes]
     others = [_change(each, fields.rule(ground, each)) for each in _others(ground)]
     others = [_staged(case, _available(case, change)) for change in others]
@@ -73,9 +73,14 @@ def _others(ground: Ground) -> list[Difference]:
     ]
 
 
-def _change(difference: Difference, ruling: Ruling, *, volume: bool = False) -> Change:
+def _change(difference: Difference, ruling: Ruling, volume: str = "") -> Change:
     path, running, wanted = difference
     return Change(in_vm(path), plain(running), plain(wanted), ruling, volume)
+
+
+def _volume_change(difference: Difference, ruling: Ruling) -> Change:
+    name = next(part for part in difference.path if isinstance(part, Name))
+    return _change(difference, ruling, str(name))
 
 
 def _available(case: Case, change: Change) -> Change:
@@ -94,7 +99,7 @@ def _staged(case: Case, change: Change) -> Change:
     """Return a change as the rollout strategy has it: without LiveUpdate all wait for a restart."""
     if case.config.live_update or change.verdict is Verdict.REFUSED:
         return change
-    if change.path not in (*_SIZES, *_PLACEMENT):
+    if change.path not in (*_SIZES, MEMORY_REQUEST, *_PLACEMENT):
         return change
     if case.config.strategy == "LiveUpdate":
         message = f"feature gate {LIVE_UPDATE_GATE} is not open, so the rollout strategy is Stage"

@@ -10,15 +10,19 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 from livevirt.api.request import Object
+from livevirt.rollout import disks
 from livevirt.rollout.changes import Difference, Name, differences
 from livevirt.rollout.config import CDROM_GATE, HOTPLUG_GATE
-from livevirt.rollout.disks import target
+from livevirt.rollout.disks import hotpluggable, target
 from livevirt.rollout.ground import Ground, items
 from livevirt.rollout.judgement import Reason, Ruling, Verdict
 
 DISKS, VOLUMES = ("domain", "devices", "disks"), ("volumes",)
-HOTPLUG_BUSES = {"disk": ("scsi", "virtio"), "lun": ("scsi",)}
-_CLAIMS = ("persistentVolumeClaim", "dataVolume", "memoryDump")
+HOTPLUG_BUSES = {"disk": ("scsi", "virtio"), "lun": ("scsi",), "cdrom": ("scsi", "usb")}
+_PLUGGED = Ruling(
+    Verdict.LIVE, Reason.VOLUME_HOTPLUG, "the disk comes or goes while the guest runs"
+)
+_CHANGED = Ruling(Verdict.LIVE, Reason.MEDIUM_CHANGE, "the medium is changed while the guest runs")
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,51 +34,43 @@ class Edit:
     volume: Object | None
     old_disk: Object | None
     disk: Object | None
-    bus_given: bool  # whether the owner names the bus of the wanted disk
 
     @property
-    def shown_as(self) -> str:
-        """What the guest sees."""
-        return target(self.old_disk or self.disk or {})
+    def is_drive(self) -> bool:
+        """Whether it is about a CD-ROM, on either side."""
+        return any(disk and target(disk) == "cdrom" for disk in (self.old_disk, self.disk))
+
+
+@dataclass(frozen=True, slots=True)
+class Rulings:
+    """What is ruled on the disk, or drive, of an edit and on its volume."""
+
+    disk: Ruling
+    volume: Ruling
 
 
 def rulings(ground: Ground) -> Iterator[tuple[Difference, Ruling]]:
     """Yield what changes in disks and volumes, each with the ruling on it."""
     for edit in edits(ground):
-        changed = [
-            *differences(edit.old_disk, edit.disk, (*DISKS, Name(edit.name))),
-            *differences(edit.old_volume, edit.volume, (*VOLUMES, Name(edit.name))),
-        ]
-        if changed:
-            ruling = _gated(ground, edit, _rule(edit))
-            yield from ((difference, ruling) for difference in changed)
+        disk = list(differences(edit.old_disk, edit.disk, (*DISKS, Name(edit.name))))
+        volume = list(differences(edit.old_volume, edit.volume, (*VOLUMES, Name(edit.name))))
+        if disk or volume:
+            ruled = _drive(ground, edit) if edit.is_drive else _both(_disk(edit))
+            yield from ((each, _gated(ground, edit, ruled.disk)) for each in disk)
+            yield from ((each, _gated(ground, edit, ruled.volume)) for each in volume)
 
 
 def edits(ground: Ground) -> Iterator[Edit]:
     """Yield every name that a disk or volume has, before or after."""
     old_volumes, volumes = items(ground.before, *VOLUMES), items(ground.after, *VOLUMES)
-    old_disks, disks = items(ground.before, *DISKS), items(ground.after, *DISKS)
-    written = ((ground.case.wanted.get("domain") or {}).get("devices") or {}).get("disks") or ()
-    with_bus = {d["name"] for d in written if (d.get(target(d)) or {}).get("bus")}
-    for name in dict.fromkeys([*old_disks, *old_volumes, *disks, *volumes]):
+    old_disks, wanted = items(ground.before, *DISKS), items(ground.after, *DISKS)
+    for name in dict.fromkeys([*old_disks, *old_volumes, *wanted, *volumes]):
         yield Edit(
-            name,
-            old_volumes.get(name),
-            volumes.get(name),
-            old_disks.get(name),
-            disks.get(name),
-            name in with_bus,
+            name, old_volumes.get(name), volumes.get(name), old_disks.get(name), wanted.get(name)
         )
 
 
-def hotpluggable(volume: Object | None) -> bool:
-    """Tell whether a volume may come and go while the guest runs."""
-    return any(((volume or {}).get(source) or {}).get("hotpluggable") for source in _CLAIMS)
-
-
-def _rule(edit: Edit) -> Ruling:
-    if edit.shown_as == "cdrom" or target(edit.disk or {}) == "cdrom":
-        return _drive(edit)
+def _disk(edit: Edit) -> Ruling:
     for volume in (edit.old_volume, edit.volume):
         if volume is not None and not hotpluggable(volume):
             message = f"volume {edit.name} is not marked hotpluggable on both sides of the edit"
@@ -85,35 +81,56 @@ def _rule(edit: Edit) -> Ruling:
     if edit.old_volume == edit.volume:
         message = f"settings of disk {edit.name} are read when it is attached; its volume stays"
         return Ruling(Verdict.RESTART, Reason.DISK_ONLY, message)
-    return _buses(edit) or Ruling(
-        Verdict.LIVE, Reason.VOLUME_HOTPLUG, "the disk comes or goes while the guest runs"
-    )
+    return _buses(edit) or _PLUGGED
 
 
-def _drive(edit: Edit) -> Ruling:
-    """Rule on a CD-ROM: the medium comes and goes, the drive itself stays."""
-    if edit.old_disk is None or edit.disk is None or edit.old_disk != edit.disk:
-        message = f"the CD-ROM drive {edit.name} itself comes, goes or changes at a start only"
-        return Ruling(Verdict.RESTART, Reason.DRIVE, message)
+def _drive(ground: Ground, edit: Edit) -> Rulings:
+    """Rule on a CD-ROM: the medium comes and goes, the drive itself where its bus allows."""
     for volume in (edit.old_volume, edit.volume):
         if volume is not None and not hotpluggable(volume):
             message = f"the medium of {edit.name} is not marked hotpluggable"
-            return Ruling(Verdict.RESTART, Reason.NOT_HOTPLUGGABLE, message)
-    message = "the medium is changed while the guest runs"
-    return Ruling(Verdict.LIVE, Reason.MEDIUM_CHANGE, message)
+            return _both(Ruling(Verdict.RESTART, Reason.NOT_HOTPLUGGABLE, message))
+    if edit.old_disk == edit.disk:
+        return _both(_CHANGED)
+    objection = _drive_objection(ground, edit)
+    if objection is None:
+        return _both(_PLUGGED)
+    ruling = Ruling(Verdict.RESTART, Reason.DRIVE, objection)
+    gone = edit.disk is None and edit.volume is None
+    return Rulings(ruling, _CHANGED if gone else ruling)  # the drive stays, but empty
+
+
+def _drive_objection(ground: Ground, edit: Edit) -> str | None:
+    """Return why a CD-ROM drive cannot come or go."""
+    if edit.old_disk is not None and edit.disk is not None:
+        return f"the CD-ROM drive {edit.name} itself changes at a start only"
+    bus = disks.bus(edit.old_disk or edit.disk or {})
+    if bus not in HOTPLUG_BUSES["cdrom"]:
+        return f"the CD-ROM drive {edit.name} is on {bus}, where drives come or go at a start only"
+    if bus == "usb" and edit.old_disk is None and not _has_usb(ground):
+        return f"the guest was started without a usb controller, so {edit.name} comes at a start"
+    return None
+
+
+def _has_usb(ground: Ground) -> bool:
+    listed = ground.started["domain"].get("devices", {}).get("disks") or ()
+    return any(disks.bus(disk) == "usb" for disk in listed)
 
 
 def _buses(edit: Edit) -> Ruling | None:
     """Return the objection to a bus on which nothing comes or goes."""
-    for disk, given in ((edit.old_disk, True), (edit.disk, edit.bus_given)):
-        if disk is None or not given:
-            continue  # a bus that is left open is chosen so that it works
-        shown_as = target(disk)
-        bus = (disk.get(shown_as) or {}).get("bus", "")
+    for disk in (edit.old_disk, edit.disk):
+        if disk is None:
+            continue
+        shown_as, bus = target(disk), disks.bus(disk)
         if bus not in HOTPLUG_BUSES[shown_as]:
             message = f"a {shown_as} on bus {bus} is not plugged or unplugged while the guest runs"
             return Ruling(Verdict.RESTART, Reason.BUS, message)
     return None
+
+
+def _both(ruling: Ruling) -> Rulings:
+    return Rulings(ruling, ruling)
 
 
 def _gated(ground: Ground, edit: Edit, ruling: Ruling) -> Ruling:

@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 
+from livevirt.qemu import disk as disks
 from livevirt.qemu import lifecycle
 from livevirt.qemu.act import act
 from livevirt.qemu.disk import Disk, Image
@@ -99,6 +100,62 @@ async def test_a_disk_is_plugged_and_unplugged_and_its_image_let_go(
         assert steps == [UnplugDisk("ua-data", disk.node)]
         assert unplugged.drives == ()
         assert unplugged.idle_nodes == ()
+
+
+@pytest.mark.parametrize("bus", ["scsi", "usb"])
+async def test_a_drive_is_plugged_empty_filled_and_taken_away_with_its_medium(
+    a_machine, start, run_dir: Path, bus
+) -> None:
+    machine = a_machine(usb=True)
+    drive = Disk(id="ua-cd", image=None, kind="cdrom", bus=bus)
+    full = replace(drive, image=an_image(run_dir, "disc.iso"))
+    async with start(machine) as guest:
+        await lifecycle.resume(guest.qmp)  # a stopped QEMU keeps descriptors for later
+        wanted = Wanted(sockets=1, memory=64 * MIB, disks=(drive,))
+        steps, plugged = await follow(wanted, machine, guest.qmp)
+        assert [type(step) for step in steps] == [PlugDisk]
+        assert plugged.drive("ua-cd").node is None
+
+        wanted = replace(wanted, disks=(full,))
+        steps, filled = await follow(wanted, machine, guest.qmp)
+        assert steps == [ChangeMedium(full)]
+        assert filled.drive("ua-cd").node == full.node
+        assert plan(wanted, Seen(machine, filled)) == []
+
+        _, gone = await follow(replace(wanted, disks=()), machine, guest.qmp)
+        assert (gone.drives, gone.idle_nodes) == ((), ())
+        assert full.image.path not in files_of(guest.process)
+
+
+async def test_given_a_usb_drive_was_plugged_by_halves_then_the_next_plan_ends_it(
+    a_machine, start
+) -> None:
+    machine = a_machine(usb=True)
+    drive = Disk(id="ua-cd", image=None, kind="cdrom", bus="usb")
+    async with start(machine) as guest:
+        for device in (disks.bridge(drive), disks.device(drive, disks.usb_place(drive))):
+            await guest.qmp.execute("device_add", device)
+        assert (await observe(guest.qmp)).drives == ()  # the guest does not see it either
+        wanted = Wanted(sockets=1, memory=64 * MIB, disks=(drive,), paused=True)
+        _, after = await follow(wanted, machine, guest.qmp)
+        assert [each.id for each in after.drives] == ["ua-cd"]
+
+
+async def test_a_disk_with_another_image_goes_and_comes_again(
+    a_machine, start, run_dir: Path
+) -> None:
+    machine = a_machine()
+    first = Disk(id="ua-data", image=an_image(run_dir, "one.img"), bus="scsi")
+    second = replace(first, image=an_image(run_dir, "two.img"))
+    async with start(machine) as guest:
+        wanted = Wanted(sockets=1, memory=64 * MIB, disks=(first,), paused=True)
+        await follow(wanted, machine, guest.qmp)
+        wanted = replace(wanted, disks=(second,))
+        for kind in (UnplugDisk, PlugDisk):
+            steps, after = await follow(wanted, machine, guest.qmp)
+            assert [type(step) for step in steps] == [kind]
+        assert after.drive("ua-data").node == second.node
+        assert after.idle_nodes == ()
 
 
 async def test_a_plugged_overlay_is_opened_for_qemu_and_closed_with_the_disk(

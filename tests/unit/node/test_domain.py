@@ -1,3 +1,4 @@
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -68,7 +69,43 @@ def test_disks_keep_what_the_manifest_says() -> None:
     assert (root.id, root.bus, root.serial, root.cache) == ("ua-root", "scsi", "S1", "writeback")
     assert (seed.kind, seed.readonly, seed.discard) == ("cdrom", True, False)
     assert tray.image is None
-    assert [disk.boot_index for disk in made.disks] == [1, 2, 3]
+    assert [disk.boot_index for disk in made.disks] == [101, 102, 103]
+
+
+def test_a_volume_that_may_come_and_go_is_told_by_its_name_and_may_come_later() -> None:
+    disks = [
+        {"name": "root", "disk": {"bus": "virtio"}},
+        {"name": "data", "disk": {"bus": "scsi"}},
+        {"name": "late", "disk": {"bus": "scsi"}},
+        {"name": "cd", "cdrom": {"bus": "sata"}},
+    ]
+    vmi = a_vmi(disks)
+    vmi["spec"]["volumes"] = [
+        {"name": name, "persistentVolumeClaim": {"claimName": name, "hotpluggable": True}}
+        for name in ("data", "late", "cd")
+    ]
+    made = machine(vmi, root=ROOT, data=replace(ROOT, image=Image("/claim/disk.img")))
+    assert [(disk.id, disk.serial) for disk in made.disks] == [
+        ("ua-root", None),
+        ("ua-data", "data"),
+        ("ua-cd", None),
+    ]
+
+
+@pytest.mark.parametrize(
+    ("memory", "disks", "spare"),
+    [("1Gi", 1, 4), ("2Gi", 4, 3), ("4Gi", 1, 12), ("4Gi", 8, 6)],
+)
+def test_small_guests_have_fewer_ports_to_spare(memory: str, disks: int, spare: int) -> None:
+    listed = [{"name": f"d{number}", "disk": {"bus": "virtio"}} for number in range(disks)]
+    volumes = {f"d{number}": replace(ROOT, image=Image(f"/d{number}")) for number in range(disks)}
+    made = machine(a_vmi(listed, memory={"guest": memory}), **volumes)
+    assert made.spare_ports == spare
+
+
+@pytest.mark.parametrize(("bus", "usb"), [("usb", True), ("sata", False)])
+def test_a_usb_drive_needs_a_controller_from_the_start(bus: str, usb: bool) -> None:
+    assert machine(a_vmi([{"name": "cd", "cdrom": {"bus": bus}}])).usb is usb
 
 
 def test_once_a_boot_order_is_given_only_those_disks_are_tried() -> None:

@@ -1,15 +1,17 @@
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import pytest
 
 from livevirt.node import domain
 from livevirt.node.domain import Place
-from livevirt.node.io_threads import supplemental
+from livevirt.node.io_threads import plugged, supplemental
 from livevirt.node.volumes import Prepared
 from livevirt.qemu.accelerator import Accelerator
-from livevirt.qemu.disk import Image
+from livevirt.qemu.disk import Disk, Image
+from livevirt.qemu.machine import MIB, Cpu, Machine, Memory
 
 
 def a_disk(name: str, bus: str = "virtio", **rest: Any) -> Any:
@@ -61,6 +63,24 @@ def test_threads(
     made = domain.machine(vmi, volumes, Accelerator("tcg", ""), Place("/run/1", "/serial"))
     assert made.io_threads == threads
     assert [disk.io_thread for disk in made.disks] == served
+
+
+def test_disks_that_come_later_share_the_pool_and_keep_a_thread_of_their_own() -> None:
+    cpu, memory = Cpu(model="max"), Memory(boot=MIB, max=MIB)
+    machine = Machine(
+        name="web", uuid="12345678-1234-1234-1234-123456789abc", accelerator="tcg", cpu=cpu,
+        memory=memory, run_dir="/run/1", serial_log="/serial",
+        disks=(Disk(id="ua-a", image=Image("/a"), io_thread="io-ua-a"),),
+        io_threads=("io0", "io-ua-a"),
+    )  # fmt: skip
+    later = (
+        Disk(id="ua-b", image=Image("/b")),
+        Disk(id="ua-c", image=Image("/c"), io_thread="io-ua-c"),
+        Disk(id="ua-d", image=Image("/d"), bus="scsi"),
+    )
+    threads = [disk.io_thread for disk in plugged(later, machine)]
+    assert threads == ["io0", "io-ua-c", None]
+    assert plugged(later, replace(machine, io_threads=("io-ua-a",))) == later
 
 
 def test_only_a_supplemental_pool_counts_as_cpus() -> None:

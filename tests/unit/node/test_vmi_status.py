@@ -6,8 +6,9 @@ import pytest
 
 from livevirt.api import conditions
 from livevirt.node import ending, vmi_status
+from livevirt.node.attachments import Attachment
 from livevirt.node.guest import AgentView, View
-from livevirt.node.vmi_status import Seen, patch, targets
+from livevirt.node.vmi_status import Seen, patch
 from livevirt.qemu.agent import Address, Interface, OsInfo
 from livevirt.qemu.disk import Disk, Image
 from livevirt.qemu.lifecycle import standing
@@ -171,15 +172,34 @@ def test_given_a_claim_that_is_not_shared_then_the_guest_cannot_migrate() -> Non
     assert found["volumeStatus"][0]["persistentVolumeClaimInfo"]["claimName"] == "data"
 
 
-def test_a_disk_keeps_its_letter_and_a_freed_one_is_used_again() -> None:
-    disks = (a_disk("new"), a_disk("kept"), a_disk("cd", "sata"))
-    machine = replace(MACHINE, disks=disks)
-    assert targets(machine, {"kept": "vda"}) == {"new": "vdb", "kept": "vda", "cd": "sda"}
+def test_a_volume_that_waits_shows_as_a_condition_and_is_told_anew_when_the_words_change() -> None:
+    def waiting(message: str) -> dict[str, Attachment]:
+        return {"data": Attachment("Detaching", "InUseByGuest", message)}
+
+    first = followed(a_vmi(), changed(attachments=waiting("mounted at /a")))
+    shown = conditions.find(first["status"]["conditions"], "HotVolumeChange")
+    assert shown is not None
+    assert (shown["reason"], shown["message"]) == ("InUseByGuest", "volume data: mounted at /a")
+    second = followed(first, changed(first, attachments=waiting("mounted at /b")))
+    shown = conditions.find(second["status"]["conditions"], "HotVolumeChange")
+    assert shown is not None
+    assert "/b" in shown["message"]
+    third = followed(second, changed(second, attachments={}))
+    assert conditions.find(third["status"]["conditions"], "HotVolumeChange") is None
+    assert all(each["name"] != "data" for each in third["status"]["volumeStatus"])
 
 
-def test_letters_go_on_after_z() -> None:
-    disks = tuple(a_disk(f"d{number}", "scsi") for number in range(28))
-    assert list(targets(replace(MACHINE, disks=disks), {}).values())[25:] == ["sdz", "sdaa", "sdab"]
+def test_a_plugged_claim_that_is_not_shared_keeps_the_guest_where_it_is() -> None:
+    claim = {"metadata": {"name": "c"}, "spec": {"accessModes": ["ReadWriteOnce"]}}
+    there = {"data": Attachment("Ready", "VolumeReady", "", claim)}
+    found = changed(attachments=there)["conditions"]
+    assert not conditions.is_true(found, "LiveMigratable")
+    assert conditions.is_true(changed(attachments={})["conditions"], "LiveMigratable")
+
+
+def test_free_ports_are_told() -> None:
+    view = replace(RUNNING, observed=replace(OBSERVED, free_ports=("port7", "port8")))
+    assert changed(view=view)["freePCIePorts"] == 2
 
 
 def test_a_machine_that_has_not_answered_says_nothing() -> None:

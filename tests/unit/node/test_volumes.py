@@ -8,7 +8,7 @@ from livevirt.api import registry
 from livevirt.api.kind import Kind
 from livevirt.errors import NotFound
 from livevirt.node.images import ImageStore
-from livevirt.node.volumes import Prepared, VolumeProblem, Volumes, claim_size
+from livevirt.node.volumes import Prepared, VolumeProblem, Volumes, claim_size, unready
 
 MIB = 1024 * 1024
 
@@ -158,3 +158,70 @@ async def test_given_a_claim_may_only_be_read_then_no_disk_on_it_is_written(
     objects = {"claim": a_claim(), "volume": a_volume(roots / "volumes" / "one")}
     wanted = {"persistentVolumeClaim": {"claimName": "data", **given}}
     assert (await prepared(roots, wanted, **objects)).readonly is given.get("readOnly", False)
+
+
+# ---------------------------------------------------------------- what may come and go
+
+HOT = {"persistentVolumeClaim": {"claimName": "data", "hotpluggable": True}}
+IMPORTING = {"metadata": {"uid": "dv"}, "status": {"phase": "ImportInProgress", "progress": "12%"}}
+UNREADY: dict[str, tuple[Any, Any, tuple[str, str] | None]] = {
+    "no claim": (None, None, ("FailedPvcNotFound", "PVC data not found")),
+    "not bound": (a_claim("Pending"), None, ("PVCNotReady", "PVC is in phase ClaimPending")),
+    "lost": (a_claim("Lost"), None, ("PVCNotReady", "PVC is in phase Lost")),
+    "imported": (
+        a_claim(), IMPORTING,
+        ("DataVolumeNotReady", "DataVolume data is in phase ImportInProgress, 12% done"),
+    ),
+    "about to be imported": (
+        None, {"metadata": {}}, ("DataVolumeNotReady", "DataVolume data is in phase Pending"),
+    ),
+    "ready": (a_claim(), {"status": {"phase": "Succeeded"}}, None),
+    "ready, and nobody fills it": (a_claim(), None, None),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize(("claim", "data", "why"), UNREADY.values(), ids=UNREADY)
+def test_what_a_claim_waits_for(claim: Any, data: Any, why: tuple[str, str] | None) -> None:
+    found = unready("data", claim, data)
+    assert (found and (found.reason, str(found))) == why
+
+
+def some_volumes(roots: Path, *objects: tuple[Kind, Any]) -> Volumes:
+    known = {(kind.kind, each["metadata"]["name"]): each for kind, each in objects}
+    client: Any = Objects(known)
+    return Volumes(client, ImageStore(roots / "images"), (roots / "volumes",), None)
+
+
+def bound(roots: Path) -> list[tuple[Kind, Any]]:
+    volume = a_volume(roots / "volumes" / "one")
+    return [(registry.CLAIM, a_claim()), (registry.VOLUME, volume)]
+
+
+async def test_an_import_of_the_claim_s_own_is_waited_for_and_a_namesake_s_is_not(
+    roots: Path,
+) -> None:
+    importing = {**IMPORTING, "metadata": {"name": "data", "uid": "dv"}}
+    objects = [*bound(roots), (registry.DATA_VOLUME, importing)]
+    assert await some_volumes(roots, *objects).attachable("ns", HOT)
+    objects[0][1]["metadata"]["ownerReferences"] = [{"uid": "dv"}]
+    with pytest.raises(VolumeProblem, match="12% done"):
+        await some_volumes(roots, *objects).attachable("ns", HOT)
+
+
+@pytest.mark.parametrize("boots", [False, True])
+async def test_a_start_waits_for_a_hotpluggable_volume_only_if_the_guest_boots_from_it(
+    roots: Path, boots: bool
+) -> None:
+    disks = [{"name": "hot"}, {"name": "empty"}] if boots else [{"name": "empty"}, {"name": "hot"}]
+    volumes = [{"name": "hot", **HOT}, {"name": "empty", "emptyDisk": {"capacity": "1Mi"}}]
+    vmi = {
+        "metadata": {"namespace": "ns"},
+        "spec": {"volumes": volumes, "domain": {"devices": {"disks": disks}}},
+    }
+    if boots:
+        with pytest.raises(VolumeProblem, match="PVC data not found"):
+            await some_volumes(roots).prepare(vmi, roots / "disks", {})
+    else:
+        assert set(await some_volumes(roots).prepare(vmi, roots / "disks", {})) == {"empty"}
+    found = await some_volumes(roots, *bound(roots)).prepare(vmi, roots / "disks", {})
+    assert set(found) == {"hot", "empty"}

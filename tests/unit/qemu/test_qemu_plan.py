@@ -23,6 +23,7 @@ from livevirt.qemu.plan import (
     UnplugCpu,
     UnplugDisk,
     Wanted,
+    disks,
     plan,
 )
 
@@ -31,6 +32,7 @@ CD = Disk(id="ua-cd", image=None, kind="cdrom", bus="sata")
 ISO = replace(CD, image=Image("/iso"))
 DATA = Disk(id="ua-data", image=Image("/data"), bus="scsi")
 FAST = Disk(id="ua-fast", image=Image("/fast"), bus="virtio")
+STICK = Disk(id="ua-stick", image=None, kind="cdrom", bus="usb")
 
 
 def a_machine(accelerator: str = "tcg", disks: tuple[Disk, ...] = ()) -> Machine:
@@ -181,7 +183,7 @@ RULES: dict[str, Rule] = {
     "given a SATA drive, when it is not wanted, then say why not": (
         wants(),
         Seen(WITH_CD, is_now(drives=(Drive("ua-cd"),))),
-        [Blocked("disk", "ua-cd", "sata drives cannot be taken away")],
+        [Blocked("disk", "ua-cd", "a drive of type ide-cd cannot be taken away")],
     ),
     "given a SATA drive is wanted and not there, then say why not": (
         wants(disks=(CD,)),
@@ -203,10 +205,52 @@ RULES: dict[str, Rule] = {
         Seen(TCG, is_now(drives=(Drive("ua-data", node=DATA.node, lun=0),))),
         [UnplugDisk("ua-data", DATA.node)],
     ),
-    "given a disk of that id with another image, then say what to do": (
+    "given a disk of that id with another image, then it goes first": (
         wants(disks=(replace(DATA, image=Image("/new")),)),
         Seen(TCG, is_now(drives=(Drive("ua-data", node=DATA.node, lun=0),))),
-        [Blocked("disk", "ua-data", "another image is in use; take the disk away first")],
+        [UnplugDisk("ua-data", DATA.node)],
+    ),
+    "given a disk of that id on another bus, then it goes first": (
+        wants(disks=(replace(FAST, id="ua-data", image=DATA.image),)),
+        Seen(
+            TCG,
+            is_now(
+                drives=(Drive("ua-data", node=DATA.node, lun=0),), devices={"ua-data": "scsi-hd"}
+            ),
+        ),
+        [UnplugDisk("ua-data", DATA.node)],
+    ),
+    "given pause, when a virtio disk is not wanted, then the guest cannot be asked": (
+        wants(paused=True),
+        Seen(
+            TCG,
+            is_now(
+                run_state="paused",
+                drives=(Drive("ua-fast", node=FAST.node),),
+                devices={"ua-fast": "virtio-blk-pci"},
+            ),
+        ),
+        [Blocked("disk", "ua-fast", "a paused guest cannot let go of a virtio disk")],
+    ),
+    "given a medium in an open tray, then close it": (
+        wants(disks=(ISO,)),
+        Seen(WITH_CD, is_now(drives=(Drive("ua-cd", node=ISO.node, tray_open=True),))),
+        [ChangeMedium(ISO)],
+    ),
+    "given a USB drive is wanted and there is a controller, then plug it": (
+        wants(disks=(STICK,)),
+        Seen(TCG, is_now(devices={"usb0": "qemu-xhci"})),
+        [PlugDisk(STICK, (("bus", "bot-ua-stick.0"), ("scsi-id", 0), ("lun", 0)))],
+    ),
+    "given a USB drive is wanted and no controller, then say why not": (
+        wants(disks=(STICK,)),
+        Seen(TCG, is_now()),
+        [Blocked("disk", "ua-stick", "usb drives cannot be added")],
+    ),
+    "given no free port, then say why not": (
+        wants(disks=(FAST,)),
+        Seen(TCG, is_now()),
+        [Blocked("disk", "ua-fast", "no PCIe port is free")],
     ),
     "given an image no drive uses, then close it": (
         wants(),
@@ -219,6 +263,12 @@ RULES: dict[str, Rule] = {
 @pytest.mark.parametrize(("wanted", "seen", "steps"), RULES.values(), ids=RULES)
 def test_plan(wanted: Wanted, seen: Seen, steps: list[Step]) -> None:
     assert plan(wanted, seen) == steps
+
+
+def test_what_is_kept_stays_whatever_it_is() -> None:
+    there = is_now(drives=(Drive("ua-data", node="n-other", lun=0), Drive("ua-x", lun=1)))
+    kept = frozenset({"ua-data"})
+    assert disks((), Seen(TCG, there), kept) == [UnplugDisk("ua-x", None)]
 
 
 def test_the_guest_has_the_sockets_that_are_plugged_and_online() -> None:

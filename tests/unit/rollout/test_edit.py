@@ -140,7 +140,7 @@ def test_nothing_but_placement_is_ever_claimed_live(
 def test_the_table_claims_only_what_the_release_can_do() -> None:
     rows = live_table(ALL_WAYS).splitlines()
     lacking = [row for row in rows if "not in this release" in row]
-    assert len(lacking) == 4  # sockets, memory, hotplugged disks, media
+    assert len(lacking) == 6  # sockets, memory, its request, hotplugged disks, media, drives
     assert "not in this release" not in live_table(frozenset())
 
 
@@ -151,7 +151,8 @@ SETTLES: dict[str, tuple[dict[str, Any], bool]] = {
     "all is live": ({"nodeSelector": {"a": "b"}}, True),
     "something waits": ({"hostname": "other"}, False),
     "something is held back": ({"hostname": "other", "nodeSelector": {"a": "b"}}, False),
-    "a volume is plugged, which no patch does": (HOT, False),
+    "a volume is plugged": (HOT, True),
+    "a volume is plugged beside a field that waits": (HOT | {"hostname": "other"}, False),
 }
 
 

@@ -104,3 +104,12 @@ def test_a_larger_guest_never_needs_less(sockets: int, blocks: int, one: Size, o
 
 def test_a_resource_that_is_not_in_force_covers_nothing() -> None:
     assert not covers({}, held(a_vmi(), Size(1, MIB)))
+
+
+def test_huge_pages_that_are_not_in_force_are_not_given_to_a_guest() -> None:
+    vmi = a_vmi()
+    vmi["spec"]["domain"]["memory"]["hugepages"] = {"pageSize": "2Mi"}
+    small, large = held(vmi, Size(1, 512 * MIB)), held(vmi, Size(1, 1024 * MIB))
+    in_force = {**large.requests, "hugepages-2Mi": small.requests["hugepages-2Mi"]}
+    assert covers({"requests": in_force}, small)
+    assert not covers({"requests": in_force}, large)

@@ -327,6 +327,49 @@ ROWS = {
         {"domain.devices.disks.2": GONE},
         {"domain.devices.disks[cd]": ("Restart", "DriveNotHotpluggable")},
     ),
+    "a drive removed with its medium": Row(
+        {"domain.devices.disks.2": GONE, "volumes.2": GONE},
+        {"domain.devices.disks[cd]": ("Restart", "DriveNotHotpluggable"), "volumes[cd]": MEDIUM},
+        {"volumes.+": a_claim("cd", "iso")},
+    ),
+    "an empty drive added on scsi": Row(
+        {"domain.devices.disks.+": {"name": "cd2", "cdrom": {"bus": "scsi"}}},
+        {"domain.devices.disks[cd2]": PLUGGED},
+        differs="new-drive",
+    ),
+    "a drive with a medium added on scsi": Row(
+        {"domain.devices.disks.+": {"name": "cd2", "cdrom": {"bus": "scsi"}},
+         "volumes.+": a_claim("cd2")},
+        {"domain.devices.disks[cd2]": PLUGGED, "volumes[cd2]": PLUGGED},
+        differs="new-drive",
+    ),
+    "a drive with a medium removed from scsi": Row(
+        {"domain.devices.disks.2": GONE, "volumes.2": GONE},
+        {"domain.devices.disks[cd]": PLUGGED, "volumes[cd]": PLUGGED},
+        {"domain.devices.disks.2": {"name": "cd", "cdrom": {"bus": "scsi"}},
+         "volumes.+": a_claim("cd", "iso")},
+        differs="new-drive",
+    ),
+    "a drive added on usb": Row(
+        {"domain.devices.disks.+": {"name": "cd2", "cdrom": {"bus": "usb"}}},
+        {"domain.devices.disks[cd2]": PLUGGED},
+        {"domain.devices.disks.2": {"name": "cd", "cdrom": {"bus": "usb"}}},
+        differs="new-drive",
+    ),
+    "a drive added on usb to a guest without a controller": Row(
+        {"domain.devices.disks.+": {"name": "cd2", "cdrom": {"bus": "usb"}}},
+        {"domain.devices.disks[cd2]": ("Restart", "DriveNotHotpluggable")},
+    ),
+    "a drive that changes its bus": Row(
+        {"domain.devices.disks.2": {"name": "cd", "cdrom": {"bus": "scsi"}}},
+        {"domain.devices.disks[cd].cdrom.bus": ("Restart", "DriveNotHotpluggable")},
+    ),
+    "a drive on scsi while the gate is closed": Row(
+        {"domain.devices.disks.+": {"name": "cd2", "cdrom": {"bus": "scsi"}}},
+        {"domain.devices.disks[cd2]": ("Restart", "FeatureGateMissing")},
+        config=replace(LIVE, gates=GATES - {"HotplugVolumes"}),
+        differs="volume-gates",
+    ),
     "a hotpluggable volume while the gate is closed": Row(
         {"volumes.1": a_claim("data", "other")},
         {"volumes[data].persistentVolumeClaim.claimName": ("Restart", "FeatureGateMissing")},

@@ -6,12 +6,14 @@ from collections import Counter
 from dataclasses import dataclass
 from typing import NamedTuple
 
+from livevirt.admission.pod_resources import EXCLUSIVE_CPUS
 from livevirt.controllers.scheduler.affinity import PodTerm
 from livevirt.controllers.scheduler.fleet import Fleet
 from livevirt.controllers.scheduler.node import UNSCHEDULABLE, Node, Taint, room_for_pods
 from livevirt.controllers.scheduler.pod import Pod
 
 _FORBIDDING = ("NoSchedule", "NoExecute")
+_SHOWN = {EXCLUSIVE_CPUS: "cpu"}  # who wants a CPU alone wants a CPU
 
 
 class Misfit(NamedTuple):
@@ -93,9 +95,9 @@ def _full(pod: Pod, node: Node, fleet: Fleet) -> Misfit | None:
     for resource, amount in pod.requests.items():
         has = node.allocatable.get(resource, 0)
         if amount > has - taken.requests.get(resource, 0):
-            reasons.append(f"Insufficient {resource}")
+            reasons.append(f"Insufficient {_SHOWN.get(resource, resource)}")
             curable = curable and amount <= has
-    return Misfit(tuple(reasons), curable) if reasons else None
+    return Misfit(tuple(dict.fromkeys(reasons)), curable) if reasons else None
 
 
 def _bad_company(node: Node, around: Surroundings) -> Misfit | None:

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from livevirt.admission import pod_resources
+from livevirt.api.quantity import Quantity
 from livevirt.api.request import Object
 from livevirt.control.key import Key, key_of
 from livevirt.controllers.scheduler.affinity import NONE, Affinity, affinity
@@ -57,6 +58,9 @@ def read(obj: Object) -> Pod:
     """Return the scheduler's view of a pod, with all it keeps from others."""
     spec, meta = obj["spec"], obj["metadata"]
     held = pod_resources.held_requests(obj)
+    own = pod_resources.exclusive_cpus(obj)
+    if own:
+        held[pod_resources.EXCLUSIVE_CPUS] = Quantity.from_int(own)
     return Pod(
         key=key_of(obj),
         uid=meta["uid"],

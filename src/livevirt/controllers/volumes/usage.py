@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
+from functools import partial
 
 from livevirt.api.request import Object
 from livevirt.control.controller import Controller
@@ -64,9 +65,12 @@ def pod_claims(pod: Object) -> list[Key]:
 
 
 def machine_claims(machine: Object) -> list[Key]:
-    """Return the claims a VirtualMachineInstance names; a DataVolume's has the same name."""
+    """Return the claims a VirtualMachineInstance names; a DataVolume's has the same name.
+
+    One that its guest has not let go of yet is still in use, though the spec names it no more.
+    """
     namespace = machine["metadata"]["namespace"]
-    found = []
+    found = list(map(partial(Key, namespace), _attached(machine)))
     for volume in (machine.get("spec") or {}).get("volumes") or ():
         claim = volume.get("persistentVolumeClaim") or (volume.get("ephemeral") or {}).get(
             "persistentVolumeClaim"
@@ -74,7 +78,14 @@ def machine_claims(machine: Object) -> list[Key]:
         name = (claim or {}).get("claimName") or (volume.get("dataVolume") or {}).get("name")
         if name:
             found.append(Key(namespace, name))
-    return found
+    return list(dict.fromkeys(found))
+
+
+def _attached(machine: Object) -> Iterator[str]:
+    for volume in (machine.get("status") or {}).get("volumeStatus") or ():
+        name = (volume.get("persistentVolumeClaimInfo") or {}).get("claimName")
+        if name and "hotplugVolume" in volume:
+            yield name
 
 
 def _reads_only(pod: Object, claim: str) -> bool:

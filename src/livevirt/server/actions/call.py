@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import Awaitable, Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 from aiohttp import web
@@ -15,11 +15,12 @@ from livevirt.api.request import Answer, Object, User
 from livevirt.client.interface import Client
 from livevirt.errors import BadRequest, Conflict, NotFound
 from livevirt.server.actions.guest_door import GuestDoor
+from livevirt.server.turns import Turns
+from livevirt.store import Key
 
 FINAL = ("Succeeded", "Failed")
 ACCEPTED = Answer(202, b"")
 DONE = Answer(200, b"")
-_TRIES = 10
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,6 +35,7 @@ class Call:
     http: web.BaseRequest
     body: Any = None
     rest: str = ""  # of the path, below the verb
+    turns: Turns = field(default_factory=Turns)  # of those who write the same object
 
     @property
     def options(self) -> Object:
@@ -99,12 +101,14 @@ def whole_number(call: Call, field: str) -> int | None:
 
 async def decided(call: Call, decide: Callable[[], Awaitable[Answer]]) -> Answer:
     """Read, decide and write; all of it again when somebody else wrote in between."""
-    for _ in range(_TRIES - 1):
-        try:
+
+    async def attempt() -> Answer | None:
+        with contextlib.suppress(Stale):
             return await decide()
-        except Stale:
-            continue
-    return await decide()
+        return None
+
+    key = Key(registry.VM.resource, call.namespace, call.name)
+    return await call.turns.write(key, attempt) or await decide()
 
 
 class Stale(Conflict):

@@ -5,7 +5,7 @@ from typing import Any
 from hypothesis import given
 from hypothesis import strategies as st
 
-from livevirt.admission import builtin
+from livevirt.admission import builtin, pod_resources
 from livevirt.api import names
 from livevirt.api.request import Object
 from livevirt.controllers.vmi.launcher import claim_names, hostname, pod_name, pod_of
@@ -134,3 +134,12 @@ def test_the_console_log_asks_for_next_to_nothing_of_what_compute_asks_for() -> 
     assert sidecar["restartPolicy"] == "Always"
     assert sidecar["resources"]["requests"] == {"cpu": "1m", "memory": "1Mi"}
     assert sidecar["resources"]["limits"].keys() == compute["limits"].keys()
+
+
+def test_a_guest_with_cpus_of_its_own_wants_a_node_that_gives_some_away() -> None:
+    vmi = a_vmi(nodeSelector={"rack": "7"})
+    vmi["spec"]["domain"]["cpu"] = {"cores": 2, "dedicatedCpuPlacement": True}
+    pod = pod_of(vmi, Namespace())
+    selector = pod["spec"]["nodeSelector"]
+    assert (selector["kubevirt.io/cpumanager"], selector["rack"]) == ("true", "7")
+    assert pod_resources.exclusive_cpus(pod) == 2

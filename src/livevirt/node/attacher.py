@@ -1,0 +1,325 @@
+"""Gives one guest the disks and media its instance asks for: look, plan, act, again, until it has.
+
+Every round plans afresh from what QEMU says, so a newer wish simply takes over and a restart of the
+agent neither loses nor repeats anything. Each volume is made ready and attached for itself: what
+is wrong with one is told of that one, and tried again every few seconds.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import logging
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+
+from livevirt.errors import ApiError, LivevirtError, QmpError
+from livevirt.node import attachments, io_threads
+from livevirt.node.attachments import Attachments, Goal, Problem, Wanted
+from livevirt.node.domain import DISK_PREFIX
+from livevirt.node.guest import Guest
+from livevirt.node.volumes import Prepared, VolumeProblem, Volumes
+from livevirt.qemu.agent import Filesystem
+from livevirt.qemu.errors import AgentUnavailable, CommandFailed, Disconnected, UnplugRefused
+from livevirt.qemu.mounts import mount_points
+from livevirt.qemu.observe import Drive, Observed, pci_addresses
+from livevirt.qemu.plan import Blocked, ChangeMedium, CloseImage, PlugDisk, Step, UnplugDisk, disks
+from livevirt.rollout.volume_patch import FORCE_DETACH
+
+log = logging.getLogger(__name__)
+
+RETRY_SECONDS = 2.0  # between attempts at what did not work
+MOST_PASSES = 4  # in a round: another claim for a disk takes two, and a last one to see so
+STEP_SECONDS = 10.0  # what QEMU does by itself takes milliseconds
+GUEST_SECONDS = 1.0  # a guest that lets go later is seen in a later round
+AGENT_SECONDS = 5.0  # a loaded emulated guest takes its time
+_LOCKED = 'Failed to get "'  # … "write" lock: what QEMU says of an image that another has open
+
+
+class Attacher:
+    """Attaches and detaches the volumes of one guest. `want` a goal; read `told` when woken."""
+
+    def __init__(self, guest: Guest, volumes: Volumes, wake: Callable[[], None]) -> None:
+        self.told: Attachments | None = None  # None: not looked yet
+        self._guest, self._volumes, self._wake = guest, volumes, wake
+        self._goal: Goal | None = None
+        self._prepared: dict[str, Prepared] = {}
+        self._drives: tuple[Drive, ...] = ()  # as the last round left them
+        self._refusals: dict[str, str] = {}  # what QEMU said last, by volume
+        self._changed = asyncio.Event()
+        self._task = asyncio.create_task(self._run(), name=f"volumes of {guest.intent.vmi}")
+
+    def want(self, goal: Goal) -> None:
+        """Let the guest have these disks from now on."""
+        other, self._goal = goal != self._goal, goal
+        observed = self._guest.view.observed
+        moved = observed is not None and observed.drives != self._drives
+        if other or (moved and not attachments.settled(self.told or {})):
+            self._changed.set()
+
+    def nudge(self, claim: str) -> None:
+        """Look again at once if a volume waits for this claim."""
+        goal, told = self._goal, self.told or {}
+        waiting = (item for item in goal.items if item.claim == claim) if goal else ()
+        if any(item.name not in told or told[item.name].phase != "Ready" for item in waiting):
+            self._changed.set()
+
+    def stop(self) -> None:
+        """Let go; what was begun is planned again by who comes next."""
+        self._task.cancel()
+
+    async def _run(self) -> None:
+        while True:
+            await self._changed.wait()
+            self._changed.clear()
+            if self._goal is not None:
+                await self._follow()
+
+    async def _follow(self) -> None:
+        """Work towards what is wanted until the guest has it."""
+        while True:
+            again = True
+            try:
+                again = await self._round()
+            except (Disconnected, AgentUnavailable) as error:
+                log.debug("volumes not looked after", extra=self._facts(error))
+            except LivevirtError as error:
+                log.warning("volumes not looked after", extra=self._facts(error))
+            if not again:
+                return
+            with contextlib.suppress(TimeoutError):
+                async with asyncio.timeout(RETRY_SECONDS):
+                    await self._changed.wait()
+            self._changed.clear()
+
+    async def _round(self) -> bool:
+        """Do what can be done now; return whether something is left to do."""
+        assert self._goal is not None
+        goal = self._goal
+        now = await self._look()
+        unready = await self._make_ready(goal, now)
+        troubles: dict[str, Problem] = {}
+        for _ in range(MOST_PASSES):
+            wanted = attachments.wanted(goal, self._prepared, unready, now)
+            if not await self._do_all(goal, self._plan(goal, wanted), now, troubles):
+                break
+            now = await self._look()
+            if self._goal != goal:
+                break  # a newer wish; what was done is seen by its round
+        self._drives = now.drives
+        self._show(attachments.attachments(goal, wanted, self._prepared, troubles, now))
+        return not attachments.settled(self.told or {}) or self._goal != goal
+
+    async def _look(self) -> Observed:
+        await self._guest.refresh()
+        observed = self._guest.view.observed
+        assert observed is not None  # it was looked at just now
+        return observed
+
+    async def _make_ready(self, goal: Goal, now: Observed) -> dict[str, Problem]:
+        """Find the image of every volume that is not attached yet; return what is wrong."""
+        problems: dict[str, Problem] = {}
+        namespace = self._guest.intent.namespace
+        known, self._prepared = self._prepared, {}
+        for item in goal.items:
+            if item.volume is None:
+                continue
+            before, attached = known.get(item.name), now.drive(item.id)
+            used = attached is not None and attached.node is not None
+            if used and before is not None and _claim(before) == item.claim:
+                self._prepared[item.name] = before
+                continue
+            try:
+                self._prepared[item.name] = await self._volumes.attachable(namespace, item.volume)
+            except VolumeProblem as error:
+                problems[item.name] = Problem(error.reason, str(error))
+            except (OSError, ApiError) as error:
+                problems[item.name] = Problem("FailedMount", str(error))
+        return problems
+
+    def _plan(self, goal: Goal, wanted: Wanted) -> list[Step]:
+        seen = self._guest.seen
+        assert seen is not None
+        return [
+            replace(step, force=True)
+            if isinstance(step, ChangeMedium) and _volume(step.drive.id) in goal.forced
+            else step
+            for step in disks(io_threads.plugged(wanted.disks, seen.machine), seen, wanted.kept)
+            if not isinstance(step, UnplugDisk) or step.id.startswith(DISK_PREFIX)
+        ]
+
+    # ------------------------------------------------------------ doing
+
+    async def _do_all(
+        self, goal: Goal, steps: list[Step], now: Observed, troubles: dict[str, Problem]
+    ) -> bool:
+        """Do the steps that may be done; return whether one was, so that more may be possible.
+
+        What comes does not wait for what goes, nor one that the guest is slow to let go of for
+        another.
+        """
+        guard = _Guard(self._guest, goal.forced)
+        tried = [step for step in steps if _name(step) not in troubles]
+        slow = [step for step in tried if _asks_guest(step, now)]
+        going = [s for s in tried if isinstance(s, UnplugDisk) and s not in slow]
+        coming = [step for step in tried if not isinstance(step, UnplugDisk)]
+        chains: list[Sequence[Step]] = [coming, going, *([step] for step in slow)]
+        outcomes = await asyncio.gather(
+            *(self._in_turn(goal, chain, now, guard) for chain in chains)
+        )
+        found = [pair for each in outcomes for pair in each]
+        troubles |= {_name(step): problem for step, problem in found if problem is not None}
+        return any(problem is None for _, problem in found)
+
+    async def _in_turn(
+        self, goal: Goal, steps: Sequence[Step], now: Observed, guard: _Guard
+    ) -> list[tuple[Step, Problem | None]]:
+        """Do steps one after the other; return those that were tried, each with what went wrong."""
+        found = []
+        for step in steps:
+            if self._goal != goal:
+                break  # the steps to a newer wish are others
+            found.append((step, await self._do(step, now, guard)))
+        return found
+
+    async def _do(self, step: Step, now: Observed, guard: _Guard) -> Problem | None:
+        """Do one step; return why it could not be done, None if it was."""
+        if isinstance(step, Blocked):
+            plugged = now.drive(step.name) is not None
+            code = attachments.CANNOT_DETACH if plugged else attachments.CANNOT_ATTACH
+            return Problem(code, step.reason)
+        if isinstance(step, UnplugDisk) and (problem := await guard.objection(now, step.id)):
+            return problem
+        try:
+            async with asyncio.timeout(GUEST_SECONDS if _asks_guest(step, now) else STEP_SECONDS):
+                await self._guest.do(step)
+        except Disconnected:
+            raise
+        except TimeoutError:
+            if not _asks_guest(step, now):
+                return Problem(attachments.CANNOT_ATTACH, "QEMU does not answer; it is tried again")
+            message = "the guest was asked to let go of the disk and has not yet"
+            return Problem(attachments.WAITING_FOR_GUEST, message)
+        except UnplugRefused as error:
+            if isinstance(step, ChangeMedium):
+                return await guard.locked(now, step.drive.id)
+            return Problem(attachments.IN_USE, str(error))
+        except QmpError as error:
+            if self._refusals.get(_name(step)) != str(error):  # once, not at every attempt
+                self._refusals[_name(step)] = str(error)
+                log.warning("step refused", extra=self._facts(error) | {"step": repr(step)})
+            return await self._refused(step, str(error))
+        self._refusals.pop(_name(step), None)
+        log.info("volumes changed", extra=self._facts() | {"step": _words(step)})
+        return None
+
+    async def _refused(self, step: Step, message: str) -> Problem:
+        if not isinstance(step, PlugDisk | ChangeMedium):
+            return Problem(attachments.CANNOT_DETACH, f"QEMU refused: {message}; it is tried again")
+        if _LOCKED not in message:
+            return Problem(attachments.CANNOT_ATTACH, f"QEMU refused: {message}; it is tried again")
+        goal, name = self._goal, _name(step)
+        claim = next((each.claim for each in goal.items if each.name == name), "") if goal else ""
+        intent = self._guest.intent
+        others = await self._volumes.holders(intent.namespace, claim, intent.vmi_uid)
+        who = f" by VMI {', '.join(others)}" if others else ""
+        return Problem(attachments.CLAIM_IN_USE, f"PVC {claim} is in use{who}; it is tried again")
+
+    def _show(self, told: Attachments) -> None:
+        if told != self.told:
+            self.told = told
+            self._wake()
+
+    def _facts(self, error: BaseException | None = None) -> dict[str, str]:
+        intent = self._guest.intent
+        facts = {"vmi": f"{intent.namespace}/{intent.vmi}"}
+        return facts | ({"error": str(error)} if error is not None else {})
+
+
+class _Guard:
+    """Asks the guest, once a round, what it uses of the disks that are to go."""
+
+    def __init__(self, guest: Guest, forced: frozenset[str]) -> None:
+        self._guest, self._forced = guest, forced
+        self._answer: asyncio.Task[list[Filesystem]] | None = None
+
+    async def objection(self, now: Observed, id: str) -> Problem | None:
+        """Return why a drive must not be unplugged now."""
+        drive = now.drive(id)
+        if drive is None or _volume(id) in self._forced:
+            return None
+        if drive.locked:
+            return await self.locked(now, id)
+        if self._guest.view.agent is None:
+            return None  # nobody to ask
+        if now.run_state != "running":
+            message = f"the guest is {now.run_state} and cannot tell whether it uses the disk"
+            return Problem(attachments.AGENT_SILENT, f"{message}; {_cure(id)}")
+        try:
+            points = await self._points(drive)
+        except (AgentUnavailable, TimeoutError):
+            message = "the guest agent does not tell whether the guest uses the disk"
+            return Problem(attachments.AGENT_SILENT, f"{message}; {_cure(id)}")
+        if points:
+            return Problem(attachments.IN_USE, f"mounted at {', '.join(points)}; {_cure(id)}")
+        return None
+
+    async def locked(self, now: Observed, id: str) -> Problem:
+        """Say that the guest has locked the tray of a drive."""
+        drive, points = now.drive(id), list[str]()
+        if drive is not None and self._guest.view.agent is not None:
+            with contextlib.suppress(AgentUnavailable, TimeoutError):
+                points = await self._points(replace(drive, locked=True))
+        where = f", mounted at {', '.join(points)}" if points else ""
+        message = f"the guest holds the tray locked{where}; {_cure(id)}"
+        return Problem(attachments.IN_USE, message)
+
+    async def _points(self, drive: Drive) -> list[str]:
+        if self._answer is None:
+            self._answer = asyncio.create_task(self._ask())
+        found = await self._answer
+        addresses = await pci_addresses(self._guest.qmp())
+        return mount_points(drive, found, addresses)
+
+    async def _ask(self) -> list[Filesystem]:
+        try:
+            async with asyncio.timeout(AGENT_SECONDS):
+                return list(await self._guest.agent.filesystems())
+        except CommandFailed:
+            return []  # it may not tell: as if there were no agent
+
+
+def _asks_guest(step: Step, now: Observed) -> bool:
+    """Tell whether a step is done only when the guest lets go."""
+    return isinstance(step, UnplugDisk) and now.devices.get(step.id) == "virtio-blk-pci"
+
+
+def _claim(prepared: Prepared) -> str:
+    return str(prepared.claim["metadata"]["name"]) if prepared.claim is not None else ""
+
+
+def _name(step: Step) -> str:
+    """Return the volume, or the image, that a step is about."""
+    match step:
+        case PlugDisk(disk, _) | ChangeMedium(disk, _):
+            return _volume(disk.id)
+        case UnplugDisk(id, _):
+            return _volume(id)
+        case Blocked(_, name, _):
+            return _volume(name)
+        case CloseImage(node):
+            return node
+    return ""
+
+
+def _volume(id: str) -> str:
+    return id.removeprefix(DISK_PREFIX)
+
+
+def _words(step: Step) -> str:
+    return f"{type(step).__name__} {_name(step)}"
+
+
+def _cure(id: str) -> str:
+    name = _volume(id)
+    return f"unmount it there, or annotate the VM {FORCE_DETACH}={name}"

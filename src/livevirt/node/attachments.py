@@ -1,0 +1,202 @@
+"""Which disks of a guest may come and go, which it should have, and where each stands. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+from typing import Literal
+
+from livevirt.api.conditions import Condition
+from livevirt.api.request import Object
+from livevirt.node.domain import DISK_PREFIX, drive, kind_of
+from livevirt.node.volumes import Prepared, claim_name
+from livevirt.qemu.disk import Disk
+from livevirt.qemu.observe import Drive, Observed
+from livevirt.rollout import hot_change
+from livevirt.rollout.disks import hotpluggable
+from livevirt.rollout.hot_change import ATTACHING, DETACHING
+from livevirt.rollout.volume_patch import FORCE_DETACH
+
+READY, UNMOUNTED = "VolumeReady", "VolumeUnMountedFromPod"
+IN_USE, CLAIM_IN_USE = "InUseByGuest", "ClaimInUse"
+AGENT_SILENT, WAITING_FOR_GUEST = "GuestAgentNotAnswering", "WaitingForGuest"
+CANNOT_ATTACH, CANNOT_DETACH = "CannotAttach", "CannotDetach"
+INVALID = "InvalidDisk"
+
+
+@dataclass(frozen=True, slots=True)
+class Problem:
+    """Why a volume is not where it should be."""
+
+    reason: str
+    message: str
+
+
+@dataclass(frozen=True, slots=True)
+class Attachment:
+    """Where one volume that may come and go stands; `claim` is the one the guest has or gets."""
+
+    phase: Literal["Pending", "Ready", "Detaching"]
+    reason: str
+    message: str
+    claim: Object | None = None
+
+
+Attachments = Mapping[str, Attachment]  # by volume
+
+
+@dataclass(frozen=True, slots=True)
+class Item:
+    """A disk of an instance whose volume may come and go, or a CD-ROM drive without one."""
+
+    disk: Object
+    volume: Object | None
+
+    @property
+    def name(self) -> str:
+        return str(self.disk["name"])
+
+    @property
+    def id(self) -> str:
+        return DISK_PREFIX + self.name
+
+    @property
+    def claim(self) -> str:
+        return claim_name(self.volume or {})
+
+
+@dataclass(frozen=True, slots=True)
+class Goal:
+    """What an instance asks for of its disks."""
+
+    items: tuple[Item, ...]
+    kept: frozenset[str]  # the drives that are not ours to change, by id
+    forced: frozenset[str] = frozenset()
+    told: Mapping[str, str] = field(default_factory=dict, compare=False)  # attached claims
+
+
+def goal(vmi: Object) -> Goal:
+    """Read what an instance asks for."""
+    spec, status = vmi["spec"], vmi.get("status") or {}
+    volumes = {volume["name"]: volume for volume in spec.get("volumes") or ()}
+    items, kept = [], set()
+    for disk in (spec["domain"].get("devices") or {}).get("disks") or ():
+        volume = volumes.get(disk["name"])
+        if hotpluggable(volume) or (volume is None and kind_of(disk) == "cdrom"):
+            items.append(Item(disk, volume))
+        else:
+            kept.add(DISK_PREFIX + disk["name"])
+    forced = (vmi["metadata"].get("annotations") or {}).get(FORCE_DETACH) or ""
+    told = {
+        each["name"]: (each.get("persistentVolumeClaimInfo") or {}).get("claimName", "")
+        for each in status.get("volumeStatus") or ()
+    }
+    names = (name.strip() for name in forced.split(","))
+    return Goal(tuple(items), frozenset(kept), frozenset(filter(None, names)), told)
+
+
+@dataclass(frozen=True, slots=True)
+class Wanted:
+    """The drives a guest should have now, those to leave alone, and what is wrong with the rest."""
+
+    disks: tuple[Disk, ...]
+    kept: frozenset[str]
+    problems: Mapping[str, Problem]  # by volume
+
+
+def wanted(
+    asked: Goal, prepared: Mapping[str, Prepared], unready: Mapping[str, Problem], now: Observed
+) -> Wanted:
+    """Return what to bring a guest to with the volumes that are ready.
+
+    A volume that is not ready keeps what the guest has of it. Whether that is of the claim asked
+    for, only the status knows: without the claim nobody can tell its image.
+    """
+    disks, kept, problems = [], set(asked.kept), dict(unready)
+    for item in asked.items:
+        ready = prepared.get(item.name)
+        there = now.drive(item.id)
+        used = there is not None and there.node is not None
+        if ready is None and item.claim and used and asked.told.get(item.name) == item.claim:
+            kept.add(item.id)
+            continue
+        if ready is None and kind_of(item.disk) != "cdrom":
+            continue
+        try:
+            disks.append(drive(item.disk, ready, hot=item.volume is not None))
+        except ValueError as error:
+            problems[item.name] = Problem(INVALID, str(error))
+            kept.add(item.id)
+    return Wanted(tuple(disks), frozenset(kept), problems)
+
+
+def attachments(
+    asked: Goal,
+    found: Wanted,
+    prepared: Mapping[str, Prepared],
+    troubles: Mapping[str, Problem],
+    now: Observed,
+) -> dict[str, Attachment]:
+    """Return where every volume stands that may come and go, by name.
+
+    `troubles` are those of the last attempt to bring the guest to what was `found` wanted.
+    """
+    disks = {disk.id: disk for disk in found.disks}
+    told: dict[str, Attachment] = {}
+    for item in asked.items:
+        ready, there = prepared.get(item.name), now.drive(item.id)
+        claim = ready.claim if ready is not None else None
+        problem = found.problems.get(item.name) or troubles.get(item.name)
+        if item.id in found.kept or (item.id in disks and _has(disks[item.id], now)):
+            if item.claim:
+                told[item.name] = _ready(item.name, claim)
+        elif there is not None and there.node is not None:
+            told[item.name] = _detaching(item.name, troubles.get(item.name))
+        elif item.claim or problem is not None:
+            told[item.name] = _pending(item.name, problem, claim)
+    wanted_ids = {item.id for item in asked.items} | found.kept
+    for each in _leaving(wanted_ids, now):
+        name = each.id.removeprefix(DISK_PREFIX)
+        told[name] = _detaching(name, troubles.get(name))
+    return told
+
+
+def settled(told: Attachments) -> bool:
+    """Tell whether every volume is where it should be."""
+    return all(each.phase == "Ready" for each in told.values())
+
+
+def condition(told: Attachments) -> Condition | None:
+    """Return the condition of an instance with a volume that is not where it should be."""
+    for name, each in sorted(told.items()):
+        if each.phase != "Ready":
+            message = f"volume {name}: {each.message}"
+            return hot_change.condition(hot_change.VOLUME, each.reason, message)
+    return None
+
+
+def _has(disk: Disk, now: Observed) -> bool:
+    there = now.drive(disk.id)
+    same = now.devices.get(disk.id, disk.driver) == disk.driver
+    return there is not None and there.node == disk.node and same
+
+
+def _leaving(wanted_ids: set[str], now: Observed) -> Iterator[Drive]:
+    for each in now.drives:
+        if each.id.startswith(DISK_PREFIX) and each.id not in wanted_ids:
+            yield each
+
+
+def _ready(name: str, claim: Object | None) -> Attachment:
+    message = f"Successfully attach hotplugged volume {name} to VM"
+    return Attachment("Ready", READY, message, claim)
+
+
+def _pending(name: str, problem: Problem | None, claim: Object | None) -> Attachment:
+    found = problem or Problem(ATTACHING, f"volume {name} is being attached")
+    return Attachment("Pending", found.reason, found.message, claim)
+
+
+def _detaching(name: str, problem: Problem | None) -> Attachment:
+    found = problem or Problem(DETACHING, f"volume {name} is being detached")
+    return Attachment("Detaching", found.reason, found.message)

@@ -1,0 +1,130 @@
+"""What an instance's status says of each of its volumes. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from string import ascii_lowercase
+
+from livevirt.api.request import Object
+from livevirt.node.attachments import Attachment, Attachments
+from livevirt.node.domain import DISK_PREFIX
+from livevirt.qemu.machine import Machine
+from livevirt.qemu.observe import Observed
+from livevirt.rollout import disks
+from livevirt.rollout.disks import hotpluggable
+
+_DISCS = ("cloudInitNoCloud", "cloudInitConfigDrive")
+
+
+def told(
+    vmi: Object,
+    machine: Machine,
+    observed: Observed,
+    claims: Mapping[str, Object],
+    attachments: Attachments | None,
+) -> list[Object]:
+    """Return `volumeStatus`: what was there from the start, and where the rest stands.
+
+    Without attachments, what was said of volumes that come and go stays. An empty drive has none.
+    """
+    old = {each["name"]: each for each in (vmi.get("status") or {}).get("volumeStatus") or ()}
+    volumes = {volume["name"]: volume for volume in vmi["spec"].get("volumes") or ()}
+    recorded = {name: each.get("target", "") for name, each in old.items()}
+    names = targets(_buses(vmi, machine, observed), recorded)
+    found = {}
+    for name, volume in volumes.items():
+        if name in names and not hotpluggable(volume):
+            found[name] = _fixed(old.get(name, {}), volume, names[name], observed)
+            if name in claims:
+                found[name]["persistentVolumeClaimInfo"] = _claim_info(claims[name])
+    if attachments is None:
+        found |= {name: each for name, each in old.items() if "hotplugVolume" in each}
+    else:
+        for name, each in attachments.items():
+            found[name] = _plugged(old.get(name, {}), name, each, observed)
+            if each.phase != "Pending":
+                found[name]["target"] = names.get(name, "")
+    return [entry for _, entry in sorted(found.items())]
+
+
+def targets(buses: Mapping[str, str], recorded: Mapping[str, str]) -> dict[str, str]:
+    """Name every disk as KubeVirt does: as recorded, or by the lowest letter that is free."""
+    found: dict[str, str] = {}
+    taken = {recorded[name] for name in buses if recorded.get(name)}
+    for name, bus in buses.items():
+        prefix = "vd" if bus == "virtio" else "sd"
+        target = recorded.get(name, "")
+        if not target.startswith(prefix):
+            target = next(each for each in _letters(prefix) if each not in taken)
+        taken.add(target)
+        found[name] = target
+    return found
+
+
+def _buses(vmi: Object, machine: Machine, observed: Observed) -> dict[str, str]:
+    """Return the bus of every disk the guest has, in the order in which they get their letters."""
+    spec = vmi["spec"]
+    listed = ((spec.get("domain") or {}).get("devices") or {}).get("disks") or ()
+    written = {disk["name"]: disks.bus(disk) for disk in listed}
+    volumes = {volume["name"] for volume in spec.get("volumes") or ()}
+    plugged = {drive.id.removeprefix(DISK_PREFIX) for drive in observed.drives}
+    found: dict[str, str] = {}
+    for disk in machine.disks:
+        name = disk.id.removeprefix(DISK_PREFIX)
+        if name in plugged or name in volumes or name in written:
+            found[name] = disk.bus
+    for name in (*written, *sorted(plugged)):
+        if name in plugged and name not in found:
+            found[name] = written.get(name) or _bus(observed.devices.get(DISK_PREFIX + name, ""))
+    return found
+
+
+def _bus(driver: str) -> str:
+    return "virtio" if driver.startswith("virtio") else "scsi"
+
+
+def _letters(prefix: str) -> Iterator[str]:
+    for first in ("", *ascii_lowercase):
+        for last in ascii_lowercase:
+            yield f"{prefix}{first}{last}"
+
+
+def _fixed(old: Object, volume: Object, target: str, observed: Observed) -> Object:
+    entry = {**old, "name": volume["name"], "target": target}
+    drive = observed.drive(DISK_PREFIX + volume["name"])
+    if drive is not None and any(kind in volume for kind in _DISCS):
+        entry["size"] = drive.size
+    return entry
+
+
+def _plugged(old: Object, name: str, now: Attachment, observed: Observed) -> Object:
+    entry: Object = {
+        "name": name,
+        "phase": now.phase,
+        "reason": now.reason,
+        "message": now.message,
+        "target": "",
+        "hotplugVolume": {},
+    }
+    claim = _claim_info(now.claim) if now.claim is not None else None
+    if now.phase != "Pending":
+        claim = claim or old.get("persistentVolumeClaimInfo")  # of what the guest still has
+        drive = observed.drive(DISK_PREFIX + name)
+        if drive is not None and drive.size:
+            entry["size"] = drive.size
+    if claim is not None:
+        entry["persistentVolumeClaimInfo"] = claim
+    return entry
+
+
+def _claim_info(claim: Object) -> Object:
+    spec, status = claim["spec"], claim.get("status") or {}
+    info = {
+        "claimName": claim["metadata"]["name"],
+        "accessModes": spec.get("accessModes"),
+        "volumeMode": spec.get("volumeMode"),
+        "capacity": status.get("capacity"),
+        "requests": (spec.get("resources") or {}).get("requests"),
+        "filesystemOverhead": "0" if spec.get("volumeMode") == "Block" else "0.055",
+    }
+    return {name: value for name, value in info.items() if value}

@@ -1,0 +1,303 @@
+"""The loop that gives a guest its volumes, over guests and claims that behave and that do not."""
+
+import asyncio
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
+from dataclasses import dataclass, field, replace
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from livevirt.node import attacher as attachers
+from livevirt.node.attacher import Attacher
+from livevirt.node.attachments import goal
+from livevirt.node.volumes import Prepared, VolumeProblem
+from livevirt.qemu.agent import Filesystem, FilesystemDisk, PciAddress
+from livevirt.qemu.disk import Image
+from livevirt.qemu.errors import AgentUnavailable, CommandFailed, Disconnected, UnplugRefused
+from livevirt.qemu.machine import Cpu, Machine, Memory
+from livevirt.qemu.observe import Drive, MemoryState, Observed
+from livevirt.qemu.plan import ChangeMedium, CloseImage, PlugDisk, Seen, Step, UnplugDisk
+
+MIB = 2**20
+MACHINE = Machine(
+    name="web",
+    uuid="00000000-0000-0000-0000-000000000001",
+    accelerator="tcg",
+    cpu=Cpu(model="max"),
+    memory=Memory(boot=256 * MIB, max=256 * MIB),
+    run_dir="/run/1",
+    serial_log="/log",
+)
+SCSI = PciAddress(1, 0, 0)
+CD = {"name": "cd", "cdrom": {"bus": "sata"}}
+
+
+@dataclass
+class Stub:
+    """A guest that takes all it is given, unless told otherwise."""
+
+    observed: Observed = field(
+        default_factory=lambda: Observed(
+            "running", (), MemoryState(0), drives=(Drive("ua-cd"),), free_ports=("port1",)
+        )
+    )
+    answers: bool = True
+    mounts: list[Filesystem] = field(default_factory=list)
+    silent: bool = False
+    intent: Any = field(
+        default_factory=lambda: SimpleNamespace(namespace="n", vmi="web", vmi_uid="u")
+    )
+    done: list[Step] = field(default_factory=list)
+    fail: Callable[[Step], Exception | None] = lambda _: None
+
+    @property
+    def view(self) -> Any:
+        agent = object() if self.answers else None
+        return SimpleNamespace(observed=self.observed, agent=agent)
+
+    @property
+    def seen(self) -> Seen:
+        return Seen(MACHINE, self.observed)
+
+    @property
+    def agent(self) -> "Stub":
+        return self
+
+    async def filesystems(self) -> list[Filesystem]:
+        if self.silent:
+            raise AgentUnavailable("nobody")
+        return self.mounts
+
+    async def refresh(self) -> None:
+        await asyncio.sleep(0)
+
+    def qmp(self) -> "Stub":
+        return self
+
+    async def execute(self, command: str) -> Any:
+        assert command == "query-pci"
+        return [{"devices": [{"qdev_id": "scsi0", "bus": 1, "slot": 0, "function": 0}]}]
+
+    async def do(self, step: Step) -> None:
+        await asyncio.sleep(0)
+        if (error := self.fail(step)) is not None:
+            raise error
+        self.done.append(step)
+        now = self.observed
+        match step:
+            case PlugDisk(disk, place):
+                lun = dict(place).get("lun")
+                drive = Drive(disk.id, disk.node, lun=lun)  # type: ignore[arg-type]
+                devices = {**now.devices, disk.id: disk.driver}
+                now = replace(now, drives=(*now.drives, drive), devices=devices)
+            case UnplugDisk(id, _):
+                now = replace(now, drives=tuple(d for d in now.drives if d.id != id))
+            case ChangeMedium(disk, _):
+                drives = [replace(d, node=disk.node) if d.id == disk.id else d for d in now.drives]
+                now = replace(now, drives=tuple(drives))
+            case CloseImage(node):
+                now = replace(now, idle_nodes=tuple(n for n in now.idle_nodes if n != node))
+        self.observed = now
+
+
+@dataclass
+class Claims:
+    """Volumes of which some cannot be used."""
+
+    problems: dict[str, Exception] = field(default_factory=dict)
+
+    async def attachable(self, namespace: str, volume: Any) -> Prepared:
+        name = volume["persistentVolumeClaim"]["claimName"]
+        if name in self.problems:
+            raise self.problems[name]
+        return Prepared(Image(f"/{name}"), claim={"metadata": {"name": name}})
+
+    async def holders(self, namespace: str, claim: str, uid: str) -> list[str]:
+        return ["other"]
+
+
+def a_goal(force: str = "", **claims: str) -> Any:
+    volumes = [
+        {"name": name, "persistentVolumeClaim": {"claimName": claim, "hotpluggable": True}}
+        for name, claim in claims.items()
+    ]
+    disks = [{"name": name, "disk": {"bus": "scsi"}} for name in claims if name != "cd"]
+    spec = {"domain": {"devices": {"disks": [CD, *disks]}}, "volumes": volumes}
+    return goal({"metadata": {"annotations": {"livevirt.io/force-detach": force}}, "spec": spec})
+
+
+@asynccontextmanager
+async def attaching(
+    guest: Stub, claims: Claims | None = None
+) -> AsyncIterator[tuple[Attacher, Callable[..., Any]]]:
+    attacher = Attacher(guest, claims or Claims(), lambda: None)  # type: ignore[arg-type]
+
+    async def tells(**told: str) -> None:
+        def found() -> dict[str, str]:
+            return {
+                name: each.phase if each.phase == "Ready" else f"{each.phase} {each.reason}"
+                for name, each in (attacher.told or {}).items()
+            }
+
+        try:
+            async with asyncio.timeout(5):
+                while attacher.told is None or found() != told:  # noqa: ASYNC110 - nobody is told
+                    await asyncio.sleep(0.005)
+        except TimeoutError:
+            raise AssertionError(f"{found()} is not {told}") from None
+
+    try:
+        yield attacher, tells
+    finally:
+        attacher.stop()
+
+
+@pytest.fixture(autouse=True)
+def impatient(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(attachers, "RETRY_SECONDS", 0.02)
+    monkeypatch.setattr(attachers, "GUEST_SECONDS", 0.05)
+
+
+async def test_volumes_come_are_changed_and_go() -> None:
+    guest = Stub()
+    async with attaching(guest) as (attacher, tells):
+        attacher.want(a_goal(data="one", cd="iso"))
+        await tells(data="Ready", cd="Ready")
+        attacher.told = None
+        attacher.want(a_goal(data="two", cd="iso"))
+        await tells(data="Ready", cd="Ready")
+        attacher.want(a_goal())
+        await tells()
+        assert guest.observed.drives == (Drive("ua-cd"),)
+    assert [type(step) for step in guest.done] == [
+        *(ChangeMedium, PlugDisk),
+        *(UnplugDisk, PlugDisk),
+        *(ChangeMedium, UnplugDisk),
+    ]
+
+
+async def test_given_all_is_there_then_whoever_comes_next_does_nothing() -> None:
+    guest = Stub()
+    async with attaching(guest) as (attacher, tells):
+        attacher.want(a_goal(data="one", cd="iso"))
+        await tells(data="Ready", cd="Ready")
+    done = list(guest.done)
+    async with attaching(guest) as (attacher, tells):
+        attacher.want(a_goal(data="one", cd="iso"))
+        await tells(data="Ready", cd="Ready")
+    assert guest.done == done
+
+
+async def test_one_bad_volume_stalls_no_other_and_is_tried_again() -> None:
+    missing = VolumeProblem("FailedPvcNotFound", "PVC lost not found")
+    claims = Claims({"lost": missing, "odd": OSError("no space left")})
+    async with attaching(Stub(), claims) as (attacher, tells):
+        attacher.want(a_goal(bad="lost", worse="odd", good="one"))
+        await tells(bad="Pending FailedPvcNotFound", worse="Pending FailedMount", good="Ready")
+        claims.problems.clear()
+        await tells(bad="Ready", worse="Ready", good="Ready")
+
+
+async def test_given_the_image_is_open_elsewhere_then_it_says_by_whom() -> None:
+    locked = CommandFailed("GenericError", 'Failed to get "write" lock')
+    guest = Stub(fail=lambda step: locked if isinstance(step, PlugDisk) else None)
+    async with attaching(guest) as (attacher, tells):
+        attacher.want(a_goal(data="one"))
+        await tells(data="Pending ClaimInUse")
+        assert attacher.told is not None
+        assert "PVC one is in use by VMI other" in attacher.told["data"].message
+        guest.fail = lambda _: None
+        await tells(data="Ready")
+
+
+async def test_given_qemu_refuses_then_that_one_waits() -> None:
+    refused = CommandFailed("GenericError", "no")
+    guest = Stub(
+        fail=lambda s: refused if isinstance(s, PlugDisk) and s.disk.id == "ua-bad" else None
+    )
+    async with attaching(guest) as (attacher, tells):
+        attacher.want(a_goal(bad="one", good="two"))
+        await tells(bad="Pending CannotAttach", good="Ready")
+
+
+@pytest.mark.parametrize("forced", ["", "data"])
+async def test_a_mounted_disk_waits_unless_it_is_forced(forced: str) -> None:
+    guest = Stub()
+    async with attaching(guest) as (attacher, tells):
+        attacher.want(a_goal(data="one"))
+        await tells(data="Ready")
+        disk = FilesystemDisk(unit=0, pci_controller=SCSI)
+        guest.mounts = [Filesystem(name="x", mountpoint="/mnt", type="ext4", disk=(disk,))]
+        attacher.want(a_goal())
+        await tells(data="Detaching InUseByGuest")
+        assert attacher.told is not None
+        assert "mounted at /mnt" in attacher.told["data"].message
+        if forced:
+            attacher.want(a_goal(forced))
+        else:
+            guest.mounts = []
+        await tells()
+
+
+async def test_given_an_agent_that_does_not_answer_then_it_waits_and_without_one_it_goes() -> None:
+    guest = Stub(silent=True)
+    async with attaching(guest) as (attacher, tells):
+        attacher.want(a_goal(data="one"))
+        await tells(data="Ready")
+        attacher.want(a_goal())
+        await tells(data="Detaching GuestAgentNotAnswering")
+        guest.answers = False
+        await tells()
+
+
+async def test_a_locked_tray_is_asked_for_again_and_opened_by_force() -> None:
+    kept = UnplugRefused("locked")
+    guest = Stub(
+        fail=lambda s: kept if isinstance(s, ChangeMedium) and s.drive.image is None and not s.force
+        else None
+    )  # fmt: skip
+    async with attaching(guest) as (attacher, tells):
+        attacher.want(a_goal(cd="iso"))
+        await tells(cd="Ready")
+        attacher.want(a_goal())
+        await tells(cd="Detaching InUseByGuest")
+        attacher.want(a_goal("cd"))
+        await tells()
+
+
+async def test_given_the_guest_lets_go_late_then_it_is_seen() -> None:
+    async def never() -> None:
+        await asyncio.Event().wait()
+
+    guest = Stub()
+    async with attaching(guest) as (attacher, tells):
+        attacher.want(a_goal(data="one"))
+        await tells(data="Ready")
+        guest.observed = replace(guest.observed, devices={"ua-data": "virtio-blk-pci"})
+        doing, guest.do = guest.do, lambda _: never()  # type: ignore[assignment,method-assign]
+        attacher.want(a_goal())
+        await tells(data="Detaching WaitingForGuest")
+        guest.do = doing  # type: ignore[method-assign]
+        await tells()
+
+
+async def test_given_qemu_is_away_for_a_moment_then_it_goes_on() -> None:
+    away = [Disconnected("gone"), Disconnected("gone")]
+    guest = Stub(fail=lambda _: away.pop() if away else None)
+    async with attaching(guest) as (attacher, tells):
+        attacher.want(a_goal(data="one"))
+        await tells(data="Ready")
+
+
+async def test_a_claim_that_changes_is_looked_at_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(attachers, "RETRY_SECONDS", 1000)
+    claims = Claims({"one": VolumeProblem("PVCNotReady", "PVC is in phase ClaimPending")})
+    async with attaching(Stub(), claims) as (attacher, tells):
+        attacher.want(a_goal(data="one"))
+        await tells(data="Pending PVCNotReady")
+        claims.problems.clear()
+        attacher.nudge("another")
+        attacher.nudge("one")
+        await tells(data="Ready")
