@@ -108,7 +108,8 @@ class Attacher:
                 break  # a newer wish; what was done is seen by its round
         self._drives = now.drives
         self._show(attachments.attachments(goal, wanted, self._prepared, troubles, now))
-        return not attachments.settled(self.told or {}) or self._goal != goal
+        done = attachments.settled(self.told or {}) and not self._plan(goal, wanted)
+        return not done or self._goal != goal  # an image may be left open with no drive to tell
 
     async def _look(self) -> Observed:
         await self._guest.refresh()

@@ -18,7 +18,7 @@ from livevirt.node.intent import Intent
 from livevirt.node.process import Process
 from livevirt.qemu import lifecycle
 from livevirt.qemu import plan as qemu_plan
-from livevirt.qemu.act import act
+from livevirt.qemu.act import act, forget_files
 from livevirt.qemu.agent import GuestAgent, Interface, OsInfo, Timezone, Vcpu
 from livevirt.qemu.errors import (
     AgentUnavailable,
@@ -198,6 +198,7 @@ class Guest:
             try:
                 async with await Session.connect(self.intent.machine.qmp_socket) as qmp:
                     pause = _FIRST_CONNECT
+                    await forget_files(qmp)
                     self._qmp = qmp
                     await self._pin(qmp)
                     with qmp.listen(*_EVENTS) as events:

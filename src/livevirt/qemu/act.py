@@ -62,6 +62,15 @@ async def act(step: Step, qmp: Session, agent: GuestAgent | None = None) -> None
             pass
 
 
+async def forget_files(qmp: Session) -> None:
+    """Let QEMU close the files that an earlier session handed over and had no time to take back.
+
+    What uses one has a copy of its own. Call it before this session hands over any.
+    """
+    for each in await qmp.execute("query-fdsets"):
+        await qmp.execute("remove-fd", {"fdset-id": each["fdset-id"]})
+
+
 async def unplug(qmp: Session, device: str) -> None:
     """Detach a device; return once the guest has let go of it."""
     # device_del only asks and the outcome is an event, so listen before asking.

@@ -10,7 +10,7 @@ import pytest
 
 from livevirt.qemu import disk as disks
 from livevirt.qemu import lifecycle
-from livevirt.qemu.act import act
+from livevirt.qemu.act import act, forget_files
 from livevirt.qemu.disk import Disk, Image
 from livevirt.qemu.errors import CommandFailed, Disconnected, UnplugRefused
 from livevirt.qemu.machine import Cpu, Machine, Memory
@@ -139,6 +139,27 @@ async def test_given_a_usb_drive_was_plugged_by_halves_then_the_next_plan_ends_i
         wanted = Wanted(sockets=1, memory=64 * MIB, disks=(drive,), paused=True)
         _, after = await follow(wanted, machine, guest.qmp)
         assert [each.id for each in after.drives] == ["ua-cd"]
+
+
+async def test_given_a_session_broke_off_then_the_next_closes_the_files_it_had_handed_over(
+    a_machine, start, run_dir: Path
+) -> None:
+    machine = a_machine()
+    disk = Disk(id="ua-data", image=an_image(run_dir, "data.img"), bus="scsi")
+    async with start(machine) as guest:
+        await lifecycle.resume(guest.qmp)
+        file = os.open(disk.image.path, os.O_RDWR)
+        number = await guest.qmp.send_file(file)
+        os.close(file)
+        opened = {disk.image.path: f"/dev/fdset/{number}"}
+        await guest.qmp.execute("blockdev-add", disks.blockdev(disk, opened))
+        await guest.qmp.close()
+        async with await Session.connect(machine.qmp_socket) as qmp:
+            await forget_files(qmp)
+            wanted = Wanted(sockets=1, memory=64 * MIB, disks=(disk,))
+            await follow(wanted, machine, qmp)
+            await follow(replace(wanted, disks=()), machine, qmp)
+            assert disk.image.path not in files_of(guest.process)
 
 
 async def test_a_disk_with_another_image_goes_and_comes_again(
