@@ -25,7 +25,7 @@ test-fast: ## what needs no guest and takes no time (under 2 minutes)
 	@tools/setup --python-only
 	$(PYTEST) -m "not long and not slow and not guest" -p no:cacheprovider -q
 
-test-long: setup ## the fault suites in full
+test-long: setup ## the fault suites in full, and the wider guest tests
 	$(PYTEST) -m long -p no:cacheprovider
 
 demo: setup ## start, boot a guest from kubectl apply, look inside it

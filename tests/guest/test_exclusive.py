@@ -15,7 +15,7 @@ from livevirt.node.exclusive import layout
 
 from .guest_host import GuestHost, Object, a_bare_vm, a_vm, running_host, until
 
-pytestmark = pytest.mark.guest
+pytestmark = [pytest.mark.guest, pytest.mark.long]
 
 PAGE = 2 * 2**20
 PAGES = 512 * 2**20 // PAGE  # of a guest with 512Mi

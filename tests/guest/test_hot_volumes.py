@@ -123,6 +123,7 @@ def test_a_disc_is_injected_swapped_and_ejected_by_plain_edits(
 # ------------------------------------------------------------ drives and buses
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("bus", ["scsi", "usb"])
 def test_a_drive_itself_comes_and_goes_on_a_bus_that_allows_it(guest: HotGuest, bus: str) -> None:
     guest.add(on_claim("drive", "red"), cdrom={"bus": bus})
@@ -138,6 +139,7 @@ def test_a_drive_itself_comes_and_goes_on_a_bus_that_allows_it(guest: HotGuest, 
     guest.nothing_leaks()
 
 
+@pytest.mark.long
 def test_a_drive_on_sata_waits_for_a_restart_and_the_rest_of_the_edit_does_not(
     guest: HotGuest,
 ) -> None:
@@ -151,6 +153,7 @@ def test_a_drive_on_sata_waits_for_a_restart_and_the_rest_of_the_edit_does_not(
     }
 
 
+@pytest.mark.long
 def test_given_a_sata_drive_is_removed_then_its_disc_goes_at_once(guest: HotGuest) -> None:
     guest.spec["volumes"].append(on_claim("cd", "red"))
     guest.apply()
@@ -162,6 +165,7 @@ def test_given_a_sata_drive_is_removed_then_its_disc_goes_at_once(guest: HotGues
     assert guest.pending() == {"domain.devices.disks[cd]": "DriveNotHotpluggable"}
 
 
+@pytest.mark.long
 def test_virtio_disks_take_ports_and_one_too_many_waits_for_one(guest: HotGuest) -> None:
     free = guest.status()["freePCIePorts"]
     assert free == 3
@@ -178,6 +182,7 @@ def test_virtio_disks_take_ports_and_one_too_many_waits_for_one(guest: HotGuest)
     guest.sees(*CLAIMS[1 : free + 1], "zeta")
 
 
+@pytest.mark.long
 def test_the_next_disk_takes_the_letter_that_became_free(guest: HotGuest) -> None:
     for name in CLAIMS[:4]:
         guest.add(on_claim(name))
@@ -225,6 +230,7 @@ def test_given_a_disk_is_mounted_then_it_waits_until_it_is_not(guest: HotGuest, 
     guest.host.apply(a_claim("alpha"))
 
 
+@pytest.mark.long
 def test_given_force_then_a_mounted_disk_and_a_locked_disc_go(guest: HotGuest) -> None:
     guest.add(on_claim("alpha"))
     guest.spec["volumes"].append(on_claim("cd", "red"))
@@ -270,6 +276,7 @@ def test_one_bad_claim_does_not_stall_another_and_follows_once_it_is_there(
     guest.host.delete("absent", kind="pvc")
 
 
+@pytest.mark.long
 def test_a_claim_of_another_guest_is_waited_for(guest: HotGuest) -> None:
     other = a_bare_vm("other")
     other["spec"]["template"]["spec"]["domain"]["devices"]["disks"].append(
@@ -288,6 +295,7 @@ def test_a_claim_of_another_guest_is_waited_for(guest: HotGuest) -> None:
     guest.sees("alpha")
 
 
+@pytest.mark.long
 def test_given_a_claim_is_missing_then_the_guest_starts_without_and_gets_it_later(
     host: GuestHost,
 ) -> None:
@@ -309,6 +317,7 @@ def test_given_a_claim_is_missing_then_the_guest_starts_without_and_gets_it_late
 # ------------------------------------------------------------ gates, strategy, other fields
 
 
+@pytest.mark.long
 def test_given_the_gate_is_closed_then_it_waits_and_opening_it_attaches(guest: HotGuest) -> None:
     kubevirt = ("kubevirt", "kubevirt", "-n", "kubevirt")
     found = guest.host.server.kubectl("get", *kubevirt, "-o", "json")
@@ -337,6 +346,7 @@ def test_given_the_gate_is_closed_then_it_waits_and_opening_it_attaches(guest: H
         set_gates(gates, "LiveUpdate")
 
 
+@pytest.mark.long
 def test_given_another_field_needs_a_restart_then_the_volume_comes_all_the_same(
     guest: HotGuest,
 ) -> None:
@@ -354,6 +364,7 @@ def test_given_another_field_needs_a_restart_then_the_volume_comes_all_the_same(
 # ------------------------------------------------------------ in quick succession
 
 
+@pytest.mark.long
 def test_given_the_name_gets_another_claim_then_the_disk_is_replaced(guest: HotGuest) -> None:
     for number, claim in enumerate(("alpha", "beta", "alpha")):
         guest.take_out("data")
@@ -412,6 +423,7 @@ def test_given_the_control_plane_is_killed_meanwhile_then_it_ends_the_same(
     guest.needs_no_restart()
 
 
+@pytest.mark.long
 def test_sixty_volumes_in_one_edit(guest: HotGuest) -> None:
     names = [f"many-{number}" for number in range(MANY)]
     guest.host.apply(*(a_claim(name, "1Mi") for name in names))

@@ -79,6 +79,7 @@ def test_the_running_guest_follows_its_manifest(
         guest.becomes(*size)
 
 
+@pytest.mark.long
 def test_given_the_guest_is_busy_then_it_goes_on_all_the_time(guest: LiveGuest) -> None:
     with guest.counting() as counter:
         counts = [counter.now()[0]]
@@ -190,6 +191,7 @@ def test_given_a_quota_lacks_a_little_then_the_edit_waits_and_goes_on_when_there
     guest.describes("OverQuota", lacking, "VCPUsChanged", "MemoryChanged")
 
 
+@pytest.mark.long
 def test_given_no_quota_for_it_when_the_edit_is_taken_back_then_nothing_waits_any_more(
     guest: LiveGuest,
 ) -> None:
@@ -200,6 +202,7 @@ def test_given_no_quota_for_it_when_the_edit_is_taken_back_then_nothing_waits_an
         guest.becomes(*SMALL)
 
 
+@pytest.mark.long
 def test_given_the_node_is_full_then_the_edit_waits_and_goes_on_when_another_vm_stops(
     guest: LiveGuest,
 ) -> None:
@@ -227,6 +230,7 @@ def test_given_the_node_is_full_then_the_edit_waits_and_goes_on_when_another_vm_
 _DRIVER = "/sys/bus/virtio/drivers/virtio_mem"
 
 
+@pytest.mark.long
 def test_given_the_guest_does_not_accept_then_cause_and_cure_are_told_and_it_may_follow_later(
     guest: LiveGuest,
 ) -> None:
@@ -272,6 +276,7 @@ def test_given_a_storm_of_growing_edits_then_the_last_one_wins_soon(
     guest.has_what_it_asked_for()
 
 
+@pytest.mark.long
 def test_given_a_restart_then_the_guest_boots_with_the_new_size_and_grows_from_there(
     guest: LiveGuest,
 ) -> None:
@@ -333,6 +338,7 @@ def a_limit_range(memory: int) -> Object:
     }  # fmt: skip
 
 
+@pytest.mark.long
 def test_given_a_limit_range_lacks_a_byte_then_the_edit_waits_and_goes_on_when_it_is_raised(
     limited: LiveGuest,
 ) -> None:
