@@ -93,6 +93,11 @@ async def test_a_dry_run_leaves_nothing(client: Client) -> None:
     await client.create(CONFIG_MAP, a_map("a"), dry_run=True)
     with pytest.raises(NotFound):
         await client.get(CONFIG_MAP, "a", "default")
+    await client.create(CONFIG_MAP, a_map("a", x="1"))
+    patch = {"data": {"x": "2"}}
+    would_be = await client.patch(CONFIG_MAP, "a", "default", patch, dry_run=True)
+    assert would_be["data"] == {"x": "2"}
+    assert (await client.get(CONFIG_MAP, "a", "default"))["data"] == {"x": "1"}
 
 
 async def test_refusals_are_the_same_errors(client: Client) -> None:

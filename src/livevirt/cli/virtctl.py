@@ -19,6 +19,8 @@ class Verbs(frame.LazyGroup):
             "instance": ("pause", "unpause", "soft-reboot", "reset"),
             "console": ("console",),
             "guest": ("guestosinfo", "userlist", "fslist"),
+            "hotplug": ("addvolume", "removevolume"),
+            "cdrom": ("cdrom",),
             "plan": ("plan",),
             "create": ("create",),
             "customize": ("customize",),

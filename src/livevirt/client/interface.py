@@ -71,6 +71,7 @@ class Client(Protocol):
         *,
         type_: PatchType = "merge",
         subresource: str = "",
+        dry_run: bool = False,
     ) -> Object:
         """Change what the patch names; a resourceVersion inside it makes it conditional."""
 

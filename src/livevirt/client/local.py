@@ -104,11 +104,12 @@ class LocalClient:
         *,
         type_: PatchType = "merge",
         subresource: str = "",
+        dry_run: bool = False,
     ) -> Object:
         """Change what the patch names; a resourceVersion inside it makes it conditional."""
         request = self._request("patch", kind, namespace, name, subresource)
         request.patch = request.content_type = wire.PATCH_TYPES[type_]
-        request.options = wire.patching(type_, self._manager)
+        request.options = wire.patching(type_, self._manager, dry_run)
         request.version = wire.version_for(kind, patch)
         request.body = _copied(patch)
         return await self._call(request)

@@ -136,10 +136,11 @@ class RemoteClient:
         *,
         type_: PatchType = "merge",
         subresource: str = "",
+        dry_run: bool = False,
     ) -> Object:
         """Change what the patch names; a resourceVersion inside it makes it conditional."""
         path = _path(kind, namespace, name, subresource, wire.version_for(kind, patch))
-        options = wire.patching(type_, self._manager)
+        options = wire.patching(type_, self._manager, dry_run)
         return await self._object("PATCH", path, options, patch, wire.PATCH_TYPES[type_])
 
     async def delete(

@@ -67,13 +67,14 @@ def watching(resource_version: str, bookmarks: bool) -> dict[str, str]:
     return options
 
 
-def patching(type_: PatchType, manager: str) -> dict[str, str]:
+def patching(type_: PatchType, manager: str, dry_run: bool = False) -> dict[str, str]:
     """Return the query options of a patch.
 
     An apply names its manager and takes over fields that others own: whoever applies through
     this client decides for these fields, and could do nothing about a conflict.
     """
-    return {"fieldManager": manager, "force": "true"} if type_ == "apply" else {}
+    options = {"fieldManager": manager, "force": "true"} if type_ == "apply" else {}
+    return options | ({"dryRun": "All"} if dry_run else {})
 
 
 def delete_options(

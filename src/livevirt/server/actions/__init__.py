@@ -15,10 +15,20 @@ from livevirt.api import subresources
 from livevirt.api.request import Answer, User
 from livevirt.client.interface import Client
 from livevirt.server import refusals
-from livevirt.server.actions import expand, guest_info, guest_run, plan, restart, start, stop
+from livevirt.server.actions import (
+    expand,
+    guest_info,
+    guest_run,
+    plan,
+    restart,
+    start,
+    stop,
+    volumes,
+)
 from livevirt.server.actions.call import Call, Verb
 from livevirt.server.actions.guest_door import GuestDoor
 from livevirt.server.route import Action
+from livevirt.server.turns import Turns
 
 __all__ = ["Actions", "Call", "GuestDoor", "Verb"]
 
@@ -29,9 +39,13 @@ VERBS: dict[tuple[str, str], Verb] = {
     (_VM, "start"): start.start,
     (_VM, "stop"): stop.stop,
     (_VM, "restart"): restart.restart,
+    (_VM, "addvolume"): volumes.add_to_vm,
+    (_VM, "removevolume"): volumes.remove_from_vm,
     (_VM, "plan"): plan.plan,
     (_VM, "expand-spec"): expand.expand_spec,
     ("", "expand-vm-spec"): expand.expand_vm_spec,
+    (_VMI, "addvolume"): volumes.add_to_instance,
+    (_VMI, "removevolume"): volumes.remove_from_instance,
     (_VMI, "pause"): guest_run.pause,
     (_VMI, "unpause"): guest_run.unpause,
     (_VMI, "softreboot"): guest_run.soft_reboot,
@@ -53,6 +67,7 @@ class Actions:
     ) -> None:
         self._client, self._guests = client, guests
         self._verbs = {**VERBS, **(more or {})}
+        self._turns = Turns()
 
     async def handle(
         self, action: Action, http: web.BaseRequest, user: User, body: Any
@@ -66,6 +81,7 @@ class Actions:
         if known is not None and http.method not in _METHODS[known.verb]:
             raise refusals.method_not_allowed()
         call = Call(
-            self._client, self._guests, action.namespace, action.name, user, http, body, rest
-        )
+            self._client, self._guests, action.namespace, action.name, user, http, body, rest,
+            self._turns,
+        )  # fmt: skip
         return await verb(call)

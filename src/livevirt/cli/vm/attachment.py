@@ -1,0 +1,110 @@
+"""A volume on its way into a guest or out of it: what to send, where it stands, when it is done."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from enum import Enum
+
+from livevirt.api.request import Object
+from livevirt.rollout.changes import TEMPLATE
+from livevirt.rollout.volume_lists import Lists
+from livevirt.rollout.volume_patch import FORCE_DETACH
+
+_FINAL = ("Succeeded", "Failed")
+
+
+class Outcome(Enum):
+    """Where a change can end."""
+
+    LIVE = "live"
+    AT_START = "takes effect at the next start"
+    RESTART = "needs a restart"
+
+
+@dataclass(frozen=True, slots=True)
+class Attachment:
+    """A volume of an object and the claim it shall be of, empty if it shall go."""
+
+    owner: str  # of the VM, or of the instance without one
+    volume: str
+    claim: str = ""
+
+    def staged(self, vm: Object) -> str:
+        """Return why it waits for a restart of the VM, empty if it does not."""
+        named = tuple(
+            f"{TEMPLATE}.{each}[{self.volume}]" for each in ("volumes", "domain.devices.disks")
+        )
+        for change in _status(vm).get("pendingChanges") or ():
+            if change["path"].startswith(named):
+                return f"{change['path'].removeprefix(f'{TEMPLATE}.')} ({change['reason']})"
+        return ""
+
+    def ends(self, vmi: Object | None) -> Outcome | None:
+        """Return how it ended for a guest that can follow, None if it has not yet."""
+        status = _status(vmi)
+        if vmi is None or status.get("phase") in _FINAL:
+            return Outcome.AT_START
+        entry = volume_status(vmi, self.volume)
+        if self.claim:
+            claim = (entry.get("persistentVolumeClaimInfo") or {}).get("claimName")
+            done = entry.get("phase") == "Ready" and claim == self.claim
+        else:
+            done = not entry and Lists.of(vmi["spec"]).volume(self.volume) is None
+        return Outcome.LIVE if done else None
+
+    def state(self, vmi: Object | None) -> str:
+        """Return in a line where it stands."""
+        entry = volume_status(vmi or {}, self.volume)
+        words = [str(entry[key]) for key in ("phase", "message") if entry.get(key)]
+        return ": ".join(words) or "accepted"
+
+    def told(self, end: Outcome, vmi: Object | None, why: str = "") -> str:
+        """Return the sentence on how it ended."""
+        volume, owner = self.volume, self.owner
+        match end:
+            case Outcome.LIVE if self.claim:
+                target = volume_status(vmi or {}, volume).get("target")
+                return f"VM {owner} has volume {volume}" + (f" as {target}" if target else "")
+            case Outcome.LIVE:
+                return f"VM {owner} has let go of volume {volume}"
+            case Outcome.AT_START:
+                what = "with" if self.claim else "without"
+                return f"VM {owner} does not run; it starts {what} volume {volume}"
+            case Outcome.RESTART:
+                restart = f"`virtctl restart {owner}`"
+                return f"VM {owner} needs a restart for volume {volume}: {why}; {restart}"
+
+
+def volume_status(vmi: Object, volume: str) -> Object:
+    """Return what an instance tells of a volume, {} if nothing."""
+    listed: list[Object] = _status(vmi).get("volumeStatus") or []
+    return next((each for each in listed if each["name"] == volume), {})
+
+
+def is_leaving(vmi: Object | None, volume: str) -> bool:
+    """Tell whether the guest still has a volume that its spec does not."""
+    return volume_status(vmi or {}, volume).get("phase") == "Detaching"
+
+
+def forced(obj: Object, volume: str) -> Object:
+    """Return the merge patch of metadata that lets a volume go even if the guest uses it."""
+    names = _forced(obj)
+    return _annotated([*names, *([] if volume in names else [volume])])
+
+
+def unforced(obj: Object, volume: str) -> Object:
+    """Return the merge patch that takes that back."""
+    return _annotated([name for name in _forced(obj) if name != volume])
+
+
+def _forced(obj: Object) -> list[str]:
+    text = (obj["metadata"].get("annotations") or {}).get(FORCE_DETACH) or ""
+    return [name for each in text.split(",") if (name := each.strip())]
+
+
+def _annotated(names: list[str]) -> Object:
+    return {"annotations": {FORCE_DETACH: ",".join(names) or None}}
+
+
+def _status(obj: Object | None) -> Object:
+    return (obj or {}).get("status") or {}

@@ -1,0 +1,299 @@
+"""`virtctl addvolume` and `removevolume`: a volume comes or goes while the guest runs."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from typing import Any, TypeVar
+
+import click
+
+from livevirt.api import registry
+from livevirt.api.kind import Kind
+from livevirt.api.request import Object
+from livevirt.cli import cluster
+from livevirt.cli.session import DRY_RUN, VM, VMI, Session, refusals, talk
+from livevirt.cli.vm import attachment, wait
+from livevirt.cli.vm.attachment import Attachment, Outcome
+from livevirt.cli.vm.flags import Command
+from livevirt.errors import BadRequest, Conflict, NotFound
+from livevirt.rollout.volume_lists import Lists
+
+F = TypeVar("F", bound=Callable[..., Any])
+Change = Callable[[Object], Object]  # from an object as it is to a merge patch of it
+
+TRIES = 15  # when others write at the same time
+_BUSES = {"disk": ("scsi", "virtio"), "lun": ("scsi",)}
+_CACHES = ("none", "writethrough", "writeback")
+_STATUSES = {Outcome.LIVE: 0, Outcome.AT_START: 0, Outcome.RESTART: 2}
+
+
+def waits(command: F) -> F:
+    """Give a command `--wait` and how long that may take."""
+    command = click.option(
+        "--timeout", type=click.IntRange(min=1), default=300, show_default=True, metavar="SECONDS",
+        help="How long --wait waits.",
+    )(command)  # fmt: skip
+    return click.option(
+        "-w", "--wait", "waits", is_flag=True,
+        help="Return when the guest has followed or a restart is required.",
+    )(command)  # fmt: skip
+
+
+def dry_runs(command: F) -> F:
+    """Give a command `--dry-run`."""
+    return click.option("--dry-run", is_flag=True, help="Only check; change nothing.")(command)
+
+
+def forces(command: F) -> F:
+    """Give a command `--force`."""
+    return click.option(
+        "--force",
+        is_flag=True,
+        help="Go ahead even if the guest uses it, and wait for it; data may be lost.",
+    )(command)
+
+
+def _persists(command: F) -> F:
+    return click.option(
+        "--persist", is_flag=True, expose_value=False,
+        help="Accepted as KubeVirt's virtctl does; the VM is edited in any case.",
+    )(command)  # fmt: skip
+
+
+@click.command(cls=Command)
+@click.argument("name", metavar="VM")
+@click.option("--volume-name", required=True, help="The DataVolume or claim to attach.")
+@click.option("--disk-name", default="", help="What to call it (default: as --volume-name).")
+@click.option("--serial", default="", help="The disk's serial number (default: its name).")
+@click.option("--cache", default="", help="none, writethrough or writeback.")
+@click.option("--disk-type", default="disk", show_default=True, help="disk or lun.")
+@click.option("--bus", default="scsi", show_default=True, help="scsi or virtio.")
+@dry_runs
+@_persists
+@waits
+@cluster.flags()
+def addvolume(
+    name: str, volume_name: str, disk_name: str, serial: str, cache: str, disk_type: str, bus: str,
+    dry_run: bool, waits: bool, timeout: int,
+) -> int:  # fmt: skip
+    """Attach a volume to a VM while it runs.
+
+    It is written to the VM, and the guest finds the disk by its serial number. A volume named like
+    an empty CD-ROM drive goes into that drive. With --wait it exits with 0 once the guest has it
+    and with 2 if a restart is required.
+
+    \b
+    virtctl addvolume web --volume-name data --wait
+    virtctl addvolume web --volume-name data --serial 1234 --cache none
+    virtctl addvolume web --volume-name data --bus virtio --dry-run
+    """
+    disk = _disk(disk_type, bus, serial or disk_name or volume_name, cache)
+    volume = disk_name or volume_name
+
+    async def work(session: Session) -> int:
+        source = await find_source(session, volume_name)
+        body: Object = {"name": volume, "disk": disk, "volumeSource": source}
+        kind = await _ask(session, name, "addvolume", body | (DRY_RUN if dry_run else {}))
+        said = "Successfully submitted add volume request to VM"
+        click.echo(f"{said} {name} for volume {volume_name}")
+        if not waits or dry_run:
+            return 0
+        return await settled(session, kind, Attachment(name, volume, volume_name), timeout)
+
+    _announce(dry_run)
+    with refusals("error adding volume, {}"):
+        return talk(work)
+
+
+@click.command(cls=Command)
+@click.argument("name", metavar="VM")
+@click.option("--volume-name", required=True, help="The volume, or its DataVolume or claim.")
+@forces
+@dry_runs
+@_persists
+@waits
+@cluster.flags()
+def removevolume(
+    name: str, volume_name: str, force: bool, dry_run: bool, waits: bool, timeout: int
+) -> int:
+    """Detach a volume from a VM while it runs.
+
+    A disk that the guest agent knows to be mounted stays until it is unmounted, or goes at once
+    with --force. The disc of a CD-ROM drive is ejected, and the drive stays.
+
+    \b
+    virtctl removevolume web --volume-name data --wait
+    virtctl removevolume web --volume-name data --force
+    """
+
+    async def work(session: Session) -> int:
+        kind, obj, vmi = await _found(session, name)
+        lists = lists_of(obj)
+        volume = lists.meant(volume_name)
+        # One that the guest would not let go of has left the spec already.
+        left = force and lists.volume(volume) is None and attachment.is_leaving(vmi, volume)
+        if not left:
+            body: Object = {"name": volume_name}
+            await _ask(session, name, "removevolume", body | (DRY_RUN if dry_run else {}))
+        if force and not dry_run:
+            await edit(
+                session, kind, name, lambda now: {"metadata": attachment.forced(now, volume)}
+            )
+        said = "Successfully submitted remove volume request to VM"
+        click.echo(f"{said} {name} for volume {volume_name}")
+        if dry_run or not (waits or force):
+            return 0
+        return await settled(session, kind, Attachment(name, volume), timeout, forced=force)
+
+    _announce(dry_run)
+    with refusals("error removing volume, {}"):
+        return talk(work)
+
+
+def _announce(dry_run: bool) -> None:
+    if dry_run:
+        click.echo("Dry Run execution")
+
+
+def _disk(disk_type: str, bus: str, serial: str, cache: str) -> Object:
+    """Return the disk that the flags describe."""
+    if disk_type not in _BUSES:
+        raise click.ClickException(
+            f"Invalid disk type '{disk_type}'. Only LUN and Disk are supported."
+        )
+    if bus not in _BUSES[disk_type]:
+        only = "'scsi' and 'virtio' are" if disk_type == "disk" else "'scsi' bus is"
+        what = "disk" if disk_type == "disk" else "LUN disk"
+        raise click.ClickException(f"Invalid bus type '{bus}' for {what}. Only {only} supported.")
+    if cache and cache not in _CACHES:
+        raise click.ClickException(f"error adding volume, invalid cache value {cache}")
+    return {disk_type: {"bus": bus}, "serial": serial} | ({"cache": cache} if cache else {})
+
+
+# ---------------------------------------------------------------- what changes of volumes share
+
+
+async def find_source(session: Session, name: str) -> Object:
+    """Return the source of a volume: the DataVolume of a name, else the claim."""
+    for kind, source in (
+        (registry.DATA_VOLUME, {"dataVolume": {"name": name, "hotpluggable": True}}),
+        (registry.CLAIM, {"persistentVolumeClaim": {"claimName": name, "hotpluggable": True}}),
+    ):
+        try:
+            await session.client.get(kind, name, session.namespace)
+        except NotFound:
+            continue
+        return source
+    raise BadRequest(f"Volume {name} is not a DataVolume or PersistentVolumeClaim")
+
+
+def lists_of(obj: Object) -> Lists:
+    """Return the volumes and disks of a VM or of an instance."""
+    spec = obj["spec"]
+    return Lists.of((spec["template"].get("spec") or {}) if "template" in spec else spec)
+
+
+async def edit(session: Session, kind: Kind, name: str, change: Change) -> None:
+    """Send the merge patch that `change` makes of an object, again if others were faster."""
+    for attempt in range(TRIES):
+        now = await session.client.get(kind, name, session.namespace)
+        patch = change(now)
+        version = {"resourceVersion": now["metadata"]["resourceVersion"]}
+        meta = version | (patch.get("metadata") or {})
+        try:
+            await session.client.patch(kind, name, session.namespace, patch | {"metadata": meta})
+        except Conflict:
+            if attempt == TRIES - 1:
+                raise
+        else:
+            return
+
+
+async def settled(
+    session: Session, kind: Kind, change: Attachment, seconds: int, *, forced: bool = False
+) -> int:
+    """Wait until the guest has followed or it is known that it will not; return the exit status.
+
+    Force is for this time only: the mark on the object is taken back.
+    """
+    end, sentence = await _end(session, kind, change, seconds)
+    if forced:  # or the next volume of this name would go so as well
+        await edit(
+            session, kind, change.owner,
+            lambda now: {"metadata": attachment.unforced(now, change.volume)},
+        )  # fmt: skip
+    click.echo(sentence)
+    return _STATUSES[end]
+
+
+async def _end(
+    session: Session, kind: Kind, change: Attachment, seconds: int
+) -> tuple[Outcome, str]:
+    name, last = change.owner, None
+    what = f"{'attaching' if change.claim else 'detaching'} {change.volume}"
+    with wait.telling(session, kind, name, seconds, what) as tell:
+        async with asyncio.timeout(seconds):
+            if kind is registry.VM:
+                vm = await _seen(session, name)
+                if why := change.staged(vm):
+                    return Outcome.RESTART, change.told(Outcome.RESTART, None, why)
+
+            def arrived(vmi: Object | None) -> bool:
+                nonlocal last
+                last = vmi
+                tell(change.state(vmi))
+                return change.ends(vmi) is not None
+
+            await wait.follow(session, registry.VMI, name, arrived)
+    end = change.ends(last)
+    assert end is not None  # or it would still be followed
+    return end, change.told(end, last)
+
+
+async def _seen(session: Session, name: str) -> Object:
+    """Return a VM once its controller has looked at it as it is now."""
+    found = await session.client.get(registry.VM, name, session.namespace)
+    generation = found["metadata"]["generation"]
+
+    def arrived(vm: Object | None) -> bool:
+        nonlocal found
+        if vm is None:
+            raise wait.deleted(registry.VM, name)
+        found = vm
+        return bool(((vm.get("status") or {}).get("desiredGeneration") or 0) >= generation)
+
+    await wait.follow(session, registry.VM, name, arrived)
+    return found
+
+
+async def _ask(session: Session, name: str, verb: str, body: Object) -> Kind:
+    """Ask it of the VM, or of the instance if there is no VM; return which it was."""
+    try:
+        await session.ask("PUT", VM, name, verb, body)
+    except NotFound as missing:
+        try:
+            await session.ask("PUT", VMI, name, verb, body)
+        except NotFound:
+            raise missing from None
+        return registry.VMI
+    return registry.VM
+
+
+async def _found(session: Session, name: str) -> tuple[Kind, Object, Object | None]:
+    """Return the VM, or the instance if there is no VM, and the instance."""
+    vmi = await instance(session, name)
+    try:
+        return registry.VM, await session.client.get(registry.VM, name, session.namespace), vmi
+    except NotFound:
+        if vmi is None:
+            raise
+    return registry.VMI, vmi, vmi
+
+
+async def instance(session: Session, name: str) -> Object | None:
+    """Return the instance of a name, if there is one."""
+    try:
+        return await session.client.get(registry.VMI, name, session.namespace)
+    except NotFound:
+        return None
