@@ -12,7 +12,7 @@ import yaml
 
 from livevirt.api.quantity import parse
 
-from .guest_host import IMAGE, GuestHost, Object, image_missing, running_host, until
+from .guest_host import IMAGE, GuestHost, Object, a_vm, image_missing, running_host, until
 from .live_guest import BYTES_PER_VCPU, MEMORY, MIB, MILLI_PER_VCPU, PAGE_TABLES
 from .sized_guest import (
     CUSTOM,
@@ -182,23 +182,10 @@ def test_given_a_type_made_to_measure_when_it_is_edited_then_a_vm_gets_it_only_w
 
 def of_custom_size(cpu: int, memory: str) -> Object:
     """Return a VM that gives its size itself; o1 needs neither huge pages nor CPUs of its own."""
-    return {
-        "apiVersion": "kubevirt.io/v1",
-        "kind": "VirtualMachine",
-        "metadata": {"name": "own"},
-        "spec": {
-            "runStrategy": "Always",
-            "instancetype": {"name": "o1.custom"},
-            "template": {
-                "spec": {
-                    "domain": {
-                        "cpu": {"guest": cpu}, "memory": {"guest": memory}, "devices": {},
-                    },
-                    "volumes": [{"name": "root", "containerDisk": {"image": IMAGE}}],
-                }
-            },
-        },
-    }  # fmt: skip
+    vm = a_vm("own", memory=memory)
+    vm["spec"]["instancetype"] = {"name": "o1.custom"}
+    vm["spec"]["template"]["spec"]["domain"]["cpu"] = {"guest": cpu}
+    return vm
 
 
 class Overcommitted(SizedGuest):

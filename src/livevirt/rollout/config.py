@@ -6,6 +6,7 @@ instance is created and recorded in it, so that changing them later alters nothi
 
 from __future__ import annotations
 
+import functools
 from dataclasses import dataclass
 
 import msgspec
@@ -49,7 +50,12 @@ class Defaults(View, frozen=True):
 def recorded(instance: Object) -> Defaults:
     """Return the defaults an instance was created with."""
     text = (instance["metadata"].get("annotations") or {}).get(RECORDED)
-    return msgspec.json.decode(text, type=Defaults, strict=False) if text else _USUAL
+    return _decoded(text) if text else _USUAL
+
+
+@functools.lru_cache(maxsize=64)  # hardly two instances of a cluster differ in them
+def _decoded(text: str) -> Defaults:
+    return msgspec.json.decode(text, type=Defaults, strict=False)
 
 
 _USUAL = Defaults()

@@ -83,7 +83,7 @@ class Ground:
 def prepare(case: Case, vmi: Object) -> Ground:
     """Return the ground of a case whose guest runs."""
     recorded = config.recorded(vmi)
-    settings = replace(case.config, defaults=recorded)
+    settings = replace(case.config, defaults=recorded, strategy="")  # which fills no maxima
     uid, spec = _identity(vmi), without_nulls(vmi["spec"])
     # A type left open means the one the guest has: the next start keeps it.
     machine = (vmi.get("status") or {}).get("machine") or spec["domain"].get("machine")
@@ -117,10 +117,9 @@ def _trimmed(started: Object, wanted: Object, vmi: Object, path: Path = ()) -> l
     found: list[Object] = [{}, {}, {}]
     for name in {**started, **wanted, **vmi}:
         here = (*path, name)
-        sides = [side.get(name) for side in (started, wanted, vmi)]
+        sides = [started.get(name), wanted.get(name), vmi.get(name)]
         if here in _OPENED:
-            first, second, third = (side or {} for side in sides)
-            sides = list(_trimmed(first, second, third, here))
+            sides = list(_trimmed(sides[0] or {}, sides[1] or {}, sides[2] or {}, here))
         elif sides[1] == sides[2 if here in FOLLOWING else 0]:
             continue
         for kept, side in zip(found, sides, strict=True):

@@ -140,7 +140,10 @@ class Instance(View, frozen=True):
 
 def read(spec: Object) -> Instance:
     """Return the view of a spec that the server's schema has accepted."""
-    return msgspec.convert(_without_nulls(spec), Instance, strict=False)
+    try:
+        return msgspec.convert(spec, Instance, strict=False)
+    except msgspec.ValidationError:  # hardly a spec has a null where it matters
+        return msgspec.convert(_without_nulls(spec), Instance, strict=False)
 
 
 def read_amount(value: Amount | None) -> Quantity | None:

@@ -25,6 +25,8 @@ def live_patch(judgement: Judgement, vmi: Object) -> Object:
     that changes with the size is taken as it is. Volumes are not part of it.
     """
     live = {change.path for change in judgement.changes if _patched(change)}
+    if not live:
+        return {}
     spec, wanted = vmi["spec"], judgement.wanted
     patch: Object = {}
     for field in _PLACEMENT:

@@ -112,6 +112,8 @@ def _size(view: Instance) -> Size:
 def _grown(view: Instance, size: Size, ratio: int) -> Instance:
     """Return an instance as it would be at another size, its own requests and limits with it."""
     domain, now = view.domain, _size(view)
+    if size == now:
+        return view
     chosen = topology(domain.cpu, domain.resources)
     cpu = (size.sockets - now.sockets) * chosen.cores * chosen.threads * (1000 // ratio)
     resources = _moved(domain.resources, cpu, now.memory, size.memory)

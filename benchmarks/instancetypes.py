@@ -1,0 +1,280 @@
+"""What an instance type and a preference cost: to expand and plan one VM, and to switch many.
+
+    python benchmarks/instancetypes.py [--sizes 100,1000] [--nodes 4] [--writers 16]
+
+Prints JSON. `pure` is what the controller decides for one VM that has both: find their revisions,
+expand the VM, judge it against what runs, and make the patch of its instance; once for a VM that
+was switched to another type, once for one in which nothing has changed. It is CPU time, the least
+of many rounds over VMs of their own: other work on the machine only ever adds to it. The median
+shows how much that was.
+
+`sizes` is the way of a switch through the API: on a fresh server with hollow nodes (see hollow.py)
+run so many VMs of type u1.nano, and one PATCH each, the one that `kubectl patch` sends, names
+u1.micro. It is over when every instance reports the new size and has no condition of the change.
+Cost is the server's CPU time. Writes are counted in the store's log: all but the patches
+themselves, Events and Leases.
+
+`required` lists what must hold; the exit status is 1 if one does not.
+"""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import copy
+import gc
+import json
+import statistics
+import sys
+import time
+from collections.abc import Callable
+from typing import Any
+
+import uvloop
+from api import MERGE
+from load import run
+from scale import (
+    SECONDS,
+    SETTLE,
+    UNCOUNTED,
+    VMS,
+    WARM_UP,
+    Server,
+    hollow,
+    nodes_ready,
+    revision,
+    writes,
+)
+from scale import a_vm as a_plain_vm
+
+from livevirt import catalog
+from livevirt import main as server_main
+from livevirt.api import conditions, registry
+from livevirt.api.kind import Kind
+from livevirt.api.quantity import parse
+from livevirt.api.request import Object
+from livevirt.client.remote import RemoteClient
+from livevirt.controllers.vm import template
+from livevirt.rollout import config, defaults, disks, edit, hot_change
+from livevirt.rollout.instancetypes import machine, revisions
+from livevirt.rollout.instancetypes.resolution import references
+from livevirt.rollout.live_patch import live_patch
+from livevirt.rollout.verdict import judge
+
+BEFORE, AFTER, PREFERENCE = "u1.nano", "u1.micro", "alpine"
+MEMORY = "1Gi"  # of AFTER
+MOST_MICROSECONDS = 200.0
+VM_COUNT, ROUNDS = 100, 50
+SWITCH = {"spec": {"instancetype": {"name": AFTER, "revisionName": ""}}}
+KUBEVIRT: Object = {
+    "spec": {
+        "configuration": {
+            "vmRolloutStrategy": "LiveUpdate",
+            "developerConfiguration": {"featureGates": ["VMLiveUpdateFeatures"]},
+        }
+    }
+}
+NODE = {"metadata": {"labels": {edit.ACCELERATOR: "kvm"}}}
+
+
+def a_vm(name: str, instancetype: str = BEFORE) -> Object:
+    """Return a VM with three disks, an instance type and a preference."""
+    vm: Object = json.loads(a_plain_vm(name))
+    del vm["spec"]["template"]["spec"]["domain"]["memory"]
+    vm["spec"] |= {"instancetype": {"name": instancetype}, "preference": {"name": PREFERENCE}}
+    return vm
+
+
+# ---------------------------------------------------------------- one VM, in process
+
+
+class Objects:
+    """The objects that a decision looks up, by name."""
+
+    def __init__(self) -> None:
+        self._found: dict[tuple[str, str], Object] = {}
+        for number, obj in enumerate((*catalog.instancetypes(), *catalog.preferences())):
+            obj["metadata"] |= {"uid": f"uid-{number}", "generation": 1}
+            self.add(registry.CLUSTER_INSTANCETYPE, obj)
+            self.add(registry.CLUSTER_PREFERENCE, obj)
+
+    def add(self, kind: Kind, obj: Object) -> None:
+        """Let an object of a kind be found."""
+        if obj["kind"] == kind.kind:
+            self._found[kind.resource, obj["metadata"]["name"]] = obj
+
+    def get(self, kind: Kind, name: str, namespace: str = "") -> Object | None:
+        """Return an object, whatever its namespace is."""
+        return self._found.get((kind.resource, name))
+
+
+def sized(objects: Objects, vm: Object) -> Object:
+    """Take the revisions of what a VM names, as its controller does; return the VM with them."""
+    found = machine.expand_vm(vm, objects).resolved
+    for choice in (found.instancetype, found.preference):
+        assert choice is not None
+        if choice.capture is not None:
+            objects.add(registry.REVISION, revisions.revision_of(vm, choice.capture))
+    return {**vm, "status": references(vm, found)}
+
+
+def an_edit(objects: Objects, number: int, to: str) -> tuple[Object, edit.Found]:
+    """Return a VM that names a type by now, and what its guest was started as: u1.nano."""
+    vm = a_vm(f"vm-{number}")
+    vm["metadata"] |= {"namespace": "default", "uid": f"vm-{number}", "generation": 1}
+    started = machine.expand_vm(sized(objects, vm), objects).vm
+    vmi = copy.deepcopy(template.instance_of(started))
+    settings = config.read(KUBEVIRT)
+    disks.add_missing(vmi["spec"])
+    defaults.fill(vmi["spec"], vm["metadata"]["uid"], settings)
+    recorded = {config.RECORDED: settings.defaults.recorded()}
+    vmi["metadata"]["annotations"] = {**(vmi["metadata"].get("annotations") or {}), **recorded}
+    vmi["status"] = {
+        "phase": "Running",
+        "memory": dict.fromkeys(("guestAtBoot", "guestCurrent", "guestRequested"), "512Mi"),
+        "currentCPUTopology": {"sockets": 1, "cores": 1, "threads": 1},
+        "conditions": [{"type": "AgentConnected", "status": "True"}],
+    }
+    vm["spec"]["instancetype"]["name"] = to
+    return sized(objects, vm), edit.Found(vmi, template.revision_of(started), KUBEVIRT, NODE)
+
+
+def decide(objects: Objects, vm: Object, found: edit.Found) -> Object:
+    """Return the patch of the instance, decided as the controller does."""
+    case = edit.case(machine.expand_vm(vm, objects).vm, found)
+    assert case is not None
+    assert found.vmi is not None
+    return live_patch(judge(case), found.vmi)
+
+
+def microseconds(to: str, patched: dict[str, Any]) -> dict[str, float]:
+    """Return what the decision costs for a VM that names a type, which must patch just this."""
+    objects = Objects()
+    edits = [an_edit(objects, number, to) for number in range(VM_COUNT)]
+    for vm, found in edits:
+        assert decide(objects, vm, found) == patched
+    gc.collect()
+    gc.freeze()  # as in a server, where what is there stays
+    rounds = []
+    for _ in range(ROUNDS):
+        began = time.thread_time()
+        for vm, found in edits:
+            decide(objects, vm, found)
+        rounds.append((time.thread_time() - began) / VM_COUNT * 1e6)
+    return {"least_us": round(min(rounds), 1), "median_us": round(statistics.median(rounds), 1)}
+
+
+# ---------------------------------------------------------------- many VMs, through the API
+
+
+Holds = Callable[[Object], bool]
+
+
+def runs(vm: Object) -> bool:
+    """Tell whether a VM is Running."""
+    return (vm.get("status") or {}).get("printableStatus") == "Running"
+
+
+def is_switched(vmi: Object) -> bool:
+    """Tell whether a guest has the memory of the new type and nothing is left to do."""
+    status = vmi.get("status") or {}
+    current = (status.get("memory") or {}).get("guestCurrent", "0")
+    waits = conditions.find(status.get("conditions"), hot_change.MEMORY_TYPE)
+    return waits is None and parse(current) == parse(MEMORY)
+
+
+async def send(
+    server: Server, client: RemoteClient, requests: dict[str, bytes], writers: int, kind: Kind,
+    holds: Holds, status: int,
+) -> float:  # fmt: skip
+    """Send a request for each name; return the seconds until it holds for all of them."""
+    missing = set(requests)
+
+    async def see() -> None:
+        async for event in client.watch(kind, "default"):
+            if holds(event.object):
+                missing.discard(event.object["metadata"]["name"])
+            if not missing:
+                return
+
+    began = time.perf_counter()
+    seeing = asyncio.create_task(see())
+    await run(server.target, iter(requests.values()), writers, status)
+    await seeing
+    return time.perf_counter() - began
+
+
+async def catalog_ready(client: RemoteClient) -> None:
+    """Return once the types and the preference are installed."""
+    for kind, names in (
+        (registry.CLUSTER_INSTANCETYPE, {BEFORE, AFTER}),
+        (registry.CLUSTER_PREFERENCE, {PREFERENCE}),
+    ):
+        async for event in client.watch(kind):
+            names.discard(event.object["metadata"]["name"])
+            if not names:
+                break
+
+
+async def measure(server: Server, size: int, args: argparse.Namespace) -> dict[str, Any]:
+    """Switch so many running VMs; return what that took."""
+    target, client = server.target, server.client()
+    names, warm = [f"vm-{i}" for i in range(size)], [f"warm-{i}" for i in range(WARM_UP)]
+
+    async def switch(chosen: list[str]) -> float:
+        body = json.dumps(SWITCH).encode()
+        patches = {n: target.request("PATCH", f"{VMS}/{n}", body, MERGE) for n in chosen}
+        return await send(server, client, patches, args.writers, registry.VMI, is_switched, 200)
+
+    try:
+        async with asyncio.timeout(SECONDS):
+            await nodes_ready(client, args.nodes)
+            await catalog_ready(client)
+            posts = {
+                name: target.request("POST", VMS, json.dumps(a_vm(name)).encode())
+                for name in (*warm, *names)
+            }
+            await send(server, client, posts, args.writers, registry.VM, runs, 201)
+            await switch(warm)
+            await asyncio.sleep(SETTLE)
+            before, cpu = revision(server.database), server.cpu()
+            seconds = await switch(names)
+            cpu = server.cpu() - cpu
+            await asyncio.sleep(SETTLE)
+    finally:
+        await client.close()
+    written = writes(server.database, before)
+    counted = sum(n for resource, n in written.items() if resource not in UNCOUNTED) - size
+    return {
+        "seconds": round(seconds, 2),
+        "ms_per_vm": round(seconds / size * 1000, 2),
+        "cpu_ms_per_vm": round(cpu / size * 1000, 2),
+        "writes_per_vm": round(counted / size, 2),
+        "written": written,
+    }
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--sizes", default="100,1000", help="VMs to switch; empty for none")
+    parser.add_argument("--nodes", type=int, default=4)
+    parser.add_argument("--writers", type=int, default=16)
+    args = parser.parse_args()
+    gc.set_threshold(*server_main.COLLECT)
+    grown = {"spec": {"domain": {"memory": {"guest": MEMORY}}}}
+    pure = {"switched": microseconds(AFTER, grown), "unchanged": microseconds(BEFORE, {})}
+    found: dict[int, dict[str, Any]] = {}
+    for size in [int(size) for size in args.sizes.split(",") if size]:
+        with hollow(args.nodes) as server:
+            found[size] = uvloop.run(measure(server, size, args))
+    required = {}
+    for name, cost in pure.items():
+        cost["to_limit"] = round(cost["least_us"] / MOST_MICROSECONDS, 2)
+        limit = f"{name}: expanding and planning a VM < {MOST_MICROSECONDS:.0f} us"
+        required[limit] = cost["least_us"] < MOST_MICROSECONDS
+    print(json.dumps({"pure": pure, "sizes": found, "required": required}, indent=2))
+    return 0 if all(required.values()) else 1
+
+
+if __name__ == "__main__":
+    sys.exit(main())
