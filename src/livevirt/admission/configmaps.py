@@ -18,18 +18,25 @@ class ConfigMapRules(Rules):
     def validate(self, review: Review) -> list[FieldError]:
         """List bad keys, keys given twice, too much data, and changes of an immutable one."""
         new, old = review.new, review.old
-        found = [*key_errors("data", new), *key_errors("binaryData", new)]
-        found += [
-            invalid(f"data[{key}]", key, "duplicate of key present in binaryData")
-            for key in sorted((new.get("data") or {}).keys() & (new.get("binaryData") or {}).keys())
-        ]
-        size = sum(len(text.encode()) for text in (new.get("data") or {}).values())
-        size += decoded_size(new, "binaryData")
+        found = key_errors("data", new)
+        size = sum(map(_size, (new.get("data") or {}).values()))
+        if new.get("binaryData"):
+            found += key_errors("binaryData", new)
+            found += [
+                invalid(f"data[{key}]", key, "duplicate of key present in binaryData")
+                for key in sorted((new.get("data") or {}).keys() & new["binaryData"].keys())
+            ]
+            size += decoded_size(new, "binaryData")
         if size > MAX_SIZE:
             found.append(too_long("", MAX_SIZE))
         if old is not None:
             found += immutability_errors(new, old, ("data", "binaryData"))
         return found
+
+
+def _size(text: str) -> int:
+    """The bytes of a text, counted without making them where it is plain."""
+    return len(text) if text.isascii() else len(text.encode())
 
 
 def key_errors(field: str, obj: Object) -> list[FieldError]:

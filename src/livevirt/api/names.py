@@ -8,7 +8,7 @@ UTF-8, as Go counts them.
 from __future__ import annotations
 
 import functools
-import os
+import random
 import re
 import secrets
 from collections.abc import Callable
@@ -204,9 +204,12 @@ def generate(prefix: str) -> str:
     return kept + "".join(secrets.choice(GENERATED_ALPHABET) for _ in range(GENERATED_LENGTH))
 
 
+_chance = random.Random()  # begins with what the system's own randomness gives
+
+
 def unique_id() -> str:
-    """A random UUID (version 4), what `metadata.uid` holds."""
-    text = os.urandom(16).hex()
+    """A random UUID (version 4), what `metadata.uid` holds: unlike any other, not a secret."""
+    text = f"{_chance.getrandbits(128):032x}"
     variant = "89ab"[int(text[16], 16) & 3]
     return f"{text[:8]}-{text[8:12]}-4{text[13:16]}-{variant}{text[17:20]}-{text[20:]}"
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import functools
 import gzip
 import json
 import logging
@@ -40,7 +41,7 @@ from livevirt.server.authenticate import ANONYMOUS, Authenticator
 from livevirt.server.metrics import Metrics
 from livevirt.server.negotiate import Form
 from livevirt.server.reply import LARGEST, Reply
-from livevirt.server.route import Action
+from livevirt.server.route import Action, Target
 
 log = logging.getLogger(__name__)
 
@@ -85,10 +86,9 @@ class Front:
         try:
             path, _, query = http.raw_path.partition("?")
             user = self._user(http, path)
-            parts = _parts(path)
-            target = route.find(parts)
+            target = _target(path)
             if target is None:
-                return await self._document(http, path, parts)
+                return await self._document(http, path, _parts(path))
             options = _options(query)
             if isinstance(target, Action):
                 resource = _action_name(target)
@@ -284,6 +284,12 @@ def _action_name(action: Action) -> str:
     """Return a known verb's name for the metrics; what anybody may type is no label."""
     name = action.action.partition("/")[0]
     return name if (action.resource, name) in subresources.BY_PATH else ""
+
+
+@functools.lru_cache(1024)
+def _target(path: str) -> Target | Action | None:
+    """Return what a path names; many requests go to the same few collections."""
+    return route.find(_parts(path))
 
 
 def _parts(path: str) -> list[str]:
