@@ -17,7 +17,7 @@ from livevirt.errors import QmpError
 from livevirt.node.guest import Guest
 from livevirt.node.progress import IDLE, NO_TROUBLE, Progress, Trouble, progress, reached
 from livevirt.qemu.errors import AgentUnavailable, CommandFailed, Disconnected, NotNow
-from livevirt.qemu.plan import Blocked, RequestMemory, Seen, SetVcpus, Step, Wanted, resize
+from livevirt.qemu.plan import Blocked, PlugCpu, RequestMemory, Seen, SetVcpus, Step, Wanted, resize
 from livevirt.rollout.reservation import Size
 
 log = logging.getLogger(__name__)
@@ -25,7 +25,8 @@ log = logging.getLogger(__name__)
 ACCEPT_SECONDS = 20.0  # a guest that does nothing for so long is said not to accept
 STEP_SECONDS = 5.0  # a step waits for the guest at most so long, then it is planned again
 QUIET_SECONDS = 1.0  # a change that is done sooner is not worth a word in between
-_FIRST_LOOK, _LAST_LOOK = 0.15, 1.0  # seconds between rounds; a guest asked more has less time
+_FIRST_LOOK, _LAST_LOOK = 0.1, 1.0  # seconds between rounds
+_PLUG_LOOK = 0.4  # after a CPU came: looking takes time that the guest needs to bring it online
 _FIRST_RETRY, _LAST_RETRY = 1.0, 30.0  # after QEMU refused
 _PAUSED = ("paused", "prelaunch", "suspended")
 
@@ -39,6 +40,7 @@ class Adjuster:
         self._wanted: Size | None = None
         self._changed = asyncio.Event()
         self._has_agent = self._following = self._looked = False
+        self._pause = _FIRST_LOOK  # until the next look
         self._task = asyncio.create_task(self._run(), name=f"size of {guest.intent.vmi}")
 
     def want(self, size: Size) -> None:
@@ -69,7 +71,7 @@ class Adjuster:
         self._looked = False
         moved = began = time.monotonic()
         has: tuple[int, int] | None = None
-        look, retry = _FIRST_LOOK, _FIRST_RETRY
+        self._pause, retry = _FIRST_LOOK, _FIRST_RETRY
         while True:
             try:
                 seen, cpu, memory = await self._round(wanted)
@@ -80,7 +82,7 @@ class Adjuster:
                 continue
             now = time.monotonic()
             if has != (seen.sockets, seen.memory) or seen.observed.run_state in _PAUSED:
-                moved, look = now, _FIRST_LOOK
+                moved = now
             has = seen.sockets, seen.memory
             if reached(wanted, seen):
                 self._show(IDLE)
@@ -91,12 +93,12 @@ class Adjuster:
             if cpu.refused or memory.refused:
                 wait, retry = retry, min(retry * 2, _LAST_RETRY)
             else:
-                wait, look = look, min(look * 1.5, _LAST_LOOK)
+                wait, self._pause = self._pause, min(self._pause * 1.5, _LAST_LOOK)
             if await self._superseded(wait):
                 return
 
     async def _round(self, wanted: Size) -> tuple[Seen, Trouble, Trouble]:
-        """Do what can be done now; return what is seen after it, and what went wrong."""
+        """Do what can be done now; return what was seen before it, and what went wrong."""
         # What was seen last is good enough to begin with: a step that is not needed does nothing.
         seen = (not self._looked and self._guest.seen) or await self._guest.look()
         paused = seen.observed.run_state in _PAUSED
@@ -110,10 +112,12 @@ class Adjuster:
                 memory = trouble
             elif trouble is not NO_TROUBLE:
                 cpu = trouble
-        if not steps and self._looked:
-            return seen, cpu, memory
+        if any(isinstance(step, PlugCpu) for step in steps):
+            self._pause = _PLUG_LOOK
+        if not steps and not self._looked:
+            seen = await self._guest.look()
         self._looked = True
-        return await self._guest.look(), cpu, memory
+        return seen, cpu, memory
 
     async def _do(self, step: Step) -> Trouble:
         try:
