@@ -5,16 +5,39 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from livevirt.api.quantity import ZERO, Quantity, parse
+from livevirt.rollout import instance
 from livevirt.rollout.case import Bound, Case
-from livevirt.rollout.config import IN_PLACE_GATE
-from livevirt.rollout.judgement import Change, Reason, Ruling, Verdict
-from livevirt.rollout.resources import Compute
+from livevirt.rollout.config import IN_PLACE_GATE, recorded
+from livevirt.rollout.judgement import Change, Judgement, Reason, Ruling, Verdict
+from livevirt.rollout.resources import Compute, compute
 
 REASONS = {
     "Node": Reason.NODE_FULL,
     "ResourceQuota": Reason.OVER_QUOTA,
     "LimitRange": Reason.OVER_LIMIT_RANGE,
 }
+
+
+def pod_changes(case: Case, judgement: Judgement) -> list[dict[str, str]]:
+    """List what the guest's pod asks for otherwise once all of an edit is in force.
+
+    Also where only the overhead grows, as with an IO thread or a host device; what waits for a
+    restart is part of the next pod.
+    """
+    if case.vmi is None or not judgement.running:
+        return []
+    defaults, around = recorded(case.vmi), case.around.namespace
+    old = compute(instance.read(case.vmi["spec"]), defaults, around)
+    new = compute(instance.read(judgement.wanted), defaults, around)
+    return [
+        {"resource": f"{side}.{name}", "from": before.get(name, "0"), "to": amount}
+        for side, before, after in (
+            ("requests", old.requests, new.requests),
+            ("limits", old.limits, new.limits),
+        )
+        for name, amount in after.items()
+        if parse(amount) != parse(before.get(name, "0"))
+    ]
 
 
 _FIXED = {Reason.DEDICATED_CPUS: "dedicated CPUs", Reason.HUGE_PAGES: "huge pages"}

@@ -161,6 +161,26 @@ BIGGER = template(domain={"cpu": {"sockets": 2}})  # a tenth of a CPU more, and 
 LARGER = template(domain={"memory": {"guest": "1Gi"}})
 
 
+POD = {
+    "a larger guest": (BIGGER, {"requests.cpu", "requests.memory"}),
+    "an IO thread more": (template(domain={"ioThreadsPolicy": "auto"}), set()),
+    "a host device": (
+        template(domain={"devices": {"hostDevices": [{"name": "d", "deviceName": "a/b"}]}}),
+        {"requests.memory"},
+    ),
+    "what costs a pod nothing": (template(hostname="other"), set()),
+}
+
+
+@pytest.mark.parametrize(("patch", "moved"), POD.values(), ids=POD)
+async def test_what_the_pod_asks_for_otherwise_is_told(
+    guest: World, patch: Object, moved: set[str]
+) -> None:
+    pod = (await plan(guest, patch)).get("pod", [])
+    assert {each["resource"] for each in pod} == moved
+    assert all(each["from"] != each["to"] for each in pod)
+
+
 async def limited(world: World, hard: dict[str, str]) -> Object:
     """Give the namespace a quota; return it once it is counted."""
     team = {"metadata": {"name": "team"}, "spec": {"hard": hard}}

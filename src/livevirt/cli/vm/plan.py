@@ -122,6 +122,9 @@ def show(name: str, document: Object) -> None:
         shown = Text(verdict, style=_COLOURS.get(verdict, "green"))
         table.add_row(Text(path.removeprefix(f"{TEMPLATE}.")), *values, shown, Text(why))
     Console(width=_width(), highlight=False).print(table)
+    if pod := document.get("pod"):
+        moved = (f"{each['resource']} {each['from']} -> {each['to']}" for each in pod)
+        click.echo(f"its pod: {', '.join(moved)}")
     click.echo(f"{name}: {_SENTENCES[status]}")
 
 

@@ -18,7 +18,9 @@ from livevirt.api.kind import Kind
 from livevirt.api.request import Answer, Object
 from livevirt.errors import BadRequest, NotFound
 from livevirt.rollout import config, edit
+from livevirt.rollout.case import Case
 from livevirt.rollout.changes import TEMPLATE
+from livevirt.rollout.growth import pod_changes
 from livevirt.rollout.instancetypes.lookup import decide
 from livevirt.rollout.judgement import Judgement
 from livevirt.rollout.live_patch import apply
@@ -34,20 +36,25 @@ async def plan(call: Call) -> Answer:
     wanted, unknown = incoming.shape(registry.VM, registry.VM.version, _wanted(call, vm))
     found, seen, pods = await _found(call), headroom.Seen(), ""
     errors: list[FieldError] = structural.validate(registry.VM.schema(registry.VM.version), wanted)
-    judgement, ignored = Judgement(), []
+    judgement, ignored, pod = Judgement(), [], []
     if not errors:  # what has no shape has no meaning either
         sized = await _sized(call, wanted)
         if sized.known and not sized.errors:
-            judgement = _judged(call, sized.vm, found)
-        if edit.resizes(judgement):
-            seen, pods = await _around(call, found.vmi)
-            judgement = _judged(call, sized.vm, headroom.within(found, seen))
+            case = _case(call, sized.vm, found)
+            judgement = judge(case)
+            if edit.resizes(judgement):
+                seen, pods = await _around(call, found.vmi)
+                case = _case(call, sized.vm, headroom.within(found, seen))
+                judgement = judge(case)
+            pod = pod_changes(case, judgement)
         errors = machines.errors(wanted, config.read(found.kubevirt), sized)
         ignored = sized.warnings + support.warnings(
             TEMPLATE, wanted["spec"]["template"].get("spec") or {}
         )
     observed = _observed(vm, found, seen, pods)
     document = plan_document(refuse(judgement, errors), call.name, observed, call.namespace)
+    if pod:
+        document["pod"] = pod
     document["warnings"] += [f'unknown field "{path}"' for path in unknown] + ignored
     return Answer(200, document)
 
@@ -124,13 +131,13 @@ async def _get(call: Call, kind: Kind, name: str, namespace: str = "") -> Object
     return None
 
 
-def _judged(call: Call, wanted: Object, found: edit.Found) -> Judgement:
+def _case(call: Call, wanted: Object, found: edit.Found) -> Case:
     case = edit.case(wanted, found)
     if case is None:
         name = edit.revision_of(found.vmi) or "none"
         why = f"the record of the guest's start ({name}) is missing; a restart makes a new one"
         raise call.refuse(registry.VM, why)
-    return judge(case)
+    return case
 
 
 def _observed(vm: Object, found: edit.Found, seen: headroom.Seen, pods: str) -> Object:
