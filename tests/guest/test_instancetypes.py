@@ -94,6 +94,7 @@ def test_given_virtctl_waits_then_it_tells_what_goes_on_and_ends_when_the_guest_
         guest.has(size)
 
 
+@pytest.mark.long
 def test_given_a_type_beyond_the_guests_room_then_a_restart_is_required_until_it_is_taken_back(
     guest: SizedGuest,
 ) -> None:
@@ -112,6 +113,7 @@ def test_given_a_type_beyond_the_guests_room_then_a_restart_is_required_until_it
 # ------------------------------------------------------------ an earlier revision
 
 
+@pytest.mark.long
 def test_given_the_revision_of_the_type_before_when_it_is_named_then_the_guest_goes_back_live(
     guest: SizedGuest,
 ) -> None:
@@ -152,6 +154,7 @@ def measured(host: GuestHost) -> Iterator[SizedGuest]:
         yield guest
 
 
+@pytest.mark.long
 def test_given_a_type_made_to_measure_when_it_is_edited_then_a_vm_gets_it_only_when_asked(
     measured: SizedGuest,
 ) -> None:
@@ -198,6 +201,7 @@ class Overcommitted(SizedGuest):
         assert parse(requests["memory"]).bytes == self.born.requested + more, requests
 
 
+@pytest.mark.long
 def test_given_a_custom_type_when_the_vm_changes_its_size_then_the_guest_follows(
     host: GuestHost,
 ) -> None:
@@ -209,6 +213,7 @@ def test_given_a_custom_type_when_the_vm_changes_its_size_then_the_guest_follows
             guest.has(size)
 
 
+@pytest.mark.long
 def test_given_a_host_too_small_for_the_exclusive_custom_type_then_its_vm_is_unschedulable(
     host: GuestHost,
 ) -> None:

@@ -39,8 +39,7 @@ class Adjuster:
         self._guest, self._wake = guest, wake
         self._wanted: Size | None = None
         self._changed = asyncio.Event()
-        self._has_agent = self._following = self._looked = False
-        self._pause = _FIRST_LOOK  # until the next look
+        self._has_agent = self._following = self._looked = self._plugged = False
         self._task = asyncio.create_task(self._run(), name=f"size of {guest.intent.vmi}")
 
     def want(self, size: Size) -> None:
@@ -49,9 +48,9 @@ class Adjuster:
         back, self._has_agent = has_agent and not self._has_agent, has_agent
         other, self._wanted = size != self._wanted, size
         seen = self._guest.seen
-        there = not self._following and seen is not None and reached(size, seen)
-        if (other or back) and not there:
-            self._changed.set()
+        there = seen is not None and reached(size, seen)
+        if self._following if there else other or back:
+            self._changed.set()  # to see that it is done, or to begin
 
     def stop(self) -> None:
         """Let go; what was begun goes on by itself or is planned again."""
@@ -71,7 +70,7 @@ class Adjuster:
         self._looked = False
         moved = began = time.monotonic()
         has: tuple[int, int] | None = None
-        self._pause, retry = _FIRST_LOOK, _FIRST_RETRY
+        look, retry = _FIRST_LOOK, _FIRST_RETRY
         while True:
             try:
                 seen, cpu, memory = await self._round(wanted)
@@ -82,7 +81,9 @@ class Adjuster:
                 continue
             now = time.monotonic()
             if has != (seen.sockets, seen.memory) or seen.observed.run_state in _PAUSED:
-                moved = now
+                moved, look = now, _FIRST_LOOK
+            if self._plugged:
+                look = _PLUG_LOOK
             has = seen.sockets, seen.memory
             if reached(wanted, seen):
                 self._show(IDLE)
@@ -93,7 +94,7 @@ class Adjuster:
             if cpu.refused or memory.refused:
                 wait, retry = retry, min(retry * 2, _LAST_RETRY)
             else:
-                wait, self._pause = self._pause, min(self._pause * 1.5, _LAST_LOOK)
+                wait, look = look, min(look * 1.5, _LAST_LOOK)
             if await self._superseded(wait):
                 return
 
@@ -112,11 +113,10 @@ class Adjuster:
                 memory = trouble
             elif trouble is not NO_TROUBLE:
                 cpu = trouble
-        if any(isinstance(step, PlugCpu) for step in steps):
-            self._pause = _PLUG_LOOK
         if not steps and not self._looked:
             seen = await self._guest.look()
         self._looked = True
+        self._plugged = any(isinstance(step, PlugCpu) for step in steps)
         return seen, cpu, memory
 
     async def _do(self, step: Step) -> Trouble:

@@ -86,7 +86,7 @@ def _running(seen: Seen) -> Object:
     if old.get("phase") not in ("Scheduled", "Running"):
         return {}  # not handed over to the node yet
     new = _phase(seen, "Running")
-    cpu, guest = seen.machine.cpu, _guest(seen, view.observed)
+    cpu, guest, unasked = seen.machine.cpu, _guest(seen, view.observed), _unasked(seen)
     new |= {
         "currentCPUTopology": {
             "cores": cpu.cores,
@@ -100,12 +100,12 @@ def _running(seen: Seen) -> Object:
             "guestRequested": _bytes(guest.offered),
         },
         "machine": {"type": view.machine_type},
-        "interfaces": _interfaces(seen),
+        "interfaces": old.get("interfaces") if unasked else _interfaces(seen),
         "volumeStatus": volume_status.told(
             seen.vmi, seen.machine, view.observed, _claims(seen), seen.attachments
         ),
         "freePCIePorts": len(view.observed.free_ports),
-        "guestOSInfo": os_info(view.agent) if view.agent else {},
+        "guestOSInfo": (old.get("guestOSInfo") or {}) if unasked else _os_info(view.agent),
         "migrationMethod": "BlockMigration" if _has_local_disks(seen) else "LiveMigration",
         "conditions": _conditions(seen, guest),
     }
@@ -128,10 +128,31 @@ def _phase(seen: Seen, phase: str) -> Object:
     }
 
 
+def _unasked(seen: Seen) -> bool:
+    """Tell whether a guest was found with an agent at work that nobody has asked yet.
+
+    What an earlier run was told by it holds until then.
+    """
+    observed = seen.view.observed
+    if seen.view.agent is not None or observed is None or not observed.agent_open:
+        return False
+    listed = (seen.vmi.get("status") or {}).get("conditions")
+    return conditions.is_true(listed, "AgentConnected")
+
+
+def _agent(seen: Seen) -> Condition | None:
+    there = seen.view.agent is not None or _unasked(seen)
+    return _true("AgentConnected") if there else None
+
+
+def _os_info(agent: AgentView | None) -> Object:
+    return os_info(agent) if agent is not None else {}
+
+
 def _conditions(seen: Seen, guest: qemu_plan.Seen) -> list[Condition]:
     found = sizing.told(seen.vmi, seen.pod, guest, seen.progress, seen.now)
     wanted = {
-        "AgentConnected": _true("AgentConnected") if seen.view.agent else None,
+        "AgentConnected": _agent(seen),
         "Paused": _paused(seen.view.standing),
         "LiveMigratable": _migratable(seen),
         "StorageLiveMigratable": _true("StorageLiveMigratable"),

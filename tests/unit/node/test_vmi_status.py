@@ -205,3 +205,11 @@ def test_free_ports_are_told() -> None:
 def test_a_machine_that_has_not_answered_says_nothing() -> None:
     assert changed(view=View()) == {}
     assert not vmi_status.is_paused(None)
+
+
+def test_a_guest_found_again_keeps_what_its_agent_told_until_it_is_asked() -> None:
+    view = replace(RUNNING, observed=replace(OBSERVED, agent_open=True))
+    vmi = a_vmi()
+    known = followed(vmi, changed(vmi, replace(view, agent=AGENT)))
+    assert not {"conditions", "guestOSInfo", "interfaces"} & changed(known, view).keys()
+    assert "conditions" in changed(known, RUNNING)  # its port is closed: it is gone
