@@ -99,6 +99,7 @@ class Guest:
         self._wake, self._complain = wake, complain
         self._qmp: Session | None = None
         self._last_shutdown: Event | None = None
+        self._mute = False  # an agent is there and does not answer
         self._rebooting = False  # a shutdown is the first half of a reboot
         self._looking = asyncio.Lock()
         self._asked = asyncio.Event()  # the agent's port has opened or closed
@@ -156,16 +157,21 @@ class Guest:
             if self.view.agent is not None:  # it may have gone while we asked
                 self._show(replace(self.view, agent=replace(self.view.agent, vcpus=vcpus)))
         seen = self.seen
-        assert seen is not None  # it was looked at just now
+        if seen is None:
+            raise AgentUnavailable("the guest agent is there and has not been asked yet")
         return seen
 
     @property
     def seen(self) -> qemu_plan.Seen | None:
-        """What was seen last, None before the first look."""
-        if self.view.observed is None:
+        """What was seen last, None before the first look, and before an agent was asked once.
+
+        Without its word a CPU that the guest has not brought online would count.
+        """
+        observed = self.view.observed
+        if observed is None or (observed.agent_open and self.view.agent is None and not self._mute):
             return None
         vcpus = self.view.agent.vcpus if self.view.agent is not None else None
-        return qemu_plan.Seen(self.intent.machine, self.view.observed, vcpus)
+        return qemu_plan.Seen(self.intent.machine, observed, vcpus)
 
     async def stir(self) -> None:
         """Give an idle guest something to do, by its agent: emulated, it then frees its cache."""
@@ -263,6 +269,9 @@ class Guest:
             answer = await self._answer()
             if answer is not None:
                 self._show(replace(self.view, agent=answer))
+            elif self.view.agent is None and not self._mute:
+                self._mute = True
+                self._wake()
             often = 0 if answer and answer.has_address else max(0, often - 1)
             with contextlib.suppress(TimeoutError):
                 async with asyncio.timeout(_ASK_OFTEN if often else _ASK_SELDOM):
@@ -286,9 +295,10 @@ class Guest:
         return known
 
     async def _vcpus(self) -> tuple[Vcpu, ...] | None:
+        """Return the guest's CPUs, None if its agent cannot tell; raises AgentUnavailable."""
         try:
             return await self.agent.vcpus()
-        except (AgentUnavailable, CommandFailed) as error:
+        except CommandFailed as error:
             log.debug("the guest agent tells no CPUs", extra=self._facts(error))
             return None
 

@@ -88,11 +88,9 @@ def _running(seen: Seen) -> Object:
     new = _phase(seen, "Running")
     cpu, guest, unasked = seen.machine.cpu, _guest(seen, view.observed), _unasked(seen)
     new |= {
-        "currentCPUTopology": {
-            "cores": cpu.cores,
-            "sockets": guest.sockets,
-            "threads": cpu.threads,
-        },
+        "currentCPUTopology": old.get("currentCPUTopology")
+        if unasked
+        else {"cores": cpu.cores, "sockets": guest.sockets, "threads": cpu.threads},
         "memory": {
             **(old.get("memory") or {}),
             "guestAtBoot": _bytes(seen.machine.memory.boot),
@@ -150,7 +148,9 @@ def _os_info(agent: AgentView | None) -> Object:
 
 
 def _conditions(seen: Seen, guest: qemu_plan.Seen) -> list[Condition]:
-    found = sizing.told(seen.vmi, seen.pod, guest, seen.progress, seen.now)
+    found: list[Condition] | None = (seen.vmi.get("status") or {}).get("conditions")
+    if not _unasked(seen):
+        found = sizing.told(seen.vmi, seen.pod, guest, seen.progress, seen.now)
     wanted = {
         "AgentConnected": _agent(seen),
         "Paused": _paused(seen.view.standing),
