@@ -28,7 +28,9 @@ SMALL, LARGE = (1, "512Mi"), (3, "1Gi")
 #: What a pod needs more for LARGE than for SMALL: the guest's own and, with it, QEMU's.
 MORE_CPU, MORE_MEMORY = 200, (512 + 1 + 2 * 8) * MIB
 LONGEST_GAP = 1.5  # seconds; a guest that is stopped to be changed stands still for longer
-STORM_SECONDS, EVERY, CALM_SECONDS = 10.0, 0.05, 3.0
+# The calm comes within a second; an emulated guest that was changed often before may first have to
+# empty its cache of translated code, which takes some more.
+STORM_SECONDS, EVERY, CALM_SECONDS = 10.0, 0.05, 10.0
 ACCEPT_SECONDS = 20.0  # after which a guest that does nothing is said not to accept
 
 
