@@ -9,12 +9,13 @@ from typing import Literal
 from livevirt.api.conditions import Condition
 from livevirt.api.request import Object
 from livevirt.node.domain import DISK_PREFIX, drive, kind_of
-from livevirt.node.volumes import Prepared, claim_name
+from livevirt.node.volumes import Prepared
 from livevirt.qemu.disk import Disk
 from livevirt.qemu.observe import Drive, Observed
 from livevirt.rollout import hot_change
 from livevirt.rollout.disks import hotpluggable
 from livevirt.rollout.hot_change import ATTACHING, DETACHING
+from livevirt.rollout.volume_lists import claim_of
 from livevirt.rollout.volume_patch import FORCE_DETACH
 
 READY, UNMOUNTED = "VolumeReady", "VolumeUnMountedFromPod"
@@ -62,7 +63,7 @@ class Item:
 
     @property
     def claim(self) -> str:
-        return claim_name(self.volume or {})
+        return claim_of(self.volume or {})
 
 
 @dataclass(frozen=True, slots=True)

@@ -25,6 +25,7 @@ from livevirt.node import cloud_init
 from livevirt.node.images import ImageError, ImageStore
 from livevirt.qemu.disk import Format, Image
 from livevirt.rollout import disks
+from livevirt.rollout.volume_lists import claim_of
 
 MIB = 1024 * 1024
 CLAIM_FILE = "disk.img"
@@ -92,7 +93,7 @@ class Volumes:
 
     async def attachable(self, namespace: str, volume: Object) -> Prepared:
         """Return the disk image of a volume in a claim; raises VolumeProblem until it is ready."""
-        name = claim_name(volume)
+        name = claim_of(volume)
         claim = await self._find(registry.CLAIM, name, namespace)
         data = await self._find(registry.DATA_VOLUME, name, namespace)
         ours = claim is None or owned_by(claim, data)
@@ -112,7 +113,7 @@ class Volumes:
             for vmi in page.items
             if vmi["metadata"]["uid"] != uid
             and (vmi.get("status") or {}).get("phase") not in ("Succeeded", "Failed")
-            and any(claim_name(each) == claim for each in vmi["spec"].get("volumes") or ())
+            and any(claim_of(each) == claim for each in vmi["spec"].get("volumes") or ())
         ]
 
     async def _find(self, kind: Kind, name: str, namespace: str) -> Object | None:
@@ -125,7 +126,7 @@ class Volumes:
         """Return the claim of every volume that has one, as far as they exist."""
         found = {}
         for volume in vmi["spec"].get("volumes") or ():
-            name = claim_name(volume)
+            name = claim_of(volume)
             if name:
                 with contextlib.suppress(NotFound):
                     found[volume["name"]] = await self._client.get(
@@ -271,16 +272,6 @@ class Volumes:
     def _give(self, path: Path) -> None:
         if self._owner is not None:
             os.chown(path, *self._owner, follow_symlinks=False)
-
-
-def claim_name(volume: Object) -> str:
-    """Return which claim a guest writes to through this volume, if any."""
-    match volume:
-        case {"persistentVolumeClaim": {"claimName": str(name)}} | {
-            "dataVolume": {"name": str(name)}
-        }:
-            return name
-    return ""
 
 
 def unready(name: str, claim: Object | None, data: Object | None) -> VolumeProblem | None:
