@@ -191,6 +191,10 @@ class HotGuest:
         listed = (self.host.get("vm", self.name).get("status") or {}).get("pendingChanges") or ()
         return {each["path"].removeprefix("spec.template.spec."): each["reason"] for each in listed}
 
+    def waits_for_restart(self, reasons: dict[str, str]) -> None:
+        """Expect just these fields to wait; the VM's status may follow the guest's disks."""
+        until(f"{reasons} to wait", lambda: self.pending() == reasons, SECONDS)
+
     # ------------------------------------------------------------ QEMU's and the guest's view
 
     def nothing_leaks(self) -> None:

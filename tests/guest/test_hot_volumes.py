@@ -147,10 +147,12 @@ def test_a_drive_on_sata_waits_for_a_restart_and_the_rest_of_the_edit_does_not(
     guest.add(on_claim("alpha"))
     guest.apply()
     until("the disk", lambda: guest.claims() == {"alpha": "alpha"}, SECONDS)
-    assert guest.pending() == {
-        "domain.devices.disks[late]": "DriveNotHotpluggable",
-        "volumes[late]": "DriveNotHotpluggable",
-    }
+    guest.waits_for_restart(
+        {
+            "domain.devices.disks[late]": "DriveNotHotpluggable",
+            "volumes[late]": "DriveNotHotpluggable",
+        }
+    )
 
 
 @pytest.mark.long
@@ -162,7 +164,7 @@ def test_given_a_sata_drive_is_removed_then_its_disc_goes_at_once(guest: HotGues
     guest.apply()
     guest.settles()
     assert guest.disc() == ""
-    assert guest.pending() == {"domain.devices.disks[cd]": "DriveNotHotpluggable"}
+    guest.waits_for_restart({"domain.devices.disks[cd]": "DriveNotHotpluggable"})
 
 
 @pytest.mark.long
@@ -354,7 +356,7 @@ def test_given_another_field_needs_a_restart_then_the_volume_comes_all_the_same(
     guest.add(on_claim("alpha"))
     guest.apply()
     guest.settles()
-    assert guest.pending() == {"hostname": "NotLiveUpdatable"}
+    guest.waits_for_restart({"hostname": "NotLiveUpdatable"})
     guest.add(on_claim("beta"))
     guest.apply()
     guest.settles()
