@@ -177,7 +177,10 @@ def _devices(machine: Machine) -> Iterator[Json]:
     on_ports = list(_devices_on_ports(machine))
     for index in range(len(on_ports) + machine.spare_ports):
         yield _port(index)
-    for index, device in enumerate(on_ports):
+    given = dict(machine.ports)
+    free = (index for index in count() if index not in given.values())
+    for device in on_ports:
+        index = given[device["id"]] if device["id"] in given else next(free)
         yield {**device, **disks.port_place(port_id(index))}
     yield {"driver": "pvpanic-pci", "id": "panic0", "bus": "pcie.0", "addr": "0x1e"}
     yield {"driver": "isa-serial", "id": "console0", "chardev": "serial0"}

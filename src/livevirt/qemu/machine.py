@@ -181,6 +181,7 @@ class Machine:
     numa: tuple[NumaNode, ...] = ()  # all CPUs and memory of the boot are in them, if any
     io_threads: tuple[str, ...] = ()  # ids of threads that disks may name
     spare_ports: int = 4  # empty PCIe ports, for disks plugged later
+    ports: tuple[tuple[str, int], ...] = ()  # the port of a device by id; else the lowest free
     usb: bool = False  # a USB controller, also without a drive on it
     graphics: bool = False  # a VGA card, seen through `vnc_socket`
     guest_agent: bool = True
@@ -229,6 +230,11 @@ class Machine:
     def vnc_socket(self) -> str:
         """The screen, if the machine has one."""
         return str(PurePosixPath(self.run_dir, "vnc.sock"))
+
+    @property
+    def migration_socket(self) -> str:
+        """Where a machine that waits for a guest is sent one."""
+        return str(PurePosixPath(self.run_dir, "guest.sock"))
 
     def to_json(self) -> bytes:
         return msgspec.json.encode(self)
