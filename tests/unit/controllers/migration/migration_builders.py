@@ -1,0 +1,50 @@
+"""Migrations, instances and pods as the decisions see them."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from datetime import UTC, datetime, timedelta
+from typing import Any
+
+from livevirt.controllers.migration.view import Instance, Migration, Pod, Seen, State
+
+NOON = datetime(2030, 1, 1, 12, 0, tzinfo=UTC)
+UID = "m1"
+
+
+def a_migration(phase: str = "Pending", **rest: Any) -> Migration:
+    return Migration("move", UID, phase, **{"created": NOON, **rest})
+
+
+def a_state(**rest: Any) -> State:
+    return replace(State(UID, "target", "source", "n1"), **rest)
+
+
+def an_instance(state: State | None = None, **rest: Any) -> Instance:
+    return Instance("v1", "n1", state=state, **rest)
+
+
+def a_target(phase: str = "Running", node: str = "n2", **rest: Any) -> Pod:
+    return Pod("target", "t1", node, phase, **{"created": NOON, **rest})
+
+
+SOURCE = Pod("source", "s1", "n1", "Running")
+WAITING = a_target("Pending", "")
+READY = a_target()
+ENDED = a_target("Failed")
+
+
+def seen(
+    phase: str | Migration = "Pending",
+    vmi: Instance | None = None,
+    target: Pod | None = None,
+    **rest: Any,
+) -> Seen:
+    """A migration of a running instance, whose turn it is."""
+    mine = a_migration(phase) if isinstance(phase, str) else phase
+    around = {"source": SOURCE, "turn": True, **rest}
+    return Seen(mine, around.pop("now", NOON), vmi or an_instance(), target, **around)
+
+
+def later(**time: int) -> datetime:
+    return NOON + timedelta(**time)

@@ -1,0 +1,294 @@
+"""A cluster of plain objects: its caches hear of changes late, its nodes act when told to."""
+
+from __future__ import annotations
+
+import copy
+from collections import deque
+from datetime import datetime, timedelta
+from typing import Any, cast
+
+from livevirt.admission.migrations import FINALIZER
+from livevirt.api import registry, times
+from livevirt.api.kind import Kind
+from livevirt.api.request import Object, User
+from livevirt.client.interface import Client
+from livevirt.control.events import Recorder
+from livevirt.control.informer import Informer
+from livevirt.control.key import Key
+from livevirt.controllers.migration.controller import Migrations
+from livevirt.controllers.migration.observation import Sources
+from livevirt.controllers.migration.view import FINAL, JOB_UID
+from livevirt.controllers.vmi.launcher import pod_of
+from livevirt.errors import AlreadyExists, ApiError, Conflict, Forbidden, NotFound
+from livevirt.rollout.resources import Namespace
+from livevirt.server.patches import merge
+
+from .migration_builders import NOON
+
+SPACE = "default"
+KINDS = (
+    registry.MIGRATION, registry.VMI, registry.POD, registry.MIGRATION_POLICY, registry.QUOTA,
+    registry.NAMESPACE, registry.KUBEVIRT,
+)  # fmt: skip
+
+
+class World:
+    """What is true, and a controller that knows it only as far as it was told."""
+
+    user = User("system:serviceaccount:kubevirt:livevirt-controller")
+
+    def __init__(self, cluster: int, node: int) -> None:
+        self.objects: dict[tuple[str, Key], Object] = {}
+        self.time = NOON
+        self.over_quota = False
+        self.homes: dict[str, str] = {}  # the pod each guest is in
+        self.finals: dict[str, str] = {}  # how the migrations ended, by uid
+        self._version = 0
+        self._untold: dict[str, deque[tuple[str, Object]]] = {k.resource: deque() for k in KINDS}
+        self._client = cast(Client, self)
+        self.informers = {kind.resource: Informer(self._client, kind) for kind in KINDS}
+        self.start_controller()
+        limits = {
+            "parallelMigrationsPerCluster": cluster,
+            "parallelOutboundMigrationsPerNode": node,
+        }
+        self.add(
+            registry.KUBEVIRT,
+            {
+                "metadata": {"name": "kubevirt", "namespace": "kubevirt"},
+                "spec": {"configuration": {"migrations": limits}},
+            },
+        )
+
+    def start_controller(self) -> None:
+        """Begin with nothing in memory, as after a crash."""
+        self.informers = {kind.resource: Informer(self._client, kind) for kind in KINDS}
+        for (resource, _), obj in self.objects.items():
+            informer = self.informers[resource]
+            informer._publish(informer._cache.put(obj))
+            self._untold[resource].clear()
+        sources = Sources(*(self.informers[kind.resource] for kind in KINDS))
+        recorder = Recorder(self._client, "test", self.now)
+        self.controller = Migrations(self._client, self.now, recorder, sources)
+
+    def now(self) -> datetime:
+        return self.time
+
+    # ------------------------------------------------------------ the API
+
+    def add(self, kind: Kind, obj: Object) -> Object:
+        meta = obj["metadata"]
+        key = Key(meta.get("namespace") or "", meta["name"])
+        if (kind.resource, key) in self.objects:
+            raise AlreadyExists(key.name)
+        self._version += 1
+        made = {
+            "apiVersion": kind.api_version,
+            "kind": kind.kind,
+            **copy.deepcopy(obj),
+            "metadata": {
+                **copy.deepcopy(meta),
+                "uid": meta.get("uid") or f"{kind.singular}-{key.name}-{self._version}",
+                "resourceVersion": str(self._version),
+                "creationTimestamp": times.format_time(self.time),
+            },
+        }
+        self._store(kind, key, made)
+        return made
+
+    def _store(self, kind: Kind, key: Key, obj: Object) -> None:
+        meta = obj["metadata"]
+        gone = "deletionTimestamp" in meta and not meta.get("finalizers") and kind != registry.POD
+        if gone:
+            self.objects.pop((kind.resource, key))
+        else:
+            self.objects[kind.resource, key] = obj
+        self._untold[kind.resource].append(("gone" if gone else "there", obj))
+
+    async def get(self, kind: Kind, name: str, namespace: str = "") -> Object:
+        found = self.objects.get((kind.resource, Key(namespace, name)))
+        if found is None:
+            raise NotFound(name)
+        return found
+
+    async def create(self, kind: Kind, obj: Object, namespace: str = "") -> Object:
+        if kind is registry.EVENT:
+            return obj
+        if kind is registry.POD and self.over_quota:
+            raise Forbidden("exceeded quota: small")
+        made = self.add(kind, obj)
+        made["status"] = {"phase": "Pending"}
+        return made
+
+    async def patch(
+        self, kind: Kind, name: str, namespace: str, patch: Any, *, subresource: str = ""
+    ) -> Object:
+        old = await self.get(kind, name, namespace)
+        asked = patch["metadata"].get("resourceVersion")
+        if asked and asked != old["metadata"]["resourceVersion"]:
+            raise Conflict(name)
+        return self.change(kind, old, patch)
+
+    def change(self, kind: Kind, old: Object, patch: Object) -> Object:
+        self._version += 1
+        stamp = {"metadata": {"resourceVersion": str(self._version)}}
+        new = merge.apply(merge.apply(old, patch), stamp)
+        key = Key(old["metadata"].get("namespace") or "", old["metadata"]["name"])
+        if kind is registry.VMI:
+            self._check_handoff(old, new)
+        self._store(kind, key, new)
+        self._check_final(new)
+        return new
+
+    async def delete(self, kind: Kind, name: str, namespace: str = "", **rest: Any) -> None:
+        old = await self.get(kind, name, namespace)
+        if rest.get("uid") not in (None, old["metadata"]["uid"]):
+            raise Conflict(name)
+        if kind is registry.POD:
+            self._check_harmless(old)
+        mark = {"metadata": {"deletionTimestamp": times.format_time(self.time)}}
+        self.change(kind, old, mark)
+        pod = kind is registry.POD
+        if pod and not (old["spec"].get("nodeName") and old["status"]["phase"] == "Running"):
+            self.remove(kind, name)
+
+    def remove(self, kind: Kind, name: str) -> None:
+        obj = self.objects.pop((kind.resource, Key(SPACE, name)))
+        self._untold[kind.resource].append(("gone", obj))
+
+    # ------------------------------------------------------------ what must never be
+
+    def _check_handoff(self, old: Object, new: Object) -> None:
+        before, after = (obj["status"].get("migrationState") or {} for obj in (old, new))
+        if before.get("migrationUid") != after.get("migrationUid"):
+            assert not before or before.get("endTimestamp"), "handed over twice"
+        assert not (before.get("completed") and after.get("failed") and not before.get("failed"))
+
+    def _check_final(self, obj: Object) -> None:
+        if obj["kind"] != registry.MIGRATION.kind:
+            return
+        uid, phase = obj["metadata"]["uid"], (obj.get("status") or {}).get("phase") or ""
+        assert self.finals.get(uid, phase) == phase, "a final migration changed"
+        if phase in FINAL:
+            self.finals[uid] = phase
+
+    def _check_harmless(self, pod: Object) -> None:
+        name = pod["metadata"]["name"]
+        assert name not in self.homes.values(), "a guest was pulled away"
+        for vmi in self.all(registry.VMI):
+            state = vmi["status"].get("migrationState") or {}
+            if state and not state.get("endTimestamp"):
+                assert name not in (state["sourcePod"], state["targetPod"]), "not ours to end"
+
+    def check(self, cluster: int, node: int) -> None:
+        """Assert the promises that hold at every moment."""
+        jobs = [(pod["metadata"].get("labels") or {}).get(JOB_UID) for pod in self.pods()]
+        targets = [uid for uid in jobs if uid]
+        assert len(targets) == len(set(targets)), "two targets of a migration"
+        leaving = []
+        for each in self.all(registry.MIGRATION):
+            phase = (each.get("status") or {}).get("phase") or ""
+            if phase in FINAL or each["metadata"]["uid"] not in targets:
+                continue
+            vmi = self.objects.get((registry.VMI.resource, Key(SPACE, each["spec"]["vmiName"])))
+            status = (vmi or {}).get("status") or {}
+            state = status.get("migrationState") or {}
+            mine = state.get("migrationUid") == each["metadata"]["uid"]
+            leaving.append(state["sourceNode"] if mine else status.get("nodeName"))
+        assert len(leaving) <= cluster, "more than the cluster allows"
+        assert all(leaving.count(each) <= node for each in leaving), "more than a node allows"
+
+    # ------------------------------------------------------------ reading
+
+    def all(self, kind: Kind) -> list[Object]:
+        return [obj for (resource, _), obj in self.objects.items() if resource == kind.resource]
+
+    def pods(self) -> list[Object]:
+        return self.all(registry.POD)
+
+    # ------------------------------------------------------------ what happens
+
+    def tell(self, kind: Kind) -> None:
+        """Let the controller's cache hear of the next change of a kind."""
+        if self._untold[kind.resource]:
+            what, obj = self._untold[kind.resource].popleft()
+            informer = self.informers[kind.resource]
+            cache = informer._cache
+            informer._publish(cache.remove(obj) if what == "gone" else cache.put(obj))
+
+    def tell_all(self) -> None:
+        for kind in KINDS:
+            while self._untold[kind.resource]:
+                self.tell(kind)
+
+    async def reconcile(self, name: str) -> None:
+        try:
+            await self.controller.reconcile(Key(SPACE, name))
+        except ApiError:
+            return  # it would come again
+
+    def add_guest(self, name: str, node: str) -> None:
+        vmi = self.add(
+            registry.VMI,
+            {
+                "metadata": {"name": name, "namespace": SPACE},
+                "spec": {"domain": {"devices": {}, "memory": {"guest": "64Mi"}}},
+                "status": {"phase": "Running", "nodeName": node},
+            },
+        )
+        pod = pod_of(vmi, Namespace())
+        pod["spec"]["nodeName"] = node
+        pod["status"] = {"phase": "Running"}
+        self.add(registry.POD, pod)
+        self.homes[name] = pod["metadata"]["name"]
+
+    def add_migration(self, name: str, vmi: str, **spec: Any) -> None:
+        key = (registry.MIGRATION.resource, Key(SPACE, name))
+        if key not in self.objects:
+            meta = {"name": name, "namespace": SPACE, "finalizers": [FINALIZER]}
+            self.add(registry.MIGRATION, {"metadata": meta, "spec": {"vmiName": vmi, **spec}})
+
+    async def cancel(self, name: str) -> None:
+        if (registry.MIGRATION.resource, Key(SPACE, name)) in self.objects:
+            await self.delete(registry.MIGRATION, name, SPACE)
+
+    def start_pod(self, index: int, *, well: bool = True) -> None:
+        """Bind and start one of the pods that wait, or let it fail."""
+        waiting = [pod for pod in self.pods() if pod["status"]["phase"] == "Pending"]
+        if waiting:
+            pod = waiting[index % len(waiting)]
+            status = {"phase": "Running" if well else "Failed"}
+            self.change(registry.POD, pod, {"spec": {"nodeName": "t"}, "status": status})
+
+    def end_pods(self) -> None:
+        """Let the pods that are being deleted be gone."""
+        for pod in self.pods():
+            if "deletionTimestamp" in pod["metadata"]:
+                self.remove(registry.POD, pod["metadata"]["name"])
+
+    def node_step(self, name: str, *, well: bool) -> None:
+        """Let the nodes of a guest that moves do the next thing."""
+        vmi = self.objects[registry.VMI.resource, Key(SPACE, name)]
+        state = vmi["status"].get("migrationState") or {}
+        if not state or state.get("endTimestamp"):
+            return
+        ended = {"endTimestamp": times.format_time(self.time)}
+        target = self.objects.get((registry.POD.resource, Key(SPACE, state["targetPod"])))
+        if target is None:
+            return
+        change: Object = {}
+        if state.get("abortRequested") or not well:
+            change = {**ended, "failed": True, "failureReason": "a node said so"}
+            self.change(registry.POD, target, {"status": {"phase": "Failed"}})
+        elif not state.get("targetNodeAddress"):
+            change = {"targetNodeAddress": "here"}
+        elif not state.get("startTimestamp"):
+            change = {"startTimestamp": times.format_time(self.time)}
+        else:
+            change = {**ended, "completed": True}
+            self.homes[name] = state["targetPod"]
+        moved = {"nodeName": state["targetNode"]} if change.get("completed") else {}
+        self.change(registry.VMI, vmi, {"status": {"migrationState": change, **moved}})
+
+    def pass_time(self, seconds: int) -> None:
+        self.time += timedelta(seconds=seconds)
