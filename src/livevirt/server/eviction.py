@@ -1,13 +1,16 @@
-"""POST pods/NAME/eviction: a deletion that says why."""
+"""POST pods/NAME/eviction: a deletion that says why, or the order to a guest to leave."""
 
 from __future__ import annotations
 
 from dataclasses import replace
 
 from livevirt.admission import pod_eviction
+from livevirt.admission.vmi import cluster_config
+from livevirt.api import registry
 from livevirt.api.kind import Kind
-from livevirt.api.request import Answer, Request
-from livevirt.server import objects, options, refusals
+from livevirt.api.request import Answer, Object, Request
+from livevirt.errors import TooManyRequests
+from livevirt.server import generation, objects, options, refusals
 from livevirt.server.binding import SUCCESS
 from livevirt.server.delete import check_preconditions, delete_one
 from livevirt.server.incoming import receive_as
@@ -19,7 +22,7 @@ _TRIES = 50
 
 
 async def evict(services: Services, request: Request) -> Answer:
-    """Note the cause in the pod's status, then delete it."""
+    """Note the cause in the pod's status, then delete it; a guest that is to move is told so."""
     options.check_write(request.options, "CreateOptions")
     eviction = receive_as(_EVICTION, request)
     for _ in range(_TRIES):
@@ -28,6 +31,7 @@ async def evict(services: Services, request: Request) -> Answer:
         evicted = pod_eviction.evict(pod, eviction, services.now())
         how = options.read_delete(request.options, evicted.options)
         check_preconditions(request.kind, request.name, how, pod)
+        await _let_move(services, pod, dry_run=how.dry_run)
         if not how.dry_run:
             write = objects.writer(request.kind, evicted.pod)
             try:
@@ -39,3 +43,34 @@ async def evict(services: Services, request: Request) -> Answer:
         await delete_one(services, request, how)
         return Answer(201, SUCCESS)
     raise refusals.modified(request.kind, request.name)
+
+
+async def _let_move(services: Services, pod: Object, *, dry_run: bool) -> None:
+    """Raise TooManyRequests if the guest of a pod moves instead of ending, and let it do so."""
+    name = pod_eviction.instance_of(pod)
+    if not name:
+        return
+    key = objects.key_of(registry.VMI, pod["metadata"]["namespace"], name)
+
+    async def mark() -> TooManyRequests | bool | None:
+        stored = services.store.get(key)
+        vmi = None if stored is None else objects.decode(stored.value)
+        move = pod_eviction.move(pod, vmi, cluster_config(services.reader))
+        if stored is None or vmi is None or move is None:
+            return True
+        if not move.marked and not dry_run:
+            marked = {**vmi, "metadata": {**vmi["metadata"]}}
+            marked["status"] = {**vmi["status"], "evacuationNodeName": move.node}
+            generation.bump(registry.VMI, marked, vmi)
+            write = objects.writer(registry.VMI, marked)
+            try:
+                await services.store.write(Put(stored.key, stored.revision, write))
+            except (Stale, Missing):
+                return None
+        return move.refusal
+
+    done = await services.turns.write(key, mark)
+    if done is None:
+        raise refusals.modified(registry.VMI, name)
+    if isinstance(done, TooManyRequests):
+        raise done

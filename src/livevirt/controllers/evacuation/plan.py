@@ -1,0 +1,63 @@
+"""Which guests are moved off their nodes now: frozen data in, steps out."""
+
+from __future__ import annotations
+
+from collections import Counter
+from dataclasses import dataclass
+
+from livevirt.control.key import Key
+from livevirt.controllers.evacuation.view import MOVED, Guest, Seen
+
+
+@dataclass(frozen=True, slots=True)
+class Migrate:
+    """Ask for a migration away from that node."""
+
+    guest: Key
+    node: str
+
+
+@dataclass(frozen=True, slots=True)
+class Clear:
+    """Take back the mark of an eviction: the guest has left that node."""
+
+    guest: Key
+    node: str
+
+
+@dataclass(frozen=True, slots=True)
+class Stuck:
+    """Tell why a guest stays on a node that is drained."""
+
+    guest: Key
+    why: str
+
+
+Step = Migrate | Clear | Stuck
+
+
+def plan(seen: Seen) -> list[Step]:
+    """List what to do for guests that must leave, as many at a time as may migrate."""
+    leaving = Counter(seen.sources)
+    free = seen.limits.cluster - len(seen.migrations)
+    moving = {each.vmi for each in seen.migrations}
+    steps: list[Step] = []
+    for guest in sorted(seen.guests, key=lambda each: each.key):
+        if guest.marked and guest.marked != guest.node:
+            steps.append(Clear(guest.key, guest.marked))
+        if not _must_leave(guest, seen) or guest.key in moving or guest.moving:
+            continue
+        if guest.unmovable:
+            if guest.strategy == "LiveMigrate":  # others may be evicted
+                steps.append(Stuck(guest.key, guest.unmovable))
+        elif free > 0 and leaving[guest.node] < seen.limits.node:
+            steps.append(Migrate(guest.key, guest.node))
+            leaving[guest.node] += 1
+            free -= 1
+    return steps
+
+
+def _must_leave(guest: Guest, seen: Seen) -> bool:
+    if not guest.node or guest.strategy not in MOVED:
+        return False
+    return guest.marked == guest.node or guest.node in seen.drained

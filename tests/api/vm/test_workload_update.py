@@ -1,0 +1,380 @@
+"""Guests that need another pod, and guests that must leave their node, on nodes that are played."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+from collections.abc import AsyncIterator, Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from livevirt.api import conditions, registry
+from livevirt.api.request import Object
+from livevirt.client.local import LocalClient
+from livevirt.controllers import embedded, evacuation, kubevirt, vm, vmi, workload_update
+from livevirt.controllers.vmi import launcher
+from livevirt.errors import Conflict, TooManyRequests
+from livevirt.rollout.node_labels import MACHINE_TYPE, YES
+from livevirt.rollout.resources import Namespace
+
+from .edits import configure, plan, template
+from .served import serving
+from .vm_world import NAMESPACE, NODE, PlayedNode, World, now
+
+BIGGER = template(domain={"cpu": {"sockets": 2}})
+SMALLER = template(domain={"cpu": {"sockets": 1}})
+CLOSED = {"developerConfiguration": {"disabledFeatureGates": ["InPlaceHotplug"]}}
+_EMPTY = {"machine": {"type": "q35"}, "devices": {}, "memory": {"guest": "64Mi"}}
+
+
+@pytest.fixture
+async def world(quiet: World) -> AsyncIterator[World]:
+    """A server with every controller but the one that carries migrations out."""
+    extra = (vm.run, vmi.run, kubevirt.run, workload_update.run, evacuation.run)
+    controllers = asyncio.create_task(embedded.run(quiet.components, quiet.store, now, extra))
+    yield quiet
+    assert not controllers.done(), "the controllers must never end by themselves"
+    controllers.cancel()
+    with contextlib.suppress(asyncio.CancelledError):
+        await controllers
+
+
+async def a_node(world: World, name: str, cpu: str = "8") -> None:
+    """Register another node, on which nothing ever runs."""
+    client = LocalClient(world.api, NODE)
+    labels = {
+        "kubevirt.io/schedulable": "true",
+        "kubernetes.io/arch": "amd64",
+        **{f"{MACHINE_TYPE}{each}": YES for each in ("q35", "pc-q35-7.2")},
+    }
+    meta = {"name": name, "labels": labels}
+    await client.create(registry.NODE, {"apiVersion": "v1", "kind": "Node", "metadata": meta})
+    room = {"cpu": cpu, "memory": "16Gi", "pods": "110"}
+    status = {"allocatable": room, "conditions": [{"type": "Ready", "status": "True"}]}
+    await client.patch(registry.NODE, name, "", {"status": status}, subresource="status")
+
+
+async def allow(world: World, *methods: str, **settings: Any) -> None:
+    spec = {"workloadUpdateStrategy": {"workloadUpdateMethods": [*methods]}}
+    patch = {"spec": {**spec, "configuration": settings}}
+    await world.owner.patch(registry.KUBEVIRT, "kubevirt", "kubevirt", patch)
+
+
+async def tell(world: World, change: Callable[[Object], Object], name: str = "web") -> None:
+    """Change the status of an instance as its node does."""
+    client = LocalClient(world.api, NODE)
+    async with asyncio.timeout(20):
+        while True:
+            found = world.vmi(name)
+            version = {"resourceVersion": found["metadata"]["resourceVersion"]}
+            patch = {"metadata": version, "status": change(found.get("status") or {})}
+            with contextlib.suppress(Conflict):  # the controllers write it too
+                await client.patch(registry.VMI, name, NAMESPACE, patch)
+                return
+
+
+def with_condition(type_: str, status: str = "True", **words: str) -> Callable[[Object], Object]:
+    wanted = {"type": type_, "status": status, **words}
+    return lambda told: {"conditions": conditions.with_condition(told["conditions"], wanted, now())}
+
+
+def without_condition(type_: str) -> Callable[[Object], Object]:
+    return lambda told: {"conditions": conditions.without_condition(told["conditions"], type_)}
+
+
+def reason(world: World) -> str:
+    listed = (world.vmi().get("status") or {}).get("conditions")
+    return str((conditions.find(listed, "HotVCPUChange") or {}).get("reason", ""))
+
+
+def migrations(world: World) -> list[Object]:
+    return [
+        each
+        for each in world.read.list(registry.MIGRATION, NAMESPACE)
+        if "deletionTimestamp" not in each["metadata"]
+    ]
+
+
+def outdated(world: World) -> int:
+    found = world.read.get(registry.KUBEVIRT, "kubevirt", "kubevirt") or {}
+    return int((found.get("status") or {}).get("outdatedVirtualMachineInstanceWorkloads", 0))
+
+
+@pytest.fixture
+async def guest(world: World, node: PlayedNode) -> World:
+    """A VM whose guest runs on node-1 and could migrate; node-2 is there as well."""
+    await world.create_vm()
+    await world.until(world.ready)
+    await a_node(world, "node-2")
+    await tell(world, with_condition("LiveMigratable"))
+    return world
+
+
+# ---------------------------------------------------------------- the workload updater
+
+
+async def test_given_the_gate_closed_when_a_vm_grows_then_a_migration_is_asked_for_at_once(
+    guest: World,
+) -> None:
+    await allow(guest, "LiveMigrate", **CLOSED)
+    [pod] = guest.pods()
+    said = await plan(guest, BIGGER)
+    assert (said["verdict"], said["waits"]) == ("LiveAfterMigration", False)
+
+    await guest.patch_vm(BIGGER)
+    await guest.until(lambda: migrations(guest))
+
+    [made] = migrations(guest)
+    assert made["metadata"]["name"].startswith("kubevirt-workload-update-")
+    assert made["metadata"]["annotations"] == {"kubevirt.io/workloadUpdateMigration": ""}
+    assert made["spec"] == {"vmiName": "web", "priority": "user-triggered"}
+    assert reason(guest) == "WaitingForMigration"
+    await guest.until(lambda: outdated(guest) == 1)
+    [same] = guest.pods()
+    assert same["spec"] == pod["spec"]  # nothing was resized
+
+
+async def test_when_the_vm_is_set_back_then_its_migration_is_called_off(guest: World) -> None:
+    await allow(guest, "LiveMigrate", **CLOSED)
+    await guest.patch_vm(BIGGER)
+    await guest.until(lambda: migrations(guest))
+    await guest.patch_vm(SMALLER)
+    await guest.until(lambda: guest.vmi()["spec"]["domain"]["cpu"]["sockets"] == 1)
+    await tell(guest, without_condition("HotVCPUChange"))  # as its node finds out
+    await guest.until(lambda: not migrations(guest))
+    await guest.until(lambda: outdated(guest) == 0)
+
+
+async def test_given_no_method_then_the_change_waits_and_says_why_until_it_is_allowed(
+    guest: World,
+) -> None:
+    await configure(guest, **CLOSED)
+    said = await plan(guest, BIGGER)
+    assert (said["verdict"], said["waits"]) == ("LiveAfterMigration", True)
+    await guest.patch_vm(BIGGER)
+    await guest.until(lambda: reason(guest) == "WaitingForMigration")
+    listed = guest.vmi()["status"]["conditions"]
+    words = (conditions.find(listed, "HotVCPUChange") or {})["message"]
+    assert "does not list LiveMigrate in workloadUpdateMethods" in words
+    assert not migrations(guest)
+
+    await allow(guest, "LiveMigrate", **CLOSED)
+    await guest.until(lambda: migrations(guest))
+
+
+async def test_given_the_gate_opened_again_then_a_change_that_waits_goes_in_place(
+    guest: World,
+) -> None:
+    await configure(guest, **CLOSED)
+    await guest.patch_vm(BIGGER)
+    await guest.until(lambda: reason(guest) == "WaitingForMigration")
+    await configure(guest, developerConfiguration={"disabledFeatureGates": []})
+    await guest.until(lambda: reason(guest) == "WaitingForResize")
+    [pod] = guest.pods()
+    assert pod["spec"]["containers"][0]["resources"]["requests"]["cpu"] == "200m"
+
+
+async def test_given_a_full_node_then_a_guest_goes_to_one_with_room_and_else_stays(
+    guest: World,
+) -> None:
+    await allow(guest, "LiveMigrate")
+    await guest.patch_vm(BIGGER)
+    await guest.until(lambda: reason(guest) == "WaitingForResize")
+    client = LocalClient(guest.api, NODE)
+    taken = {"status": {"allocatable": {"cpu": "100m"}}}
+    await client.patch(registry.NODE, "node-2", "", taken, subresource="status")
+    words = {"reason": "Deferred", "message": "Node didn't have enough resource: cpu"}
+    await tell(guest, with_condition("HotVCPUChange", **words))
+
+    def told() -> bool:
+        return any(
+            event["reason"] == "NoMigration" and "Node node-2 lacks" in event["message"]
+            for event in guest.read.list(registry.EVENT, NAMESPACE)
+        )
+
+    await guest.until(told)
+    assert not migrations(guest)
+    taken["status"]["allocatable"]["cpu"] = "8"
+    await client.patch(registry.NODE, "node-2", "", taken, subresource="status")
+    await guest.until(lambda: migrations(guest))
+
+
+async def test_given_a_quota_for_the_difference_only_then_a_full_node_is_not_left(
+    guest: World,
+) -> None:
+    await allow(guest, "LiveMigrate")
+    quota = {
+        "apiVersion": "v1",
+        "kind": "ResourceQuota",
+        "metadata": {"name": "team"},
+        "spec": {"hard": {"requests.cpu": "350m"}},
+    }
+    await guest.owner.create(registry.QUOTA, quota, NAMESPACE)
+    await guest.until(lambda: guest.read.list(registry.QUOTA, NAMESPACE)[0].get("status"))
+    await guest.patch_vm(BIGGER)
+    await guest.until(lambda: reason(guest) == "WaitingForResize")
+    words = {"reason": "Deferred", "message": "Node didn't have enough resource: cpu"}
+    await tell(guest, with_condition("HotVCPUChange", **words))
+
+    def told() -> bool:
+        return any(
+            event["reason"] == "NoMigration" and "ResourceQuota team lacks" in event["message"]
+            for event in guest.read.list(registry.EVENT, NAMESPACE)
+        )
+
+    await guest.until(told)
+    assert not migrations(guest)
+
+
+async def test_given_a_guest_that_moves_then_its_pod_is_not_resized(guest: World) -> None:
+    await allow(guest, "LiveMigrate", **CLOSED)
+    await guest.patch_vm(BIGGER)
+    await guest.until(lambda: reason(guest) == "WaitingForMigration")
+    state = {"migrationUid": "m", "targetNode": "node-2"}
+    await tell(guest, lambda _: {"migrationState": state})
+    await configure(guest, developerConfiguration={"disabledFeatureGates": []})
+
+    def words() -> str:
+        listed = guest.vmi()["status"]["conditions"]
+        return str((conditions.find(listed, "HotVCPUChange") or {}).get("message"))
+
+    await guest.until(lambda: words() == "the guest is being migrated to node-2")
+    [pod] = guest.pods()
+    assert pod["spec"]["containers"][0]["resources"]["requests"]["cpu"] == "100m"
+
+
+async def test_given_pods_of_another_version_then_guests_are_evicted_only_if_that_is_allowed(
+    world: World, node: PlayedNode
+) -> None:
+    pod = await an_instance(world, "None")
+    name = pod["metadata"]["name"]
+    image = {"name": "compute", "image": "livevirt/launcher:0.0.1"}
+    await world.components.patch(
+        registry.POD, name, NAMESPACE, {"spec": {"containers": [image]}}, type_="strategic"
+    )
+    await world.until(lambda: outdated(world) == 1)
+    assert world.pods()
+    await allow(world, "Evict")
+    await world.until(lambda: not world.pods())
+    await world.until(lambda: outdated(world) == 0)
+
+
+# ---------------------------------------------------------------- eviction and evacuation
+
+
+async def an_instance(world: World, strategy: str, name: str = "web") -> Object:
+    """Return the pod of an instance without a VM, which runs and could migrate."""
+    spec = {"domain": _EMPTY, "evictionStrategy": strategy}
+    meta = {"name": name}
+    obj = {"apiVersion": "kubevirt.io/v1", "kind": "VirtualMachineInstance", "metadata": meta}
+    await world.owner.create(registry.VMI, {**obj, "spec": spec}, NAMESPACE)
+    await world.until(lambda: (world.vmi(name).get("status") or {}).get("phase") == "Running")
+    await tell(world, with_condition("LiveMigratable"), name)
+    [pod] = [each for each in world.pods() if name in each["metadata"]["name"]]
+    return pod
+
+
+async def evict(world: World, pod: Object, *, dry_run: bool = False) -> None:
+    name = pod["metadata"]["name"]
+    body = {"apiVersion": "policy/v1", "kind": "Eviction", "metadata": {"name": name}}
+    await world.owner.create(
+        registry.POD, body, NAMESPACE, name=name, subresource="eviction", dry_run=dry_run
+    )
+
+
+def mark(world: World, name: str = "web") -> str:
+    return str((world.vmi(name).get("status") or {}).get("evacuationNodeName") or "")
+
+
+async def test_a_guest_that_is_evicted_moves_and_is_marked_until_it_has(
+    world: World, node: PlayedNode
+) -> None:
+    pod = await an_instance(world, "LiveMigrate")
+    generation = world.vmi()["metadata"]["generation"]
+    with pytest.raises(TooManyRequests, match="triggered evacuation"):
+        await evict(world, pod, dry_run=True)
+    assert mark(world) == ""
+    assert world.vmi()["metadata"]["generation"] == generation
+
+    for _ in range(2):  # who drains a node keeps trying
+        with pytest.raises(TooManyRequests, match="triggered evacuation"):
+            await evict(world, pod)
+    assert mark(world) == "node-1"
+    await world.until(lambda: migrations(world))
+    [made] = migrations(world)
+    assert made["metadata"]["name"].startswith("kubevirt-evacuation-")
+    assert made["metadata"]["annotations"] == {"kubevirt.io/evacuationMigration": "node-1"}
+    assert made["spec"]["priority"] == "system-critical"
+
+    await tell(world, lambda _: {"nodeName": "node-2"})
+    await world.until(lambda: mark(world) == "")
+
+
+async def test_a_guest_without_a_strategy_is_evicted_with_its_pod(
+    world: World, node: PlayedNode
+) -> None:
+    pod = await an_instance(world, "None")
+    await evict(world, pod)
+    await world.until(lambda: not world.pods())
+    assert mark(world) == ""
+
+
+async def test_given_the_drain_taint_then_guests_leave_as_many_as_may(
+    world: World, node: PlayedNode
+) -> None:
+    names = ("web-1", "web-2", "web-3")
+    for name in names:
+        await an_instance(world, "LiveMigrate", name)
+    taint = {"key": "kubevirt.io/drain", "effect": "NoSchedule"}
+    await world.owner.patch(registry.NODE, "node-1", "", {"spec": {"taints": [taint]}})
+    await world.until(lambda: len(migrations(world)) == 2)
+    first = migrations(world)[0]
+    gone = first["spec"]["vmiName"]
+    await tell(world, lambda _: {"nodeName": "node-2"}, gone)
+    patch = {"status": {"phase": "Succeeded"}}
+    await world.components.patch(
+        registry.MIGRATION, first["metadata"]["name"], NAMESPACE, patch, subresource="status"
+    )
+    await world.until(lambda: len(migrations(world)) == 3)
+    assert {each["spec"]["vmiName"] for each in migrations(world)} == {*names}
+
+
+async def test_kubectl_drains_a_node_by_moving_its_guests(
+    world: World, node: PlayedNode, tmp_path: Path
+) -> None:
+    pod = await an_instance(world, "LiveMigrate")
+    await a_node(world, "node-2")
+    selector, force = "--pod-selector=kubevirt.io=virt-launcher", "--force"
+    async with serving(world, tmp_path) as served:
+        drain = await served.start(
+            "kubectl", "drain", "node-1", selector, "--delete-emptydir-data", force
+        )
+        try:
+            await world.until(lambda: migrations(world))
+            await arrive(world, "node-2", pod)
+            async with asyncio.timeout(60):
+                out, err = await drain.communicate()
+        finally:
+            if drain.returncode is None:
+                drain.kill()
+            await drain.wait()
+    assert drain.returncode == 0, (out, err)
+    assert b"triggered evacuation" in err
+    assert b"node/node-1 drained" in out
+    found = world.read.get(registry.NODE, "node-1") or {}
+    assert found["spec"]["unschedulable"] is True
+    await world.until(lambda: mark(world) == "")
+
+
+async def arrive(world: World, target: str, source: Object) -> None:
+    """Bring the guest to another node, as a migration does."""
+    meta = {"name": "target", "uid": None, "resourceVersion": None}
+    pod = launcher.pod_of(world.vmi(), Namespace())
+    pod["metadata"] |= {k: v for k, v in meta.items() if v}
+    pod["spec"]["nodeName"] = target
+    await world.components.create(registry.POD, pod, NAMESPACE)
+    await tell(world, lambda _: {"nodeName": target})
+    name, uid = source["metadata"]["name"], source["metadata"]["uid"]
+    await world.components.delete(registry.POD, name, NAMESPACE, uid=uid, grace_seconds=0)

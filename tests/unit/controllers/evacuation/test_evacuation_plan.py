@@ -1,0 +1,129 @@
+"""Which guests leave their nodes now: rows of the rules, and the limits whatever happens."""
+
+from __future__ import annotations
+
+from collections import Counter
+from dataclasses import replace
+from typing import Any
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from livevirt.api.request import Object
+from livevirt.control.key import Key
+from livevirt.controllers.evacuation import view
+from livevirt.controllers.evacuation.plan import Clear, Migrate, Step, Stuck, plan
+from livevirt.controllers.evacuation.view import Guest, Seen
+from livevirt.controllers.migration.turn import Limits
+from livevirt.controllers.migration_request import Unfinished
+
+WEB = Key("team", "web")
+GO: list[Step] = [Migrate(WEB, "a")]
+
+
+def a_guest(name: str = "web", node: str = "a", **fields: Any) -> Guest:
+    return Guest(Key("team", name), node, fields.pop("strategy", "LiveMigrate"), **fields)
+
+
+def marked(name: str = "web", **fields: Any) -> Guest:
+    return a_guest(name, marked="a", **fields)
+
+
+def under_way(*guests: str, node: str = "a") -> dict[str, Any]:
+    migrations = tuple(Unfinished(f"m-{name}", name, Key("team", name)) for name in guests)
+    return {"migrations": migrations, "sources": (node,) * len(migrations)}
+
+
+MANY = tuple(marked(name) for name in "pqrs")
+
+RULES: dict[str, tuple[Seen, list[Step]]] = {
+    "a marked guest leaves": (Seen((marked(),)), GO),
+    "one that nobody marked stays": (Seen((a_guest(),)), []),
+    "a drained node is left": (Seen((a_guest(),), frozenset({"a"})), GO),
+    "another drained node means nothing": (Seen((a_guest(),), frozenset({"b"})), []),
+    "if possible": (Seen((marked(strategy="LiveMigrateIfPossible"),)), GO),
+    "External is for others to move": (Seen((marked(strategy="External"),), frozenset({"a"})), []),
+    "None is not moved": (Seen((a_guest(strategy="None"),), frozenset({"a"})), []),
+    "not twice": (Seen((marked(),), **under_way("web")), []),
+    "not while it moves": (Seen((marked(moving=True),)), []),
+    "one that cannot says so": (Seen((marked(unmovable="RWO"),)), [Stuck(WEB, "RWO")]),
+    "one that need not says nothing": (
+        Seen((marked(unmovable="RWO", strategy="LiveMigrateIfPossible"),)), [],
+    ),
+    "the mark goes when it has left": (Seen((marked(node="b"),)), [Clear(WEB, "a")]),
+    "and it leaves again if it must": (
+        Seen((marked(node="b"),), frozenset({"b"})), [Clear(WEB, "a"), Migrate(WEB, "b")],
+    ),
+    "no more than may leave a node": (
+        Seen(MANY, **under_way("x")), [Migrate(MANY[0].key, "a")],
+    ),
+    "others do not count for the node": (
+        Seen(MANY, **under_way("x", node="b")), [Migrate(each.key, "a") for each in MANY[:2]],
+    ),
+    "no more than may migrate at all": (
+        Seen(MANY, **under_way("x", node="b"), limits=Limits(2, 9)), [Migrate(MANY[0].key, "a")],
+    ),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize(("seen", "steps"), RULES.values(), ids=RULES)
+def test_plan(seen: Seen, steps: list[Step]) -> None:
+    assert plan(seen) == steps
+
+
+@settings(deadline=None)
+@given(
+    guests=st.lists(st.tuples(st.sampled_from("ab"), st.booleans()), max_size=8),
+    limits=st.tuples(st.integers(1, 4), st.integers(1, 3)),
+    ends=st.lists(st.integers(0, 7), max_size=30),
+)
+def test_given_any_drain_when_migrations_end_in_any_order_then_all_leave_within_the_limits(
+    guests: list[tuple[str, bool]], limits: tuple[int, int], ends: list[int]
+) -> None:
+    there = {str(i): a_guest(str(i), node) for i, (node, _) in enumerate(guests)}
+    fixed = {str(i) for i, (_, movable) in enumerate(guests) if not movable}
+    there |= {name: replace(there[name], unmovable="RWO") for name in fixed}
+    going: dict[str, str] = {}  # guest → the node it leaves
+
+    def follow() -> None:
+        drained = frozenset({"a", "b"})
+        moves = tuple(Unfinished(name, name, Key("team", name)) for name in going)
+        seen = Seen(tuple(there.values()), drained, moves, tuple(going.values()), Limits(*limits))
+        for step in plan(seen):
+            if isinstance(step, Migrate):
+                assert step.guest.name not in going
+                going[step.guest.name] = step.node
+        assert len(going) <= limits[0]
+        assert all(count <= limits[1] for count in Counter(going.values()).values())
+
+    follow()
+    for which in [*ends, *range(8), *range(8), *range(8)]:
+        if str(which) in going:
+            del going[str(which)]
+            there[str(which)] = replace(there[str(which)], node="c")
+        follow()
+    assert {name for name, guest in there.items() if guest.node != "c"} == fixed
+
+
+def test_a_guest_without_a_strategy_follows_the_clusters() -> None:
+    meta = {"name": "web", "namespace": "team", "uid": "u"}
+    vmi: Object = {"metadata": meta, "spec": {}, "status": {"phase": "Running", "nodeName": "a"}}
+    assert view.guest(vmi, "LiveMigrate").strategy == "LiveMigrate"
+    assert view.guest({**vmi, "spec": {"evictionStrategy": "None"}}, "External").strategy == "None"
+    assert view.runs(vmi)
+    assert not view.runs({**vmi, "metadata": {**meta, "deletionTimestamp": "t"}})
+
+
+def test_only_the_taint_of_that_key_drains_a_node() -> None:
+    def a_node(name: str, *taints: tuple[str, str]) -> Object:
+        spec = {"taints": [{"key": key, "effect": effect} for key, effect in taints]}
+        return {"metadata": {"name": name}, "spec": spec if taints else {}}
+
+    nodes = [
+        a_node("a", ("kubevirt.io/drain", "NoSchedule")),
+        a_node("b", ("kubevirt.io/drain", "NoExecute"), ("other", "NoSchedule")),
+        a_node("c"),
+    ]
+    assert view.drained(nodes, "kubevirt.io/drain") == {"a"}
+    assert view.drained(nodes, "other") == {"b"}
