@@ -16,6 +16,7 @@ class Verbs(frame.LazyGroup):
         verb: f"livevirt.cli.vm.{module}"
         for module, verbs in {
             "lifecycle": ("start", "stop", "restart"),
+            "migrate": ("migrate", "migrate-cancel"),
             "instance": ("pause", "unpause", "soft-reboot", "reset"),
             "console": ("console",),
             "guest": ("guestosinfo", "userlist", "fslist"),

@@ -11,6 +11,8 @@ from click.testing import CliRunner
 from hypothesis import given
 from hypothesis import strategies as st
 
+from livevirt.api import registry, structural
+from livevirt.api.request import Object
 from livevirt.cli.virtctl import cli
 from livevirt.cli.vm.flags import FlagError, params
 
@@ -293,6 +295,31 @@ def test_instance_types_and_preferences() -> None:
         "cpu": {"preferredCPUTopology": "spread"},
         "machine": {"preferredMachineType": "q35"},
     }
+
+
+OPEN_SIZES: dict[str, tuple[list[str], Object]] = {
+    "both": ([], {}),
+    "vCPUs": (["--memory=1Gi"], {"memory": {"guest": "1Gi"}}),
+    "memory": (["--cpu=2", "--iothreadspolicy=auto"],
+               {"cpu": {"guest": 2}, "ioThreadsPolicy": "auto"}),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize(("flags", "spec"), OPEN_SIZES.values(), ids=OPEN_SIZES)
+def test_an_instance_type_may_leave_sizes_to_its_vms_in_the_version_that_allows_it(
+    flags: list[str], spec: Object
+) -> None:
+    made = run("instancetype", "--name=open", *flags)
+    assert (made["apiVersion"], made["spec"]) == ("instancetype.kubevirt.io/v1beta2", spec)
+    kind = registry.CLUSTER_INSTANCETYPE
+    assert structural.validate(kind.schema("v1beta2"), made) == []
+    assert structural.validate(kind.schema("v1beta1"), made) != []
+
+
+def test_an_instance_type_without_vcpus_is_not_one_with_none() -> None:
+    done = CliRunner().invoke(cli, ["create", "instancetype", "--cpu=0", "--memory=1Gi"])
+    assert done.exit_code == 1
+    assert "cpu value must be greater than zero" in done.stderr
 
 
 names = st.text("abcdef", min_size=1, max_size=5)

@@ -27,6 +27,13 @@ def a_plan(verdict: str, *changes: Object, running: bool = True, waits: bool = F
     return {"verdict": verdict, "running": running, "waits": waits, "changes": [*changes]}
 
 
+def stopped(*nodes: str, message: str = "") -> Object:
+    return {
+        **a_plan("Live", running=False),
+        "placement": {"nodes": [*nodes], "message": message},
+    }
+
+
 def a_type(name: str, vcpus: int | None = 1, memory: str | None = "1Gi") -> Object:
     spec: Object = {"cpu": {"guest": vcpus} if vcpus else {}, "memory": {}}
     if memory:
@@ -58,6 +65,11 @@ REACHES = {
         Reach.NO, "memory.guest: too little",
     ),
     "no guest runs": (a_plan("Live", running=False), Reach.START, ""),
+    "no guest runs, and a node has room": (stopped("node-1"), Reach.START, ""),
+    "no guest runs, and no node has room": (
+        stopped(message="no node has room: Node a lacks 1Gi of memory"),
+        Reach.NO_NODE, "no node has room: Node a lacks 1Gi of memory",
+    ),
     "no guest runs, and it is refused": (
         a_plan("Refused", change(MEMORY, "Refused"), running=False),
         Reach.NO, "memory.guest: it is so",

@@ -7,6 +7,7 @@ from enum import Enum
 
 from livevirt.api.request import Object
 from livevirt.rollout.changes import TEMPLATE
+from livevirt.rollout.force_detach import names
 from livevirt.rollout.volume_lists import Lists
 from livevirt.rollout.volume_patch import FORCE_DETACH
 
@@ -88,22 +89,17 @@ def is_leaving(vmi: Object | None, volume: str) -> bool:
 
 def forced(obj: Object, volume: str) -> Object:
     """Return the merge patch of metadata that lets a volume go even if the guest uses it."""
-    names = _forced(obj)
-    return _annotated([*names, *([] if volume in names else [volume])])
+    known = names(obj)
+    return _annotated([*known, *([] if volume in known else [volume])])
 
 
 def unforced(obj: Object, volume: str) -> Object:
     """Return the merge patch that takes that back."""
-    return _annotated([name for name in _forced(obj) if name != volume])
+    return _annotated([name for name in names(obj) if name != volume])
 
 
-def _forced(obj: Object) -> list[str]:
-    text = (obj["metadata"].get("annotations") or {}).get(FORCE_DETACH) or ""
-    return [name for each in text.split(",") if (name := each.strip())]
-
-
-def _annotated(names: list[str]) -> Object:
-    return {"annotations": {FORCE_DETACH: ",".join(names) or None}}
+def _annotated(volumes: list[str]) -> Object:
+    return {"annotations": {FORCE_DETACH: ",".join(volumes) or None}}
 
 
 def _status(obj: Object | None) -> Object:

@@ -211,15 +211,15 @@ def _login(given: dict[str, Any]) -> Login:
 
 @create.command("instancetype", cls=Command)
 @click.option("--name", default="", help="Its name (default: made up).")
-@click.option("--cpu", type=int, required=True, help="vCPUs.")
-@click.option("--memory", required=True, help="Memory, such as 1Gi.")
+@click.option("--cpu", type=int, help="vCPUs (default: each VM says how many).")
+@click.option("--memory", default="", help="Memory, such as 1Gi (default: each VM says how much).")
 @click.option("--namespaced", is_flag=True, help="Of a namespace; -n says so too.")
 @click.option("--gpu", multiple=True, metavar="PARAMS", help="name, devicename. Repeatable.")
 @click.option("--hostdevice", multiple=True, metavar="PARAMS", help="name, devicename. Repeatable.")
 @click.option("--iothreadspolicy", default="", help="auto or shared.")
 @cluster.namespace_flag
 def create_instancetype(
-    name: str, cpu: int, memory: str, namespaced: bool, gpu: tuple[str, ...],
+    name: str, cpu: int | None, memory: str, namespaced: bool, gpu: tuple[str, ...],
     hostdevice: tuple[str, ...], iothreadspolicy: str,
 ) -> None:  # fmt: skip
     """Print the manifest of an instance type, for the cluster or a namespace.
@@ -227,6 +227,7 @@ def create_instancetype(
     \b
     virtctl create instancetype --name small --cpu 1 --memory 1Gi
     virtctl create instancetype --namespaced --cpu 4 --memory 8Gi --iothreadspolicy auto
+    virtctl create instancetype --name custom --iothreadspolicy shared
     """
     namespace = cluster.chosen().namespace
     name = name or _made_up("instancetype", namespaced or bool(namespace))

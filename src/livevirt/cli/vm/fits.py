@@ -26,12 +26,13 @@ class Reach(StrEnum):
     LIVE = "live"
     START = "next start"
     WAITS = "live, will wait"
+    NO_NODE = "next start, will wait"
     RESTART = "restart"
     NO = "no"
 
 
 _ORDER = tuple(Reach)
-_COLOURS = {Reach.WAITS: "cyan", Reach.RESTART: "yellow", Reach.NO: "red"}
+_COLOURS = {Reach.WAITS: "cyan", Reach.NO_NODE: "cyan", Reach.RESTART: "yellow", Reach.NO: "red"}
 _MOST_REASONS = 3
 
 
@@ -66,14 +67,21 @@ def _reach(plan: Object) -> Reach:
     if plan["verdict"] == "Refused":
         return Reach.NO
     if not plan["running"]:
-        return Reach.START
+        return Reach.START if _places(plan)["nodes"] else Reach.NO_NODE
     if plan["verdict"] == "Restart":
         return Reach.RESTART
     return Reach.WAITS if plan["waits"] else Reach.LIVE
 
 
+def _places(plan: Object) -> Object:
+    """Return where a guest that does not run could start; where nobody knows, somewhere."""
+    return plan.get("placement") or {"nodes": [""], "message": ""}
+
+
 def _why(plan: Object, reach: Reach) -> str:
     """Return what decides: the fields that stand against it, or what changes if none does."""
+    if reach is Reach.NO_NODE:
+        return str(_places(plan)["message"])
     deciding = [change for change in plan["changes"] if _decides(change, reach)]
     told = [_told(change, reach) for change in deciding[:_MOST_REASONS]]
     if len(deciding) > _MOST_REASONS:
@@ -140,7 +148,8 @@ def document(fits: Iterable[Fit]) -> list[Object]:
 def what_fits(vm: str, output: str) -> None:
     """Show which instance types a VM can have: live, after a restart or not at all, and why.
 
-    Nothing is changed. `virtctl vm update-instance-type` switches to one of them.
+    Of a VM that does not run it tells whether any node has room for it now. Nothing is changed;
+    `virtctl vm update-instance-type` switches to one of them.
 
     \b
     virtctl what-fits web

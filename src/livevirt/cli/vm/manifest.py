@@ -18,6 +18,7 @@ Object = dict[str, Any]
 RUN_STRATEGIES = ("Always", "Manual", "Halted", "Once", "RerunOnFailure")
 INSTANCETYPES = ("virtualmachineinstancetype", "virtualmachineclusterinstancetype")
 PREFERENCES = ("virtualmachinepreference", "virtualmachineclusterpreference")
+_GROUP = "instancetype.kubevirt.io"
 TOPOLOGIES = ("sockets", "cores", "threads", "spread", "any")
 DEFAULT_MEMORY = "512Mi"
 
@@ -95,13 +96,18 @@ def vm(asked: Machine) -> Object:
 
 
 def instancetype(
-    name: str, namespace: str, namespaced: bool, cpu: int, memory: str,
+    name: str, namespace: str, namespaced: bool, cpu: int | None, memory: str,
     gpus: Sequence[str] = (), host_devices: Sequence[str] = (), io_threads: str = "",
 ) -> Object:  # fmt: skip
-    """Return an instance type, of the cluster unless namespaced."""
-    if cpu <= 0:
+    """Return an instance type, of the cluster unless namespaced; a size not given is the VM's."""
+    if cpu is not None and cpu <= 0:
         raise FlagError("cpu", "cpu value must be greater than zero")
-    spec: Object = {"cpu": {"guest": cpu}, "memory": {"guest": quantity("memory", memory)}}
+    spec: Object = {}
+    if cpu is not None:
+        spec["cpu"] = {"guest": cpu}
+    if memory:
+        spec["memory"] = {"guest": quantity("memory", memory)}
+    version = "v1beta1" if len(spec) == 2 else "v1beta2"  # which lets a type leave sizes open
     for flag, field_, texts in (
         ("gpu", "gpus", gpus), ("hostdevice", "hostDevices", host_devices),
     ):  # fmt: skip
@@ -111,7 +117,8 @@ def instancetype(
         if io_threads not in ("auto", "shared"):
             raise FlagError("iothreadspolicy", "IOThread must be of value auto or shared")
         spec["ioThreadsPolicy"] = io_threads
-    return _sizing("Instancetype", name, namespace, namespaced, spec)
+    made = _sizing("Instancetype", name, namespace, namespaced, spec)
+    return {**made, "apiVersion": f"{_GROUP}/{version}"}
 
 
 def preference(
@@ -138,7 +145,7 @@ def preference(
 def _sizing(sort: str, name: str, namespace: str, namespaced: bool, spec: Object) -> Object:
     own = namespaced or bool(namespace)
     return {
-        "apiVersion": "instancetype.kubevirt.io/v1beta1",
+        "apiVersion": f"{_GROUP}/v1beta1",
         "kind": f"VirtualMachine{'' if own else 'Cluster'}{sort}",
         "metadata": _metadata(name, namespace),
         "spec": spec,

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
-from collections.abc import Callable, Coroutine
+from collections.abc import Callable
 from typing import Any, TypeVar
 
 import click
@@ -231,22 +231,9 @@ class _Watched:
             self._tell(switch.state(self.vm, vmi))
             return is_over(self.vm)
 
-        await _first(
+        await wait.first(
             self.vm_until(is_over),
             wait.follow(self._session, registry.VMI, self._name, arrived),
         )
         assert end is not None
         return end
-
-
-async def _first(*works: Coroutine[Any, Any, None]) -> None:
-    """Run until one of several ends, as it ends; the others are cancelled."""
-    tasks = [asyncio.create_task(work) for work in works]
-    try:
-        done, _ = await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
-        for task in done:
-            task.result()
-    finally:
-        for task in tasks:
-            task.cancel()
-        await asyncio.gather(*tasks, return_exceptions=True)

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Coroutine, Iterator
 from contextlib import contextmanager
+from typing import Any
 
 from livevirt.api import conditions, registry
 from livevirt.api.kind import Kind
@@ -142,18 +143,26 @@ def deleted(kind: Kind, name: str) -> NotFound:
 
 async def follow(session: Session, kind: Kind, name: str, arrived: Goal) -> None:
     """Hand over the object, None while there is none, and each change of it; until one arrives."""
-    while not await _follow(session, kind, name, arrived):
+    await follow_one(session, kind, arrived, fields=f"metadata.name={name}")
+
+
+async def follow_one(
+    session: Session, kind: Kind, arrived: Goal, *, fields: str = "", labels: str = ""
+) -> None:
+    """Do the same with the one object that is selected."""
+    while not await _follow(session, kind, arrived, fields, labels):
         pass  # the server ends watches now and then
 
 
-async def _follow(session: Session, kind: Kind, name: str, arrived: Goal) -> bool:
-    client, fields = session.client, f"metadata.name={name}"
-    page = await client.list(kind, session.namespace, fields=fields)
+async def _follow(session: Session, kind: Kind, arrived: Goal, fields: str, labels: str) -> bool:
+    client, namespace = session.client, session.namespace
+    page = await client.list(kind, namespace, fields=fields, labels=labels)
     if arrived(page.items[0] if page.items else None):
         return True
+    since = page.resource_version
     try:
         async for event in client.watch(
-            kind, session.namespace, resource_version=page.resource_version, fields=fields
+            kind, namespace, resource_version=since, fields=fields, labels=labels
         ):
             if event.type == "BOOKMARK":
                 continue
@@ -162,6 +171,19 @@ async def _follow(session: Session, kind: Kind, name: str, arrived: Goal) -> boo
     except Expired:
         pass  # list again
     return False
+
+
+async def first(*works: Coroutine[Any, Any, None]) -> None:
+    """Run until one of several ends, as it ends; the others are cancelled."""
+    tasks = [asyncio.create_task(work) for work in works]
+    try:
+        done, _ = await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
+        for task in done:
+            task.result()
+    finally:
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
 
 
 async def uid_of(session: Session, name: str) -> str:

@@ -11,6 +11,7 @@ import functools
 
 from livevirt.admission import headroom, node_share, support
 from livevirt.admission import vm as machines
+from livevirt.admission.placement import placement
 from livevirt.admission.vm_sizing import Sized, size
 from livevirt.api import registry, structural
 from livevirt.api.field_error import FieldError
@@ -36,7 +37,8 @@ async def plan(call: Call) -> Answer:
     wanted, unknown = incoming.shape(registry.VM, registry.VM.version, _wanted(call, vm))
     found, seen, pods = await _found(call), headroom.Seen(), ""
     errors: list[FieldError] = structural.validate(registry.VM.schema(registry.VM.version), wanted)
-    judgement, ignored, pod = Judgement(), [], []
+    settings = config.read(found.kubevirt)
+    judgement, ignored, pod, place = Judgement(), [], [], None
     if not errors:  # what has no shape has no meaning either
         sized = await _sized(call, wanted)
         if sized.known and not sized.errors:
@@ -47,7 +49,9 @@ async def plan(call: Call) -> Answer:
                 case = _case(call, sized.vm, headroom.within(found, seen))
                 judgement = judge(case)
             pod = pod_changes(case, judgement)
-        errors = machines.errors(wanted, config.read(found.kubevirt), sized)
+        errors = machines.errors(wanted, settings, sized, vm)
+        if sized.known and not errors and not judgement.running:
+            place = await _placement(call, sized.vm, settings)
         ignored = sized.warnings + support.warnings(
             TEMPLATE, wanted["spec"]["template"].get("spec") or {}
         )
@@ -55,6 +59,8 @@ async def plan(call: Call) -> Answer:
     document = plan_document(refuse(judgement, errors), call.name, observed, call.namespace)
     if pod:
         document["pod"] = pod
+    if place is not None:
+        document["placement"] = place
     document["warnings"] += [f'unknown field "{path}"' for path in unknown] + ignored
     return Answer(200, document)
 
@@ -110,18 +116,31 @@ async def _found(call: Call) -> edit.Found:
 
 
 async def _around(call: Call, vmi: Object | None) -> tuple[headroom.Seen, str]:
-    """Return what a guest's pod grows within, and the version of the list of its node's pods."""
+    """Return what a guest's pod grows within, and the version of the list of the nodes' pods."""
     assert vmi is not None  # or nothing would be resized
-    pods = await call.client.list(registry.POD, fields=f"spec.nodeName={edit.node_of(vmi)}")
-    own = node_share.pod_of(vmi, pods.items)
+    node, nodes = edit.node_of(vmi), (await call.client.list(registry.NODE)).items
+    one = f"spec.nodeName={node}" if len(nodes) == 1 else ""
+    pods = await call.client.list(registry.POD, fields=one)
+    here = [pod for pod in pods.items if pod["spec"].get("nodeName") == node]
+    own = node_share.pod_of(vmi, here)
     seen = headroom.Seen(
         await _get(call, registry.NAMESPACE, call.namespace),
         (await call.client.list(registry.QUOTA, call.namespace)).items,
         (await call.client.list(registry.LIMIT_RANGE, call.namespace)).items,
         own,
-        node_share.taken(pods.items, own),
+        node_share.taken(here, own),
+        node_share.by_node(nodes, pods.items),
     )
     return seen, pods.resource_version
+
+
+async def _placement(call: Call, vm: Object, settings: config.Config) -> Object | None:
+    """Return where a guest that does not run could start; None if no node is known yet."""
+    nodes = (await call.client.list(registry.NODE)).items
+    if not nodes:
+        return None
+    pods = (await call.client.list(registry.POD)).items
+    return placement(vm, settings, node_share.by_node(nodes, pods))
 
 
 async def _get(call: Call, kind: Kind, name: str, namespace: str = "") -> Object | None:
@@ -151,7 +170,13 @@ def _observed(vm: Object, found: edit.Found, seen: headroom.Seen, pods: str) -> 
         "namespace": seen.namespace,
         "pod": seen.pod,
     }
-    many = {"resourceQuotas": seen.quotas, "limitRanges": seen.limit_ranges}
+    here = edit.node_of(found.vmi)
+    others = [node for node, _ in seen.nodes or () if node["metadata"]["name"] != here]
+    many = {
+        "resourceQuotas": seen.quotas,
+        "limitRanges": seen.limit_ranges,
+        "otherNodes": others,
+    }
     versions = {
         **{name: _version(obj) for name, obj in one.items() if obj is not None},
         **{

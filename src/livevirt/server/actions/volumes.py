@@ -13,8 +13,8 @@ import copy
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 
-from livevirt.admission.vm_disks import wrong
 from livevirt.admission.vmi_spec import spec_errors
+from livevirt.admission.vmi_volumes import bus_errors
 from livevirt.api import field_error, registry, structural
 from livevirt.api.field_error import FieldError
 from livevirt.api.kind import Kind
@@ -23,7 +23,6 @@ from livevirt.api.schema import definitions
 from livevirt.errors import BadRequest, Conflict, NotFound
 from livevirt.rollout import config, disks
 from livevirt.rollout.config import CDROM_GATE, HOTPLUG_GATE, Config
-from livevirt.rollout.volume_edits import HOTPLUG_BUSES
 from livevirt.rollout.volume_lists import Lists, NotInLists
 from livevirt.server import refusals
 from livevirt.server.actions import plan
@@ -199,22 +198,4 @@ def _errors(before: Object, after: Object, settings: Config) -> list[FieldError]
     """List what is wrong with an edit of an instance, which no restart will ever apply."""
     known = set(spec_errors("spec", before, settings, explicit_maximum=False))
     found = spec_errors("spec", after, settings, explicit_maximum=False)
-    return [*(each for each in found if each not in known), *_bus_errors(before, after)]
-
-
-def _bus_errors(before: Object, after: Object) -> list[FieldError]:
-    """List the disks that come or go on a bus on which nothing does."""
-    old, new = Lists.of(before), Lists.of(after)
-    found = []
-    for disk in [d for d in (*old.disks, *new.disks) if (d in old.disks) != (d in new.disks)]:
-        shown_as, bus = disks.target(disk), disks.bus(disk)
-        allowed = HOTPLUG_BUSES[shown_as]
-        if bus not in allowed:
-            what = "LUN" if shown_as == "lun" else shown_as
-            buses = " or ".join(f"'{each}'" for each in allowed)
-            message = (
-                f"Hotplug configuration for {what} [{disk['name']}] requires bus to be {buses}."
-                f" [{bus}] is not permitted."
-            )
-            found.append(wrong("spec.domain.devices.disks", message))
-    return found
+    return [*(each for each in found if each not in known), *bus_errors(before, after)]

@@ -1,0 +1,201 @@
+"""`virtctl migrate` and `migrate-cancel`: move a guest to another node, or let it stay."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import Callable
+from dataclasses import replace
+from typing import Any, TypeVar
+
+import click
+
+from livevirt.api import registry
+from livevirt.api.request import Object
+from livevirt.cli import cluster
+from livevirt.cli.progress import waiting
+from livevirt.cli.session import DRY_RUN, VM, Session, refusals, seconds, talk
+from livevirt.cli.vm import migration, wait
+from livevirt.cli.vm.flags import Command, FlagError
+from livevirt.cli.vm.migration import JOB_LABEL, Outcome, View
+from livevirt.errors import NotFound
+
+F = TypeVar("F", bound=Callable[..., Any])
+
+
+def _flags(command: F) -> F:
+    for option in (
+        click.option(
+            "--timeout", default="5m", show_default=True, metavar="DURATION",
+            help="How long --wait waits; 0 for as long as it takes.",
+        ),
+        click.option("-w", "--wait", "waits", is_flag=True, help="Return when it is over."),
+        click.option("--dry-run", is_flag=True, help="Only check; change nothing."),
+    ):  # fmt: skip
+        command = option(command)
+    return command
+
+
+@click.command(cls=Command)
+@click.argument("vm", metavar="VM")
+@click.option(
+    "--addedNodeSelector", "added", multiple=True, metavar="KEY=VALUE,…",
+    help="Labels the node must have, beside those the VM asks for.",
+)  # fmt: skip
+@_flags
+@cluster.flags()
+def migrate(vm: str, added: tuple[str, ...], dry_run: bool, waits: bool, timeout: str) -> int:
+    """Move a running virtual machine to another node, without stopping it.
+
+    With --wait the phases are shown, and it exits with 0 once the guest is there; a migration that
+    is under way already, such as one of a node that is drained, is waited for all the same.
+
+    \b
+    virtctl migrate web
+    virtctl migrate web --wait --timeout 10m
+    virtctl migrate web --addedNodeSelector=kubernetes.io/hostname=node02
+    virtctl migrate web --dry-run
+    """
+    selector, limit = _selector(added), seconds(timeout)
+    body: Object = {"addedNodeSelector": selector} if selector else {}
+
+    async def work(session: Session) -> int:
+        if not waits or dry_run:
+            await session.ask("PUT", VM, vm, "migrate", body | (DRY_RUN if dry_run else {}))
+            click.echo(f"VM {vm} was scheduled to migrate")
+            return 0
+        before = await _migrations(session)
+        asked = None if selector else _under_way(before, vm)
+        if asked is None:
+            await session.ask("PUT", VM, vm, "migrate", body)
+            click.echo(f"VM {vm} was scheduled to migrate")
+            asked = await _made_since(session, vm, before)
+        else:
+            click.echo(f"VM {vm} is migrating already")
+        end, sentence = await _ended(session, asked, limit, f"migrating {vm}")
+        click.echo(sentence, err=end is not Outcome.MOVED)
+        return 0 if end is Outcome.MOVED else 1
+
+    _announce(dry_run)
+    with refusals("Error migrating VirtualMachine {}"):
+        return talk(work)
+
+
+@click.command(cls=Command)
+@click.argument("vm", metavar="VM")
+@_flags
+@cluster.flags()
+def migrate_cancel(vm: str, dry_run: bool, waits: bool, timeout: str) -> int:
+    """Stop the migration of a virtual machine; its guest stays where it is.
+
+    With --wait it exits with 0 once nothing migrates any more, and with 1 if the guest was on its
+    new node before the migration could be stopped.
+
+    \b
+    virtctl migrate-cancel web
+    virtctl migrate-cancel web --wait
+    """
+    limit = seconds(timeout)
+
+    async def work(session: Session) -> int:
+        found = migration.unfinished(await _migrations(session), vm)
+        if not found:
+            raise click.ClickException(f"Found no migration to cancel for {vm}")
+        meta = found[0]["metadata"]
+        if not dry_run:
+            await session.client.delete(
+                registry.MIGRATION, meta["name"], session.namespace, uid=meta["uid"]
+            )
+        click.echo(f"VM {vm} was scheduled to migrate-cancel")
+        if not waits or dry_run:
+            return 0
+        end, sentence = await _ended(session, found[0], limit, f"stopping the migration of {vm}")
+        late = end is Outcome.MOVED
+        click.echo(f"too late: {sentence}" if late else sentence, err=late)
+        return 1 if late else 0
+
+    _announce(dry_run)
+    with refusals(f"error cancelling the migration of VirtualMachine {vm}: {{}}"):
+        return talk(work)
+
+
+def _announce(dry_run: bool) -> None:
+    if dry_run:
+        click.echo("Dry Run execution")
+
+
+def _selector(given: tuple[str, ...]) -> dict[str, str]:
+    """Return the labels of `key=value,…`; raises FlagError."""
+    found = {}
+    for pair in [pair for text in given for pair in text.split(",") if pair]:
+        key, equals, value = pair.partition("=")
+        if not equals or not key:
+            raise FlagError("addedNodeSelector", f"{pair} must be formatted as key=value")
+        found[key] = value
+    return found
+
+
+async def _migrations(session: Session) -> list[Object]:
+    # Not selected by KubeVirt's label: the name of a VM may be longer than a label's value.
+    return (await session.client.list(registry.MIGRATION, session.namespace)).items
+
+
+def _under_way(migrations: list[Object], vm: str) -> Object | None:
+    """Return a VM's migration that nobody has asked to stop."""
+    found = migration.unfinished(migrations, vm)
+    return next((each for each in found if "deletionTimestamp" not in each["metadata"]), None)
+
+
+async def _made_since(session: Session, vm: str, before: list[Object]) -> Object:
+    """Return the newer migration of a VM: the answer to the request for it does not name it."""
+    known = {each["metadata"]["uid"] for each in before}
+    for each in await _migrations(session):
+        if each["spec"].get("vmiName") == vm and each["metadata"]["uid"] not in known:
+            return each
+    raise NotFound(f"{vm}: its migration was deleted at once")
+
+
+async def _instance(session: Session, name: str) -> Object | None:
+    try:
+        return await session.client.get(registry.VMI, name, session.namespace)
+    except NotFound:
+        return None
+
+
+async def _ended(
+    session: Session, asked: Object, limit: float | None, what: str
+) -> tuple[Outcome, str]:
+    """Show a migration until it is over; return how it ended, and the sentence on it."""
+    name = asked["spec"]["vmiName"]
+    view = View(asked, migration.node(await _instance(session, name)))
+    meta = asked["metadata"]
+    with waiting(what, time.monotonic) as tell:
+
+        def seen(newer: View) -> bool:
+            nonlocal view
+            view = newer
+            tell(migration.state(view))
+            return migration.outcome(view) is not None
+
+        def arrived(found: Object | None) -> bool:
+            if found is None or found["metadata"]["uid"] != meta["uid"]:
+                return seen(replace(view, gone=True))
+            return seen(replace(view, migration=found))
+
+        def placed(pod: Object | None) -> bool:
+            # The pod of a failed migration may go first; why it had no node is still of interest.
+            return seen(replace(view, pod=pod or view.pod))
+
+        labels = f"{JOB_LABEL}={meta['uid']}"
+        try:
+            async with asyncio.timeout(limit):
+                await wait.first(
+                    wait.follow(session, registry.MIGRATION, meta["name"], arrived),
+                    wait.follow_one(session, registry.POD, placed, labels=labels),
+                )
+        except TimeoutError:
+            text = migration.too_slow(view, limit or 0, session.namespace)
+            raise click.ClickException(text) from None
+    end = migration.outcome(view)
+    assert end is not None
+    return end, migration.told(view, end, await _instance(session, name), session.namespace)
