@@ -1,4 +1,5 @@
-"""What a guest's pod can still grow by: where its node, quotas and limit ranges end.
+"""What a guest's pod can still grow by, and where a second one could be: where nodes, quotas and
+limit ranges end.
 
 Pure, and by the counts that decide over a resize later: of the node those of a kubelet, of the
 namespace those of its admission.
@@ -9,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 
-from livevirt.admission import pod_resources
+from livevirt.admission import checks, node_choice, pod_resources
 from livevirt.admission.node_share import NOTHING, Share
 from livevirt.admission.quota_usage import MUST_BE_STATED, compute_usage, in_scope
 from livevirt.admission.resource_lists import Amounts, amounts
@@ -33,6 +34,7 @@ class Seen:
     limit_ranges: Sequence[Object] = ()
     pod: Object | None = None  # its own
     others: Share = NOTHING  # what the other pods of its node take
+    nodes: Sequence[tuple[Object, Share]] | None = None  # all there are, and what is taken of each
 
 
 def within(found: Found, seen: Seen) -> Found:
@@ -52,7 +54,13 @@ def within(found: Found, seen: Seen) -> Found:
         *under_quotas(own, asked, seen.quotas),
         *on_node(own, asked, found.node, seen.others),
     ]
-    return replace(found, namespace=namespace, bounds=tuple(bounds))
+    return replace(
+        found,
+        namespace=namespace,
+        bounds=tuple(bounds),
+        elsewhere=None if seen.nodes is None else tuple(on_others(own, vmi, asked, seen.nodes)),
+        second=tuple(for_second(own, seen.quotas)),
+    )
 
 
 # What is left is counted from what the instance asks for, not from what its pod has: a pod that
@@ -89,6 +97,67 @@ def under_quotas(own: Object, asked: Amounts, quotas: Iterable[Object]) -> Itera
             free = max(hard[name] - used[name], ZERO)  # one that is overdrawn lets the rest be
             needed = beside.get(name, ZERO) + asked.get(name, stated[name])
             left[name] = free + held[name] - needed
+        if left and in_scope(quota, POD, own):
+            yield Bound("ResourceQuota", quota["metadata"]["name"], left)
+
+
+# What is left for a pod that the guest could migrate to is counted from nothing.
+
+
+def on_others(
+    own: Object, vmi: Object, asked: Amounts, nodes: Iterable[tuple[Object, Share]]
+) -> Iterator[Bound]:
+    """Yield what each node that the guest could migrate to leaves for its container."""
+    here, beside = own["spec"].get("nodeName"), _beside(own)
+    exclusive = bool(pod_resources.exclusive_cpus(own))
+    for node, taken in nodes:
+        name = node["metadata"]["name"]
+        if name != here and node_choice.takes(node, vmi["spec"]):
+            yield _for_new(node, taken, asked, beside, exclusive=exclusive)
+
+
+def for_start(
+    spec: Object, asked: Amounts, nodes: Iterable[tuple[Object, Share]]
+) -> Iterator[Bound]:
+    """Yield what each node that takes a guest of that spec leaves for it."""
+    exclusive = bool((spec["domain"].get("cpu") or {}).get("dedicatedCpuPlacement"))
+    for node, taken in nodes:
+        if node_choice.takes(node, spec):
+            yield _for_new(node, taken, asked, {}, exclusive=exclusive)
+
+
+def _for_new(
+    node: Object, taken: Share, asked: Amounts, beside: Amounts, *, exclusive: bool
+) -> Bound:
+    """Return what a node leaves for the container of a pod that is not there yet."""
+    allocatable = amounts((node.get("status") or {}).get("allocatable"))
+    left = {
+        resource: allocatable[resource] - used - beside.get(resource, ZERO)
+        for resource, used in (("cpu", taken.cpu), ("memory", taken.memory))
+        if resource in allocatable
+    }
+    if exclusive:
+        own_cpus = allocatable.get(pod_resources.EXCLUSIVE_CPUS, ZERO)
+        left["cpu"] = min(left.get("cpu", own_cpus), own_cpus)
+    pages = (page for page in asked if page.startswith(checks.HUGE_PAGES))
+    left |= {page: allocatable.get(page, ZERO) for page in pages}
+    return Bound("Node", node["metadata"]["name"], left)
+
+
+def for_second(own: Object, quotas: Iterable[Object]) -> Iterator[Bound]:
+    """Yield what each quota that counts the pod leaves for the container of another like it."""
+    beside = _beside(own)
+    for quota in quotas:
+        status = quota.get("status") or {}
+        hard, used = amounts(status.get("hard")), amounts(status.get("used"))
+        free = {name: hard[name] - used[name] for name in hard.keys() & used.keys()}
+        left = {
+            name: free[name] - beside.get(name, ZERO)
+            for name in sorted(free)
+            if name in MUST_BE_STATED or checks.HUGE_PAGES in name
+        }
+        if counts := [free[name] for name in ("pods", "count/pods") if name in free]:
+            left["pods"] = min(counts)
         if left and in_scope(quota, POD, own):
             yield Bound("ResourceQuota", quota["metadata"]["name"], left)
 

@@ -7,7 +7,9 @@ from decimal import Decimal, InvalidOperation
 
 from livevirt.admission.review import Review, Rules
 from livevirt.admission.vm_disks import wrong
+from livevirt.api import times
 from livevirt.api.field_error import FieldError
+from livevirt.api.quantity import parse
 from livevirt.api.request import Object
 from livevirt.rollout.instancetypes.policy import POLICIES
 
@@ -16,6 +18,10 @@ _STRATEGIES = ("Stage", "LiveUpdate")
 _EVICTION = ("None", "LiveMigrate", "LiveMigrateIfPossible", "External")
 _METHODS = ("LiveMigrate", "Evict")
 _SMALLEST_OVERCOMMIT = 10  # percent
+_MIGRATION_NUMBERS = (
+    "parallelMigrationsPerCluster", "parallelOutboundMigrationsPerNode", "progressTimeout",
+    "completionTimeoutPerGiB", "utilityVolumesTimeout", "maxDowntimeMs",
+)  # fmt: skip
 
 
 class KubeVirtRules(Rules):
@@ -57,6 +63,13 @@ def _choice_errors(spec: Object, settings: Object) -> Iterator[FieldError]:
         if method not in _METHODS:
             at = "spec.workloadUpdateStrategy.workloadUpdateMethods"
             yield _not_among(at, method, _METHODS)
+    if interval := updates.get("batchEvictionInterval"):
+        try:
+            times.parse_duration(interval)
+        except times.TimeError as error:
+            yield wrong("spec.workloadUpdateStrategy.batchEvictionInterval", str(error))
+    if (size := updates.get("batchEvictionSize")) is not None and size < 0:
+        yield wrong("spec.workloadUpdateStrategy.batchEvictionSize", "must not be negative")
 
 
 def _number_errors(settings: Object) -> Iterator[FieldError]:
@@ -72,10 +85,20 @@ def _number_errors(settings: Object) -> Iterator[FieldError]:
     for field in ("maxHotplugRatio", "maxCpuSockets"):
         if (number := live.get(field)) is not None and number < 0:
             yield wrong(f"{_AT}.liveUpdateConfiguration.{field}", "must not be negative")
+    yield from _migration_errors(settings.get("migrations") or {})
     extra = settings.get("additionalGuestMemoryOverheadRatio")
     if extra and not _at_least_one(extra):
         at = f"{_AT}.additionalGuestMemoryOverheadRatio"
         yield wrong(at, "must be a number that is at least 1.0")
+
+
+def _migration_errors(migrations: Object) -> Iterator[FieldError]:
+    for field in _MIGRATION_NUMBERS:
+        if (number := migrations.get(field)) is not None and number < 0:
+            yield wrong(f"{_AT}.migrations.{field}", "must not be negative")
+    bandwidth = migrations.get("bandwidthPerMigration")
+    if bandwidth is not None and parse(bandwidth).nano < 0:
+        yield wrong(f"{_AT}.migrations.bandwidthPerMigration", "must not be negative")
 
 
 def _at_least_one(text: str) -> bool:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
 from livevirt.admission import pod_resources
@@ -43,6 +43,16 @@ def granted(pod: Object) -> Share:
 def taken(pods: Iterable[Object], own: Object | None) -> Share:
     """Return what the pods of a node take of it, all but one."""
     return sum((granted(pod) for pod in pods if pod is not own), NOTHING)
+
+
+def by_node(nodes: Sequence[Object], pods: Iterable[Object]) -> list[tuple[Object, Share]]:
+    """Return each node with what pods take of it."""
+    found = {node["metadata"]["name"]: NOTHING for node in nodes}
+    for pod in pods:
+        name = pod["spec"].get("nodeName") or ""
+        if name in found:
+            found[name] += granted(pod)
+    return [(node, found[node["metadata"]["name"]]) for node in nodes]
 
 
 def instance_of(pod: Object) -> str:

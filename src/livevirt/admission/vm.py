@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from livevirt.admission import datavolumes, headroom, support, vm_sizing
 from livevirt.admission.accounts import is_component
 from livevirt.admission.review import Reader, Review, Rules
-from livevirt.admission.vm_disks import wrong
+from livevirt.admission.vm_disks import empty_drives, wrong
 from livevirt.admission.vm_sizing import Sized
 from livevirt.admission.vmi import cluster_config
 from livevirt.admission.vmi_spec import spec_errors
@@ -29,6 +29,7 @@ from livevirt.rollout.config import Config
 from livevirt.rollout.run_strategy import RUN_STRATEGIES, run_strategy
 from livevirt.rollout.summary import warnings
 from livevirt.rollout.verdict import judge
+from livevirt.rollout.volume_migration import STRATEGIES
 
 FINALIZER = "kubevirt.io/virtualMachineControllerFinalize"
 _TEMPLATE = "spec.template.spec"
@@ -67,7 +68,7 @@ class VirtualMachineRules(Rules):
         if "deletionTimestamp" in new["metadata"]:
             return []  # nothing more will start; an edit on the way out must not get stuck
         sized = vm_sizing.size(new, review.read)
-        found = errors(new, cluster_config(review.read), sized)
+        found = errors(new, cluster_config(review.read), sized, old)
         if not found and not is_component(review.user):
             review.warnings += sized.warnings
             if old is not None and sized.known and vm_sizing.is_resized(new, old):
@@ -75,13 +76,18 @@ class VirtualMachineRules(Rules):
         return found
 
 
-def errors(vm: Object, config: Config, sized: Sized) -> list[FieldError]:
-    """List what is wrong with the spec of a VM whose shape is right; `sized` is the same VM."""
-    spec = vm["spec"]
+def errors(vm: Object, config: Config, sized: Sized, old: Object | None = None) -> list[FieldError]:
+    """List what is wrong with the spec of a VM whose shape is right; `sized` is the same VM.
+
+    A drive that was empty in the `old` one may stay so when the gate for that has been closed.
+    """
+    spec, before = vm["spec"], ((old or {}).get("spec") or {}).get("template") or {}
+    empty = empty_drives(before.get("spec") or {})
     return [
         *_strategy_errors(spec),
+        *_volumes_strategy_errors(spec),
         *sized.errors,
-        *_template_errors(sized, config),
+        *_template_errors(sized, config, empty),
         *_data_volume_errors(vm),
     ]
 
@@ -118,6 +124,10 @@ def _around(vmi: Object | None, node: str, read: Reader) -> headroom.Seen:
         read.list(QUOTA, namespace),
         read.list(LIMIT_RANGE, namespace),
         *read.occupancy(node, meta["uid"]),
+        [
+            (each, read.occupancy(each["metadata"]["name"], meta["uid"])[1])
+            for each in read.list(NODE)
+        ],
     )
 
 
@@ -133,7 +143,14 @@ def _strategy_errors(spec: Object) -> Iterator[FieldError]:
         )
 
 
-def _template_errors(sized: Sized, config: Config) -> list[FieldError]:
+def _volumes_strategy_errors(spec: Object) -> Iterator[FieldError]:
+    strategy = spec.get("updateVolumesStrategy") or STRATEGIES[0]
+    if strategy not in STRATEGIES:
+        message = f"updateVolumes strategy not recognized: {strategy}"
+        yield wrong("spec.updateVolumesStrategy", message, "FieldValueNotSupported")
+
+
+def _template_errors(sized: Sized, config: Config, empty: frozenset[str]) -> list[FieldError]:
     written = sized.vm["spec"]["template"].get("spec")
     if written is None:
         return [wrong("spec.template.spec", "a template needs a spec", "FieldValueRequired")]
@@ -147,6 +164,7 @@ def _template_errors(sized: Sized, config: Config) -> list[FieldError]:
         config,
         explicit_maximum=explicit,
         sized=sized.known and not sized.errors,
+        empty=empty,
     )
 
 

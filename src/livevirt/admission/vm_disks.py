@@ -27,15 +27,28 @@ def wrong(path: str, message: str, reason: str = INVALID) -> FieldError:
     return FieldError(path, reason, message)
 
 
-def disk_errors(path: str, spec: Object, config: Config) -> Iterator[FieldError]:
-    """Yield what is wrong with the disks of a spec whose defaults are filled in."""
+def empty_drives(spec: Object) -> frozenset[str]:
+    """Return the names of the CD-ROM drives of a spec that hold no disc."""
+    disks = ((spec.get("domain") or {}).get("devices") or {}).get("disks") or ()
+    full = {volume["name"] for volume in spec.get("volumes") or ()}
+    return frozenset(d["name"] for d in disks if target(d) == "cdrom" and d["name"] not in full)
+
+
+def disk_errors(
+    path: str, spec: Object, config: Config, empty: frozenset[str] = frozenset()
+) -> Iterator[FieldError]:
+    """Yield what is wrong with the disks of a spec whose defaults are filled in.
+
+    `empty` are the drives that were so before, which no gate forbids any more.
+    """
     disks = (spec["domain"].get("devices") or {}).get("disks") or []
     volumes = {volume["name"]: volume for volume in spec.get("volumes") or ()}
     at = f"{path}.domain.devices.disks"
     yield from same_names(at, disks)
     for number, disk in enumerate(disks):
         here = f"{at}[{number}]"
-        yield from _volume_errors(here, disk, volumes.get(disk["name"]), config)
+        allowed = config.enabled(CDROM_GATE) or disk["name"] in empty
+        yield from _volume_errors(here, disk, volumes.get(disk["name"]), empty_allowed=allowed)
         yield from _target_errors(here, disk)
         yield from _option_errors(here, disk)
         yield from _block_errors(f"{here}.blockSize", disk)
@@ -70,7 +83,7 @@ def same_names(at: str, items: list[Object]) -> Iterator[FieldError]:
 
 
 def _volume_errors(
-    here: str, disk: Object, volume: Object | None, config: Config
+    here: str, disk: Object, volume: Object | None, *, empty_allowed: bool
 ) -> Iterator[FieldError]:
     name = disk["name"]
     for why in names.validate_dns1123_label(name):
@@ -78,7 +91,7 @@ def _volume_errors(
     if volume is None:
         if disk.get("cdrom") is None:
             yield wrong(f"{here}.name", f"{here}.Name '{name}' not found.")
-        elif not config.enabled(CDROM_GATE):
+        elif not empty_allowed:
             message = f"{CDROM_GATE} feature gate not enabled, cannot define an empty CD-ROM disk"
             yield wrong(f"{here}.name", message)
     elif disk.get("lun") is not None and not (

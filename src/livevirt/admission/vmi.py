@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from livevirt.admission import support
+from livevirt.admission import support, vmi_volumes
 from livevirt.admission.accounts import is_component
 from livevirt.admission.doors import keep
 from livevirt.admission.review import Reader, Review, Rules
-from livevirt.admission.vm_disks import wrong
+from livevirt.admission.vm_disks import empty_drives, wrong
 from livevirt.admission.vm_volumes import unused_errors
 from livevirt.admission.vmi_spec import spec_errors
 from livevirt.api import times
@@ -69,16 +69,21 @@ class InstanceRules(Rules):
         if old is None:
             config = cluster_config(review.read)
             explicit = (new["spec"]["domain"].get("memory") or {}).get("maxGuest") is not None
+            # A VM that has been let in starts, whatever gate was closed since.
+            empty = empty_drives(new["spec"]) if is_component(review.user) else frozenset()
             return [
                 *_vcpu_errors(new["spec"]["domain"]),
                 *unused_errors("spec", new["spec"]),
-                *spec_errors("spec", new["spec"], config, explicit_maximum=explicit),
+                *spec_errors("spec", new["spec"], config, explicit_maximum=explicit, empty=empty),
             ]
         if new["spec"] == old["spec"]:
             return []
         if not is_component(review.user):
             return [wrong("spec", _RESTRICTED, "FieldValueNotSupported")]
-        return _maximum_errors(new["spec"]["domain"], old["spec"]["domain"])
+        return [
+            *_maximum_errors(new["spec"]["domain"], old["spec"]["domain"]),
+            *vmi_volumes.update_errors(new, old),
+        ]
 
 
 def cluster_config(read: Reader) -> configs.Config:

@@ -29,12 +29,19 @@ _NO_UTILITY_VOLUMES = (
 
 
 def spec_errors(
-    path: str, spec: Object, config: Config, *, explicit_maximum: bool, sized: bool = True
+    path: str,
+    spec: Object,
+    config: Config,
+    *,
+    explicit_maximum: bool,
+    sized: bool = True,
+    empty: frozenset[str] = frozenset(),
 ) -> list[FieldError]:
     """List what is wrong with a spec whose defaults are filled in.
 
     `explicit_maximum`: the owner wrote `maxGuest`, so it must be one that works. `sized`: the spec
-    says how large the guest is, which it need not when an instance type does.
+    says how large the guest is, which it need not when an instance type does. `empty`: the drives
+    that may be without a disc whatever the gates say.
     """
     instance = instances.read(spec)
     return [
@@ -45,7 +52,7 @@ def spec_errors(
         *_resource_errors(f"{path}.domain.resources", instance),
         *_machine_errors(f"{path}.domain", spec["domain"]),
         *_placement_errors(path, spec),
-        *disk_errors(path, spec, config),
+        *disk_errors(path, spec, config, empty),
         *volume_errors(path, spec),
         *network_errors(path, spec),
         *boot_order_errors(path, spec),

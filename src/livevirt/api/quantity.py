@@ -8,9 +8,10 @@ asks for a little gets something. Two quantities are equal when their amounts ar
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass, field
 from enum import StrEnum
 from functools import lru_cache
+
+import msgspec
 
 __all__ = ["GIGA", "KILO", "MEGA", "MILLI", "ZERO", "Format", "Quantity", "QuantityError", "parse"]
 
@@ -53,13 +54,12 @@ class Format(StrEnum):
     DECIMAL_EXPONENT = "DecimalExponent"  # 12e6
 
 
-@dataclass(frozen=True, slots=True, order=True, repr=False)
-class Quantity:
+class Quantity(msgspec.Struct, frozen=True, eq=False):
     """An exact amount of `nano` billionths."""
 
     nano: int
-    format: Format = field(default=Format.DECIMAL_SI, compare=False)
-    _written: str | None = field(default=None, compare=False)
+    format: Format = Format.DECIMAL_SI
+    _written: str | None = None
 
     @classmethod
     def from_int(cls, value: int, format: Format = Format.DECIMAL_SI) -> Quantity:
@@ -73,12 +73,12 @@ class Quantity:
 
     def value(self) -> int:
         """The amount in whole units, rounded away from zero."""
-        return self.scaled(0)
+        return _divide_away(self.nano, _UNIT)
 
     @property
     def bytes(self) -> int:
         """The amount as a number of bytes, rounded away from zero."""
-        return self.scaled(0)
+        return _divide_away(self.nano, _UNIT)
 
     def milli(self) -> int:
         """The amount in thousandths, rounded away from zero."""
@@ -97,6 +97,27 @@ class Quantity:
 
     def __bool__(self) -> bool:
         return self.nano != 0
+
+    def __eq__(self, other: object) -> bool:
+        return self.nano == other.nano if isinstance(other, Quantity) else NotImplemented
+
+    def __ne__(self, other: object) -> bool:  # a struct does not derive it from __eq__
+        return self.nano != other.nano if isinstance(other, Quantity) else NotImplemented
+
+    def __hash__(self) -> int:
+        return hash(self.nano)
+
+    def __lt__(self, other: Quantity) -> bool:
+        return self.nano < other.nano
+
+    def __le__(self, other: Quantity) -> bool:
+        return self.nano <= other.nano
+
+    def __gt__(self, other: Quantity) -> bool:
+        return self.nano > other.nano
+
+    def __ge__(self, other: Quantity) -> bool:
+        return self.nano >= other.nano
 
     def __add__(self, other: Quantity) -> Quantity:
         return Quantity(self.nano + other.nano, self._format_with(other))

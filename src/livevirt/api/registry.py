@@ -167,7 +167,10 @@ MIGRATION = Kind(
     _KV, "VirtualMachineInstanceMigration", "virtualmachineinstancemigrations", ("v1",),
     "kubevirt.VirtualMachineInstanceMigration", short=("vmim", "vmims"), categories=("all",),
     custom=True, subresources=(STATUS,),
-    columns=(Column("Phase", ".status.phase"), Column("VMI", ".spec.vmiName")),
+    columns=(
+        Column("Phase", ".status.phase", description="how far it is"),
+        Column("VMI", ".spec.vmiName", description="the instance that moves"),
+    ),
 )  # fmt: skip
 KUBEVIRT = Kind(
     _KV, "KubeVirt", "kubevirts", ("v1",), "kubevirt.KubeVirt", short=("kv", "kvs"),

@@ -24,7 +24,7 @@ from importlib import resources
 from typing import Any
 
 
-@dataclass(slots=True)
+@dataclass(slots=True, eq=False)
 class Type:
     """What a value may be. Compared by identity: there is one Type per definition."""
 
@@ -36,12 +36,6 @@ class Type:
     inlines: list[tuple[int, Type]] = field(default_factory=list)  # protobuf number, type
     always: tuple[Field, ...] = ()  # those of `fields` that are written even when empty
     description: str = ""
-
-    def __hash__(self) -> int:
-        return id(self)
-
-    def __eq__(self, other: object) -> bool:
-        return self is other
 
 
 @dataclass(slots=True)

@@ -5,14 +5,16 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
+import msgspec
+
 from livevirt.api import conditions
 from livevirt.api.quantity import Quantity
 from livevirt.api.request import Object
 from livevirt.rollout.config import Config
 from livevirt.rollout.judgement import Reason
+from livevirt.rollout.migratability import NOT_ALLOWED, moving
 from livevirt.rollout.resources import Namespace
 
-NO_MIGRATION = "migration is not available yet"
 #: Ways to go live that no node of this release knows; what would take one waits for a restart.
 NOT_YET: frozenset[Reason] = frozenset()
 _FINAL = ("Succeeded", "Failed")
@@ -39,12 +41,15 @@ class Around:
     accelerator: str = ""  # kvm or tcg, of the node that runs it
     namespace: Namespace = field(default_factory=Namespace)
     bounds: tuple[Bound, ...] = ()
-    migration: str = NO_MIGRATION  # why the guest may not migrate by itself; empty if it may
+    migration: str = NOT_ALLOWED  # why the guest may not migrate by itself; empty if it may
+    #: What the other nodes that would take its pod leave for the container of a guest that comes,
+    #: and what quotas leave for that of a second pod.
+    elsewhere: tuple[Bound, ...] | None = None
+    second: tuple[Bound, ...] = ()
     lacking: frozenset[Reason] = frozenset()  # ways to go live that the node does not know
 
 
-@dataclass(frozen=True, slots=True)
-class Case:
+class Case(msgspec.Struct, frozen=True):
     """An edit: the template specs (expanded) of the last start and of now, and what runs.
 
     `config` is the cluster's of now, for strategy, gates and defaults of a spec that drops a field;
@@ -55,7 +60,8 @@ class Case:
     wanted: Object
     vmi: Object | None
     config: Config
-    around: Around = field(default_factory=Around)
+    around: Around = Around()
+    volumes_strategy: str = ""  # the VM's `updateVolumesStrategy`
 
     @property
     def runs(self) -> bool:
@@ -72,6 +78,5 @@ class Case:
 
     @property
     def migrating(self) -> bool:
-        """Whether the guest is being moved."""
-        state = ((self.vmi or {}).get("status") or {}).get("migrationState") or {}
-        return bool(state.get("startTimestamp")) and not state.get("completed")
+        """Whether the guest is being moved; its target has the size of when that began."""
+        return moving(self.vmi)

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import re
-from collections.abc import Iterator
 from typing import Any, NamedTuple
 
 from livevirt.rollout.effective import ByName
@@ -24,7 +22,6 @@ _GROUPS: frozenset[Path] = frozenset(
         ("domain", "resources", "limits"),
     }
 )
-_PLAIN = re.compile(r"[A-Za-z][A-Za-z0-9]*")
 
 
 class Name(str):
@@ -41,28 +38,35 @@ class Difference(NamedTuple):
     wanted: Any
 
 
-def differences(running: Any, wanted: Any, path: Path = ()) -> Iterator[Difference]:
-    """Yield every field in which two trees differ, in the order of the first, then the second."""
-    if running == wanted:
+def differences(running: Any, wanted: Any, path: Path = ()) -> list[Difference]:
+    """List every field in which two trees differ, in the order of the first, then the second."""
+    found: list[Difference] = []
+    if running != wanted:
+        _compare(running, wanted, path, found)
+    return found
+
+
+def _compare(running: Any, wanted: Any, path: Path, found: list[Difference]) -> None:
+    """Add every field in which two values that differ do so."""
+    if path in WHOLE or not _descends(running, wanted, path):
+        found.append(Difference(path, running, wanted))
         return
-    if path not in WHOLE and _descends(running, wanted, path):
-        named = isinstance(running, ByName) or isinstance(wanted, ByName)
-        before, after = running or {}, wanted or {}
-        for key in [*before, *(each for each in after if each not in before)]:
-            step = Name(key) if named else key
-            yield from differences(before.get(key), after.get(key), (*path, step))
-    else:
-        yield Difference(path, running, wanted)
+    named = isinstance(running, ByName) or isinstance(wanted, ByName)
+    before, after = running or {}, wanted or {}
+    for key in {**before, **after}:
+        old, new = before.get(key), after.get(key)
+        if old != new:
+            _compare(old, new, (*path, Name(key) if named else key), found)
 
 
 def _descends(running: Any, wanted: Any, path: Path) -> bool:
-    group = path in _GROUPS
-    sides = [side for side in (running, wanted) if side is not None]
-    if all(isinstance(side, ByName) for side in sides):
-        return True
-    if any(isinstance(side, ByName) or not isinstance(side, dict) for side in sides):
-        return False
-    return group or len(sides) == 2
+    """Tell whether what differs is in the fields of two values, rather than the values."""
+    if running is not None and wanted is not None:
+        if not isinstance(running, dict) or not isinstance(wanted, dict):
+            return False
+        return isinstance(running, ByName) == isinstance(wanted, ByName)
+    there = running if wanted is None else wanted
+    return isinstance(there, ByName) or (isinstance(there, dict) and path in _GROUPS)
 
 
 def find(tree: Any, path: Path) -> Any:
@@ -76,11 +80,12 @@ def find(tree: Any, path: Path) -> Any:
 
 def spell(path: Path) -> str:
     """Return a path as people write it: `domain.devices.disks[root].serial`."""
-    text = ""
-    for part in path:
-        bare = not isinstance(part, Name) and _PLAIN.fullmatch(part)
-        text += (f".{part}" if text else part) if bare else f"[{part}]"
-    return text
+    return "".join(map(_step, path)).removeprefix(".")
+
+
+def _step(part: str) -> str:
+    plain = part.isascii() and part.isalnum() and not part[0].isdigit()
+    return f".{part}" if plain and not isinstance(part, Name) else f"[{part}]"
 
 
 def in_vm(path: Path) -> str:

@@ -70,6 +70,7 @@ class Config:
     disabled: frozenset[str] = frozenset()
     eviction_strategy: str = "None"
     network_binding: str = "masquerade"
+    update_methods: frozenset[str] = frozenset()  # by which running guests may be replaced
     defaults: Defaults = _USUAL
 
     def enabled(self, gate: str) -> bool:
@@ -80,6 +81,14 @@ class Config:
             return True
         return gate not in self.disabled and gate in _ON_BY_DEFAULT
 
+    def without_maxima(self, defaults: Defaults) -> Config:
+        """Return all that is filled into a spec with such defaults, but for the maxima."""
+        return Config(
+            eviction_strategy=self.eviction_strategy,
+            network_binding=self.network_binding,
+            defaults=defaults,
+        )
+
     @property
     def live_update(self) -> bool:
         """Whether edits are rolled out to running guests; without the gate they never are."""
@@ -88,7 +97,8 @@ class Config:
 
 def read(kubevirt: Object | None) -> Config:
     """Return the settings of the KubeVirt object, or KubeVirt's defaults without one."""
-    settings = ((kubevirt or {}).get("spec") or {}).get("configuration") or {}
+    spec = (kubevirt or {}).get("spec") or {}
+    settings, updates = spec.get("configuration") or {}, spec.get("workloadUpdateStrategy") or {}
     developer = settings.get("developerConfiguration") or {}
     live = settings.get("liveUpdateConfiguration") or {}
     network = settings.get("network") or {}
@@ -100,6 +110,7 @@ def read(kubevirt: Object | None) -> Config:
         disabled=frozenset(developer.get("disabledFeatureGates") or ()),
         eviction_strategy=settings.get("evictionStrategy") or "None",
         network_binding=network.get("defaultNetworkInterface") or "masquerade",
+        update_methods=frozenset(updates.get("workloadUpdateMethods") or ()),
         defaults=Defaults(
             # Zero cannot be told from left out, so it means the default here too.
             max_hotplug_ratio=live.get("maxHotplugRatio") or usual.max_hotplug_ratio,

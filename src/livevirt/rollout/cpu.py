@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+import msgspec
 
 from livevirt.rollout.config import Defaults
 from livevirt.rollout.instance import Cpu, Resources
@@ -10,8 +10,7 @@ from livevirt.rollout.instance import Cpu, Resources
 MOST_VCPUS = 512  # a computed maximum stays below it; an explicit one need not
 
 
-@dataclass(frozen=True, slots=True)
-class Topology:
+class Topology(msgspec.Struct, frozen=True):
     """Whole numbers of each, at least one."""
 
     sockets: int

@@ -23,14 +23,14 @@ def fill(spec: Object, uid: str, config: Config) -> None:
     _part(domain, "machine").setdefault("type", config.defaults.machine_type)
     _part(domain, "firmware").setdefault("uuid", identity.firmware_uuid(uid))
     _part(_part(domain, "features"), "acpi").setdefault("enabled", True)
-    instance = read(spec)
-    _size(domain, instance, config)
+    fill_size(domain, read(spec), config)
     networks.attach_default(spec, config.network_binding)
     networks.complete(domain["devices"].get("interfaces") or [], uid, config.network_binding)
     disks.set_buses(spec)
 
 
-def _size(domain: Object, instance: Instance, config: Config) -> None:
+def fill_size(domain: Object, instance: Instance, config: Config) -> None:
+    """Fill in the size of a machine, in place: its `cpu`, `memory` and `resources`, and by them."""
     written, defaults = instance.domain, config.defaults
     alone = written.cpu.dedicated_cpu_placement  # then its vCPUs tell how many CPUs it has
     asked = alone or written.resources.request("cpu") is not None

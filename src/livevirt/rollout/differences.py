@@ -120,9 +120,19 @@ DIFFERENCES: tuple[Departure, ...] = (
     ),
     Departure(
         "volume-migration",
-        "another claim for a volume of the start with `updateVolumesStrategy: Migration`",
-        "data is migrated, under Stage nothing happens",
-        "restart: the strategy is not looked at yet",
+        "another claim for a volume with `updateVolumesStrategy: Migration`",
+        "data is copied by a live migration to another node, if that is allowed; under Stage"
+        " nothing happens and nobody is told; while it is copied it can only be set back; a guest"
+        " that ends meanwhile needs manual recovery",
+        "data is copied in place, without a migration; under Stage it is replaced if hotpluggable,"
+        " else it waits for a restart; a third claim is copied to instead; a guest that ends"
+        " meanwhile starts from the old claim and is copied again",
+    ),
+    Departure(
+        "volume-migration-others",
+        "a volume or disc that comes or goes with `updateVolumesStrategy: Migration`",
+        "nothing happens and nobody is told",
+        "live, as with `Replacement` ([decision 6](decisions/0006-volume-migration-strategy.md))",
     ),
     Departure(
         "halted",

@@ -14,10 +14,11 @@ _NO_DISK = ("memoryDump",)
 
 def add_missing(spec: Object) -> None:
     """Give every volume without a disk or filesystem one, in place."""
-    volumes = [v for v in spec.get("volumes") or () if not any(v.get(k) for k in _NO_DISK)]
     devices = spec["domain"].setdefault("devices", {})
-    shown = {each["name"] for key in ("disks", "filesystems") for each in devices.get(key) or ()}
-    missing = dict.fromkeys(v["name"] for v in volumes if v["name"] not in shown)
+    shown = {disk["name"] for disk in devices.get("disks") or ()}
+    shown.update(each["name"] for each in devices.get("filesystems") or ())
+    unseen = [v for v in spec.get("volumes") or () if v["name"] not in shown]
+    missing = dict.fromkeys(v["name"] for v in unseen if not any(v.get(k) for k in _NO_DISK))
     if missing:
         devices["disks"] = [
             *(devices.get("disks") or ()),
@@ -27,7 +28,10 @@ def add_missing(spec: Object) -> None:
 
 def target(disk: Object) -> str:
     """Return what the guest sees it as: `disk` unless the manifest says otherwise."""
-    return next((each for each in TARGETS if disk.get(each) is not None), "disk")
+    for each in TARGETS:
+        if disk.get(each) is not None:
+            return each
+    return "disk"
 
 
 def bus(disk: Object) -> str:
@@ -55,10 +59,16 @@ def set_buses(spec: Object) -> None:
     The disk of a hotpluggable volume goes where it can be unplugged, at a start too, so that a disk
     plugged into a running guest is on the same bus after a restart.
     """
-    hot = {volume["name"] for volume in spec.get("volumes") or () if hotpluggable(volume)}
+    silent = []
     for disk in spec["domain"].get("devices", {}).get("disks") or ():
         shown_as = target(disk)
         if disk.get(shown_as) is None:
             disk[shown_as] = {}
+        if "bus" not in disk[shown_as]:
+            silent.append((disk, shown_as))
+    if not silent:
+        return
+    hot = {volume["name"] for volume in spec.get("volumes") or () if hotpluggable(volume)}
+    for disk, shown_as in silent:
         movable = shown_as != "cdrom" and disk["name"] in hot
-        disk[shown_as].setdefault("bus", HOTPLUG_BUS if movable else DEFAULT_BUS)
+        disk[shown_as]["bus"] = HOTPLUG_BUS if movable else DEFAULT_BUS

@@ -9,6 +9,7 @@ from livevirt.rollout import config
 from livevirt.rollout.case import NOT_YET, Around, Bound, Case
 from livevirt.rollout.judgement import Judgement
 from livevirt.rollout.live_patch import MEMORY, SOCKETS
+from livevirt.rollout.migratability import hindrance
 from livevirt.rollout.resources import Namespace
 from livevirt.rollout.run_strategy import run_strategy
 
@@ -25,6 +26,8 @@ class Found:
     node: Object | None = None  # that runs it
     namespace: Namespace = field(default_factory=Namespace)
     bounds: tuple[Bound, ...] = ()  # that its pod grows within; see `resizes`
+    elsewhere: tuple[Bound, ...] | None = None  # the nodes it could migrate to
+    second: tuple[Bound, ...] = ()  # quotas, as they bound a second pod
 
 
 def case(vm: Object, found: Found) -> Case | None:
@@ -44,9 +47,13 @@ def case(vm: Object, found: Found) -> Case | None:
         accelerator=labels.get(ACCELERATOR, ""),
         namespace=found.namespace,
         bounds=found.bounds,
+        migration=hindrance(found.vmi, settings),
+        elsewhere=found.elsewhere,
+        second=found.second,
         lacking=NOT_YET,
     )
-    return Case(started, wanted, found.vmi, settings, around)
+    strategy = vm["spec"].get("updateVolumesStrategy") or ""
+    return Case(started, wanted, found.vmi, settings, around, strategy)
 
 
 def resizes(judgement: Judgement) -> bool:
@@ -65,5 +72,6 @@ def node_of(vmi: Object | None) -> str:
 
 
 def _owned(vmi: Object, vm: Object) -> bool:
+    uid = vm["metadata"].get("uid")
     owners = vmi["metadata"].get("ownerReferences") or ()
-    return any(o.get("controller") and o["uid"] == vm["metadata"].get("uid") for o in owners)
+    return any(owner["uid"] == uid and owner.get("controller") for owner in owners)

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Callable, Mapping
-from dataclasses import replace
 from typing import Any, NamedTuple
 
 import msgspec
@@ -16,7 +15,7 @@ import msgspec
 from livevirt.api.quantity import Quantity, QuantityError, parse
 from livevirt.api.request import Object
 from livevirt.api.schema import Field, Type, definitions
-from livevirt.rollout import defaults, disks
+from livevirt.rollout import defaults, disks, instance
 from livevirt.rollout.config import Config
 
 SPEC = "kubevirt.VirtualMachineInstanceSpec"
@@ -91,6 +90,7 @@ _ZEROS: Mapping[str, Any] = {
     "string": "", "integer": 0, "number": 0, "boolean": False, "list": [], "map": {}, "bytes": "",
 }  # fmt: skip
 _SCALAR = frozenset({"string", "integer", "boolean", "number"})
+_SIZES = ("cpu", "memory", "resources")  # the parts of a domain that tell its size
 
 
 def canonical(spec: Object) -> Object:
@@ -102,16 +102,40 @@ def canonical(spec: Object) -> Object:
 
 
 def filled(spec: Object, uid: str, config: Config) -> Object:
-    """Return a copy with what the admission of an instance would fill in, but for the maxima.
+    """Return a copy with what the admission of an instance would fill in.
 
-    Those are set when a guest starts and follow its size then, not the size wanted now.
+    For comparing, `config` fills in no maxima: they are set when a guest starts and follow its size
+    then, not the size wanted now.
     """
     found: Object = without_nulls(spec)
     if "domain" not in found:
         found["domain"] = {}
     disks.add_missing(found)
-    defaults.fill(found, uid, replace(config, strategy="") if config.strategy else config)
+    defaults.fill(found, uid, config)
     return found
+
+
+def refilled(spec: Object, uid: str, config: Config, *, twin: Object, as_filled: Object) -> Object:
+    """Return the same as `filled`, given another spec and what it became.
+
+    Most edits change the size and nothing else; then the rest is not filled in once more.
+    """
+    if spec == twin:
+        return as_filled
+    if _sizeless(spec) != _sizeless(twin):
+        return filled(spec, uid, config)
+    sizes = {name: part for name, part in (spec.get("domain") or {}).items() if name in _SIZES}
+    domain = {**_domain_but_sizes(as_filled), **without_nulls(sizes)}
+    defaults.fill_size(domain, instance.read({"domain": domain}), config)
+    return {**as_filled, "domain": domain}
+
+
+def _sizeless(spec: Object) -> Object:
+    return {**spec, "domain": _domain_but_sizes(spec)}
+
+
+def _domain_but_sizes(spec: Object) -> Object:
+    return {n: part for n, part in (spec.get("domain") or {}).items() if n not in _SIZES}
 
 
 def plain(value: Any) -> Any:
@@ -146,6 +170,7 @@ class _Reading(NamedTuple):
     """How a field of a type is read."""
 
     type: Type
+    scalar: bool
     silence: Any
     spelling: Callable[[str], str] | None
 
@@ -160,7 +185,7 @@ def _object(type_: Type, value: Object) -> Object:
         if reading is None:
             found[name] = inner
             continue
-        meaning = inner if reading.type.form in _SCALAR else _value(reading.type, inner)
+        meaning = inner if reading.scalar else _value(reading.type, inner)
         if reading.spelling is not None:
             meaning = reading.spelling(meaning)
         if meaning != reading.silence:
@@ -205,7 +230,8 @@ def _readings(type_: Type) -> dict[str, _Reading]:
     for name, field in type_.fields.items():
         key = f"{_short(type_)}.{name}"
         silence = SILENCE[key] if key in SILENCE else _usual(field)
-        found[name] = _Reading(field.type, silence, SPELLINGS.get(key))
+        scalar = field.type.form in _SCALAR
+        found[name] = _Reading(field.type, scalar, silence, SPELLINGS.get(key))
     return found
 
 

@@ -80,6 +80,11 @@ VOLUME_ROWS = (
      "volumes: a hotpluggable claim in a CD-ROM drive",
      "injected, ejected or swapped at once, under every rollout strategy",
      "gate InjectEjectCDROM is closed, or the drive itself changes"),
+    (Reason.VOLUME_MIGRATION,
+     "volumes: another claim for a volume, with `updateVolumesStrategy: Migration`",
+     "copied to that claim while the guest runs, which then goes on with it",
+     "the rollout strategy is Stage (a hotpluggable one is replaced at once), it is a lun,"
+     " shareable or read-only, or its disk changes too"),
     (Reason.VOLUME_HOTPLUG,
      "domain.devices.disks: a CD-ROM drive",
      "added or removed at once on scsi, and on usb if the guest had such a drive at its start; its"

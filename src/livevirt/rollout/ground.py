@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
-from functools import cached_property
-
+import msgspec
 from msgspec.structs import replace as change
 
 from livevirt.api.quantity import Quantity, parse
@@ -13,34 +11,33 @@ from livevirt.rollout import config, cpu, instance, machine_type, memory
 from livevirt.rollout.case import Case
 from livevirt.rollout.changes import Path, find
 from livevirt.rollout.config import Defaults
-from livevirt.rollout.disks import target
-from livevirt.rollout.effective import ByName, canonical, filled, without_nulls
+from livevirt.rollout.disks import bus, target
+from livevirt.rollout.effective import ByName, canonical, filled, refilled
 from livevirt.rollout.instance import Instance
 
+_FOLLOWS: Object = {}  # a field that follows the instance
 #: Fields that follow the instance rather than the record of its start, for they change while it
-#: runs. Everything else is as it was started.
-FOLLOWING: tuple[Path, ...] = (
-    ("domain", "cpu", "sockets"),
-    ("domain", "memory", "guest"),
-    ("domain", "devices", "disks"),
-    ("volumes",),
-    ("nodeSelector",),
-    ("affinity",),
-    ("tolerations",),
-)
+#: runs, and the parts they are in. Everything else is as it was started.
+FOLLOWING: Object = {
+    "domain": {
+        "cpu": {"sockets": _FOLLOWS},
+        "memory": {"guest": _FOLLOWS},
+        "devices": {"disks": _FOLLOWS},
+    },
+    "volumes": _FOLLOWS,
+    "nodeSelector": _FOLLOWS,
+    "affinity": _FOLLOWS,
+    "tolerations": _FOLLOWS,
+}
 #: What a pod asks for its guest's memory, if the owner or an instance type says it.
 MEMORY_REQUEST: Path = ("domain", "resources", "requests", "memory")
 
 
-#: Parts that are looked into when the same words are left aside.
-_OPENED = frozenset(path[:depth] for path in FOLLOWING for depth in range(len(path)))
-
-
-@dataclass(frozen=True)
-class Ground:
+class Ground(msgspec.Struct, frozen=True):
     """What the rules look at. `started` and `wanted` are specs with defaults filled in; `before`,
     `after` and `vmi` the trees of what runs, of what is wanted and of the instance itself, without
-    what is the same in all of them, word for word."""
+    what is the same in all of them, word for word; `running` reads the instance, and `asked` what
+    is wanted in the owner's own words."""
 
     case: Case
     spec: Object  # of the instance
@@ -50,27 +47,27 @@ class Ground:
     before: Object
     after: Object
     vmi: Object
+    running: Instance
+    asked: Instance
 
-    @cached_property
-    def running(self) -> Instance:
-        """The instance."""
-        return instance.read(self.spec)
-
-    @cached_property
+    @property
     def boot(self) -> Instance:
         """The instance as it was started."""
         return instance.read(self.started)
 
-    @cached_property
-    def asked(self) -> Instance:
-        """What is wanted, in the owner's own words."""
-        return instance.read(self.case.wanted)
-
     @property
     def most_sockets(self) -> int:
         """How many sockets the machine was started for."""
-        booted = cpu.topology(self.boot.domain.cpu, self.boot.domain.resources).sockets
+        booted = _topology(self.boot).sockets
         return max(self.running.domain.cpu.max_sockets, booted)
+
+    @property
+    def has_drives(self) -> bool:
+        """Whether disks or volumes are in the trees, of what runs or of what is wanted."""
+        for tree in (self.before, self.after):
+            if "volumes" in tree or "disks" in (_devices(tree) or ()):
+                return True
+        return False
 
     @property
     def boot_memory(self) -> Quantity | None:
@@ -83,62 +80,78 @@ class Ground:
 def prepare(case: Case, vmi: Object) -> Ground:
     """Return the ground of a case whose guest runs."""
     recorded = config.recorded(vmi)
-    settings = replace(case.config, defaults=recorded, strategy="")  # which fills no maxima
-    uid, spec = _identity(vmi), without_nulls(vmi["spec"])
+    settings = case.config.without_maxima(recorded)
+    uid, spec = _identity(vmi), vmi["spec"]
     # A type left open means the one the guest has: the next start keeps it.
     machine = (vmi.get("status") or {}).get("machine") or spec["domain"].get("machine")
     began = machine_type.kept(case.started, machine)
     started = filled(began, uid, settings)
     source = machine_type.kept(_with_buses_of(spec, case.wanted), machine)
-    wanted = started if source == began else filled(source, uid, settings)
+    wanted = refilled(source, uid, settings, twin=began, as_filled=started)
     before, after, tree = map(canonical, _judged(started, wanted, spec))
-    _follow(before, tree)
     _follow_request(before, after, tree)
-    ground = Ground(case, spec, recorded, started, wanted, before, after, tree)
+    ground = Ground(
+        case,
+        spec,
+        recorded,
+        started,
+        wanted,
+        before,
+        after,
+        tree,
+        running=instance.read(spec),
+        asked=instance.read(case.wanted),
+    )
     _set_maxima(ground)
     return ground
 
 
-def _judged(started: Object, wanted: Object, vmi: Object) -> list[Object]:
+def _judged(started: Object, wanted: Object, vmi: Object) -> tuple[Object, Object, Object]:
     """Return what must be compared of the three: disks and volumes go together, by their names."""
-    found = _trimmed(started, wanted, vmi)
-    if any("volumes" in side or "disks" in side["domain"]["devices"] for side in found):
-        for side, whole in zip(found, (started, wanted, vmi), strict=True):
+    found = _trimmed(started, wanted, vmi, FOLLOWING)
+    if any("volumes" in side or "disks" in (_devices(side) or ()) for side in found):
+        for side, whole in zip(found, (vmi, wanted, vmi), strict=True):
             side["volumes"] = whole.get("volumes") or []
-            side["domain"]["devices"]["disks"] = whole["domain"]["devices"].get("disks") or []
+            devices = side.setdefault("domain", {}).setdefault("devices", {})
+            devices["disks"] = (_devices(whole) or {}).get("disks") or []
     return found
 
 
-def _trimmed(started: Object, wanted: Object, vmi: Object, path: Path = ()) -> list[Object]:
+def _trimmed(
+    started: Object, wanted: Object, vmi: Object, following: Object
+) -> tuple[Object, Object, Object]:
     """Return the three without the parts whose words are the same; most are, and need no reading.
 
-    A part that follows the instance is the same if the instance has it already.
+    What follows the instance is at its start as the instance has it.
     """
-    found: list[Object] = [{}, {}, {}]
-    for name in {**started, **wanted, **vmi}:
-        here = (*path, name)
-        sides = [started.get(name), wanted.get(name), vmi.get(name)]
-        if here in _OPENED:
-            sides = list(_trimmed(sides[0] or {}, sides[1] or {}, sides[2] or {}, here))
-        elif sides[1] == sides[2 if here in FOLLOWING else 0]:
-            continue
-        for kept, side in zip(found, sides, strict=True):
-            if side is not None:
-                kept[name] = side
+    found: tuple[Object, Object, Object] = ({}, {}, {})
+    before, after, now = found
+    for name in {**started, **wanted, **following}:
+        old, new, has = started.get(name), wanted.get(name), vmi.get(name)
+        inner = following.get(name)
+        if inner is None:
+            if old is new or old == new:
+                continue
+        elif inner is _FOLLOWS:
+            if has == new:
+                continue
+            old = has
+        else:
+            old, new, has = _trimmed(old or {}, new or {}, has or {}, inner)
+            if not (old or new or has):
+                continue
+        if old is not None:
+            before[name] = old
+        if new is not None:
+            after[name] = new
+        if has is not None:
+            now[name] = has
     return found
 
 
-def _follow(tree: Object, vmi: Object) -> None:
-    """Put what the instance has by now into the tree of its start, in place."""
-    for path in FOLLOWING:
-        *above, last = path
-        parent, source = tree, vmi
-        for part in above:
-            parent, source = parent.setdefault(part, {}), source.get(part) or {}
-        if last in source:
-            parent[last] = source[last]
-        else:
-            parent.pop(last, None)
+def _devices(spec: Object) -> Object | None:
+    found: Object | None = (spec.get("domain") or {}).get("devices")
+    return found
 
 
 def _follow_request(tree: Object, wanted: Object, vmi: Object) -> None:
@@ -147,8 +160,11 @@ def _follow_request(tree: Object, wanted: Object, vmi: Object) -> None:
     Only if the wanted one is another than at the start: else the instance's follows the size of the
     guest, and nobody has asked for that.
     """
-    started, asked, has = (find(each, MEMORY_REQUEST) for each in (tree, wanted, vmi))
-    if started is not None and asked is not None and has is not None and started != asked:
+    asked = find(wanted, MEMORY_REQUEST)
+    if asked is None:
+        return
+    started, has = find(tree, MEMORY_REQUEST), find(vmi, MEMORY_REQUEST)
+    if started is not None and has is not None and started != asked:
         tree["domain"]["resources"]["requests"]["memory"] = has
 
 
@@ -158,19 +174,17 @@ def _set_maxima(ground: Ground) -> None:
     Only where the instance has one: under Stage it starts without.
     """
     for part, name, silent in (("cpu", "maxSockets", _sockets), ("memory", "maxGuest", _memory)):
-        sides = [tree["domain"].setdefault(part, {}) for tree in (ground.before, ground.after)]
-        if (name in sides[0]) != (name in sides[1]):
-            meant = silent(ground)
-            for side in sides:
-                if meant is not None:
-                    side.setdefault(name, meant)
+        trees = (ground.before, ground.after)
+        said = [find(tree, ("domain", part, name)) is not None for tree in trees]
+        if said[0] != said[1] and (meant := silent(ground)) is not None:
+            for tree in trees:
+                tree["domain"].setdefault(part, {}).setdefault(name, meant)
 
 
 def _sockets(ground: Ground) -> int | None:
     if not ground.running.domain.cpu.max_sockets:
         return None
-    chosen = cpu.topology(ground.boot.domain.cpu, ground.boot.domain.resources)
-    return cpu.max_sockets(0, chosen, ground.defaults)
+    return cpu.max_sockets(0, _topology(ground.boot), ground.defaults)
 
 
 def _memory(ground: Ground) -> Quantity | None:
@@ -178,6 +192,10 @@ def _memory(ground: Ground) -> Quantity | None:
         return None
     boot = ground.boot
     return memory.max_guest(_without_maximum(boot), memory.guest(boot), ground.defaults)
+
+
+def _topology(view: Instance) -> cpu.Topology:
+    return cpu.topology(view.domain.cpu, view.domain.resources)
 
 
 def _without_maximum(boot: Instance) -> Instance:
@@ -191,14 +209,16 @@ def _with_buses_of(vmi: Object, wanted: Object) -> Object:
 
     The default may have become another one since the guest started.
     """
-    written = ((wanted.get("domain") or {}).get("devices") or {}).get("disks") or []
-    there = {disk["name"]: disk for disk in vmi["domain"].get("devices", {}).get("disks") or ()}
+    written = (_devices(wanted) or {}).get("disks") or []
+    if all(map(bus, written)):
+        return wanted
+    there = {disk["name"]: disk for disk in (_devices(vmi) or {}).get("disks") or ()}
     found = []
     for disk in written:
         shown_as, known = target(disk), there.get(disk["name"])
-        bus = (known or {}).get(shown_as, {}).get("bus")
-        if bus and not (disk.get(shown_as) or {}).get("bus"):
-            found.append({**disk, shown_as: {**(disk.get(shown_as) or {}), "bus": bus}})
+        has = ((known or {}).get(shown_as) or {}).get("bus")
+        if has and not bus(disk):
+            found.append({**disk, shown_as: {**(disk.get(shown_as) or {}), "bus": has}})
         else:
             found.append(disk)
     if found == written:

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 from livevirt.api.quantity import ZERO, Quantity, parse
 from livevirt.rollout import instance
-from livevirt.rollout.case import Bound, Case
+from livevirt.rollout.case import Around, Bound, Case
 from livevirt.rollout.config import IN_PLACE_GATE, recorded
 from livevirt.rollout.judgement import Change, Judgement, Reason, Ruling, Verdict
 from livevirt.rollout.resources import Compute, compute
@@ -40,7 +40,15 @@ def pod_changes(case: Case, judgement: Judgement) -> list[dict[str, str]]:
     ]
 
 
-_FIXED = {Reason.DEDICATED_CPUS: "dedicated CPUs", Reason.HUGE_PAGES: "huge pages"}
+#: Why a size cannot change in place, in words.
+BY_MIGRATION = {
+    Reason.IN_PLACE_DISABLED: (
+        f"feature gate {IN_PLACE_GATE} is closed, so sizes change by migration"
+    ),
+    Reason.DEDICATED_CPUS: "dedicated CPUs of a pod are not resized, so this changes by migration",
+    Reason.HUGE_PAGES: "huge pages of a pod are not resized, so this changes by migration",
+}
+_ONE = Quantity.from_int(1)
 
 
 def amounts(compute: Compute) -> dict[str, Quantity]:
@@ -58,18 +66,25 @@ def growth(before: Compute, after: Compute) -> dict[str, Quantity]:
     return {name: more for name, more in changed.items() if more}
 
 
-def room(case: Case, change: Change, grown: dict[str, Quantity], *, fixed: Reason | None) -> Ruling:
+def room(
+    case: Case,
+    change: Change,
+    held: Compute,
+    grown: dict[str, Quantity],
+    *,
+    fixed: Reason | None,
+) -> Ruling:
     """Return the ruling on a live change of size: in place, after a resize, or by migration.
 
-    `grown` is what the whole edit costs, for CPUs and memory go together; `fixed` is why a kubelet
-    does not resize it, if it does not.
+    `held` is what the pod must hold for the whole edit and `grown` what that is more than today,
+    for CPUs and memory go together; `fixed` is why a kubelet does not resize it, if it does not.
     """
     if not case.config.enabled(IN_PLACE_GATE):
-        message = f"feature gate {IN_PLACE_GATE} is closed, so sizes change by migration"
-        return _by_migration(case, Reason.IN_PLACE_DISABLED, message)
+        fixed = Reason.IN_PLACE_DISABLED
     if fixed is not None:
-        message = f"{_FIXED[fixed]} of a pod are not resized, so this changes by migration"
-        return _by_migration(case, fixed, message)
+        hindrance = no_migration(case.around, amounts(held), grown)
+        message = "; ".join(filter(None, (BY_MIGRATION[fixed], hindrance)))
+        return Ruling(Verdict.LIVE_AFTER_MIGRATION, fixed, message, waits=bool(hindrance))
     if not _grows(change) or not any(more > ZERO for more in grown.values()):
         return change.ruling
     short = list(shortages(grown, case.around.bounds))
@@ -78,21 +93,54 @@ def room(case: Case, change: Change, grown: dict[str, Quantity], *, fixed: Reaso
         return Ruling(Verdict.LIVE_AFTER_RESIZE, Reason.POD_RESIZE, message)
     bound, _ = short[0]
     lacking = "; ".join(words for _, words in short)
-    # A migration leaves a full node, but needs a whole second pod's worth of any quota.
+    hindrance = ""
     if all(each.kind == "Node" for each, _ in short):
-        return _by_migration(case, Reason.NODE_FULL, lacking)
+        hindrance = fallback(case.around, amounts(held), grown)
+        if not hindrance:
+            message = f"{lacking}, so the guest migrates to a node with room"
+            return Ruling(Verdict.LIVE_AFTER_MIGRATION, Reason.NODE_FULL, message)
     message = f"{lacking}; it goes on by itself when there is room"
+    message += f" ({hindrance})" if hindrance else ""
     return Ruling(Verdict.LIVE_AFTER_RESIZE, REASONS[bound.kind], message, waits=True)
 
 
-def _by_migration(case: Case, reason: Reason, message: str) -> Ruling:
-    hindrance = case.around.migration
-    if not hindrance:
-        return Ruling(Verdict.LIVE_AFTER_MIGRATION, reason, message)
-    if reason is Reason.NODE_FULL:
-        message = f"{message}; it goes on by itself when there is room ({hindrance})"
-        return Ruling(Verdict.LIVE_AFTER_RESIZE, reason, message, waits=True)
-    return Ruling(Verdict.LIVE_AFTER_MIGRATION, reason, f"{message}; {hindrance}", waits=True)
+def fallback(around: Around, whole: dict[str, Quantity], grown: dict[str, Quantity]) -> str:
+    """Return why a guest that finds no room to grow may not migrate instead; empty if it may.
+
+    Its pod may have asked for the growth already and then keeps that much from a quota as well.
+    """
+    asked = {name: more for name, more in grown.items() if more > ZERO}
+    both = {name: amount + asked.get(name, ZERO) for name, amount in whole.items()}
+    return _no_second(around, both) or no_migration(around, whole, grown)
+
+
+def no_migration(around: Around, whole: dict[str, Quantity], grown: dict[str, Quantity]) -> str:
+    """Return why a guest may not migrate by itself to a pod of that size; empty if it may."""
+    if around.migration:
+        return around.migration
+    ranges = tuple(bound for bound in around.bounds if bound.kind == "LimitRange")
+    if lacking := "; ".join(words for _, words in shortages(grown, ranges)):
+        return lacking
+    return _no_second(around, whole) or _no_node(around, whole)
+
+
+def _no_second(around: Around, whole: dict[str, Quantity]) -> str:
+    """Return which quota has no room for a second pod of a guest that may migrate."""
+    if around.migration:
+        return around.migration
+    lacking = "; ".join(words for _, words in shortages({**whole, "pods": _ONE}, around.second))
+    return f"a migration takes a second pod, and {lacking}" if lacking else ""
+
+
+def _no_node(around: Around, whole: dict[str, Quantity]) -> str:
+    if around.elsewhere is None:
+        return ""
+    if not around.elsewhere:
+        return "there is no other node that takes it"
+    short = list(shortages(whole, around.elsewhere))
+    if len(short) < len(around.elsewhere):
+        return ""
+    return f"no other node has room: {'; '.join(words for _, words in short)}"
 
 
 def _grows(change: Change) -> bool:

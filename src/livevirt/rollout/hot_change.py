@@ -11,7 +11,7 @@ from datetime import datetime
 
 from livevirt.api import conditions
 from livevirt.api.conditions import Condition
-from livevirt.api.quantity import Format, Quantity
+from livevirt.api.quantity import Format, Quantity, parse
 from livevirt.api.request import Object
 from livevirt.rollout.judgement import Change, Judgement, Verdict
 from livevirt.rollout.live_patch import MEMORY, SOCKETS
@@ -29,6 +29,10 @@ WAITING_FOR_MIGRATION = "WaitingForMigration"
 DEFERRED, INFEASIBLE = "Deferred", "Infeasible"
 OVER_QUOTA, OVER_LIMIT_RANGE = "OverQuota", "OverLimitRange"
 RESIZE_REFUSED, RESIZE_FAILED = "ResizeRefused", "ResizeFailed"
+#: Where the pod has not got what the change needs, so nothing of it has reached the guest.
+HELD = (
+    WAITING_FOR_MIGRATION, DEFERRED, INFEASIBLE, OVER_QUOTA, OVER_LIMIT_RANGE, RESIZE_REFUSED,
+)  # fmt: skip
 
 _FIELDS = {SOCKETS: CPU, MEMORY: MEMORY_TYPE}
 
@@ -82,10 +86,11 @@ def put(listed: list[Condition], wanted: Condition, now: datetime) -> list[Condi
 
 def _condition(change: Change) -> Condition:
     what = f"{change.running} -> {change.wanted}"
-    if change.verdict is Verdict.LIVE_AFTER_MIGRATION:
+    shrinks = change.verdict is Verdict.LIVE or parse(change.wanted) < parse(change.running)
+    if change.verdict is Verdict.LIVE_AFTER_MIGRATION and not shrinks:
         message = f"{what}: {change.ruling.message}"
         return condition(_FIELDS[change.path], WAITING_FOR_MIGRATION, message)
-    if change.verdict is Verdict.LIVE:  # it costs the pod nothing
+    if shrinks:  # it costs the pod nothing, and a pod it moves to has the size it then has
         message = f"{what}: the guest gives it back, then its pod"
         return condition(_FIELDS[change.path], UNPLUGGING, message)
     return condition(_FIELDS[change.path], WAITING, f"{what}: the pod is resized first")

@@ -43,11 +43,9 @@ class Cpu(View, frozen=True):
     @property
     def vcpus(self) -> int:
         """The product of what is given; 0 if nothing is."""
-        given = [n for n in (self.sockets, self.cores, self.threads) if n]
-        product = 1 if given else 0
-        for number in given:
-            product *= number
-        return product
+        if not (self.sockets or self.cores or self.threads):
+            return 0
+        return (self.sockets or 1) * (self.cores or 1) * (self.threads or 1)
 
 
 class Hugepages(View, frozen=True):

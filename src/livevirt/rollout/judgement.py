@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import Any
+
+import msgspec
 
 from livevirt.api.request import Object
 
@@ -30,6 +31,7 @@ class Reason(StrEnum):
     NEXT_PLACEMENT = "NextPlacement"  # the instance has it at once; it rules where it goes next
     VOLUME_HOTPLUG = "VolumeHotplug"
     MEDIUM_CHANGE = "MediumChange"
+    VOLUME_MIGRATION = "VolumeMigration"  # its content is copied to another claim
     POD_RESIZE = "PodResize"  # the pod grows first
     IN_PLACE_DISABLED = "InPlaceHotplugDisabled"
     DEDICATED_CPUS = "DedicatedCpus"
@@ -48,8 +50,10 @@ class Reason(StrEnum):
     NOT_LIVE = "NotLiveUpdatable"
     NOT_HOTPLUGGABLE = "NotHotpluggable"
     BUS = "BusNotHotpluggable"
+    NO_PORT = "NoFreePort"  # live once a virtio disk goes; a restart gives it one
     DRIVE = "DriveNotHotpluggable"
     DISK_ONLY = "DiskSettingsOnly"
+    NOT_COPIED = "VolumeNotMigratable"
     GATE_MISSING = "FeatureGateMissing"
     STAGE = "StageStrategy"
     HELD_BACK = "HeldBack"
@@ -57,8 +61,7 @@ class Reason(StrEnum):
     NOT_AVAILABLE = "NotAvailable"  # this release cannot do it yet
 
 
-@dataclass(frozen=True, slots=True)
-class Ruling:
+class Ruling(msgspec.Struct, frozen=True):
     """The verdict on one field; `waits`: it stays undone until something around it changes."""
 
     verdict: Verdict
@@ -68,8 +71,7 @@ class Ruling:
     waits: bool = False
 
 
-@dataclass(frozen=True, slots=True)
-class Change:
+class Change(msgspec.Struct, frozen=True):
     """One changed field, its values as JSON (None: left out), and the ruling on it."""
 
     path: str  # as in the VM
@@ -89,13 +91,12 @@ class Change:
         return self.ruling.verdict in LIVE_VERDICTS
 
 
-@dataclass(frozen=True, slots=True)
-class Judgement:
+class Judgement(msgspec.Struct, frozen=True):
     """The verdict on a whole edit, and the specs it was made from with their defaults filled in."""
 
     changes: tuple[Change, ...] = ()
-    started: Object = field(default_factory=dict)
-    wanted: Object = field(default_factory=dict)
+    started: Object = {}
+    wanted: Object = {}
     running: bool = False  # whether there is a guest at all that an edit could reach
 
     @property

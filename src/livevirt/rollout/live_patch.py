@@ -14,7 +14,7 @@ from livevirt.rollout.judgement import Change, Judgement, Reason
 SOCKETS = in_vm(("domain", "cpu", "sockets"))
 MEMORY = in_vm(("domain", "memory", "guest"))
 MEMORY_REQUEST = in_vm(("domain", "resources", "requests", "memory"))
-_PLACEMENT = ("nodeSelector", "affinity", "tolerations")
+_PLACEMENT = {in_vm((field,)): field for field in ("nodeSelector", "affinity", "tolerations")}
 
 
 def live_patch(judgement: Judgement, vmi: Object) -> Object:
@@ -29,21 +29,24 @@ def live_patch(judgement: Judgement, vmi: Object) -> Object:
         return {}
     spec, wanted = vmi["spec"], judgement.wanted
     patch: Object = {}
-    for field in _PLACEMENT:
-        if in_vm((field,)) in live:
+    for path, field in _PLACEMENT.items():
+        if path in live:
             patch[field] = merge_patch(spec.get(field), wanted.get(field))
     domain: Object = {}
     requests: dict[str, str] = {}
     limits: dict[str, str] = {}
     sides = {"requests": requests, "limits": limits}
-    started, goal = instance.read(judgement.started), instance.read(wanted)
     if SOCKETS in live:
         domain["cpu"] = {"sockets": wanted["domain"]["cpu"]["sockets"]}
-        _follow_sockets(sides, started, goal, config.recorded(vmi).cpu_allocation_ratio)
     if MEMORY in live:
         domain["memory"] = {"guest": wanted["domain"]["memory"]["guest"]}
-        staged = {change.path for change in judgement.changes if not change.live}
-        _follow_memory(sides, started, goal, own=MEMORY_REQUEST not in staged)
+    if domain and judgement.started["domain"].get("resources"):
+        started, goal = instance.read(judgement.started), instance.read(wanted)
+        if SOCKETS in live:
+            _follow_sockets(sides, started, goal, config.recorded(vmi).cpu_allocation_ratio)
+        if MEMORY in live:
+            staged = {change.path for change in judgement.changes if not change.live}
+            _follow_memory(sides, started, goal, own=MEMORY_REQUEST not in staged)
     if requests or limits:
         domain["resources"] = {side: amounts for side, amounts in sides.items() if amounts}
     if domain:
@@ -53,16 +56,18 @@ def live_patch(judgement: Judgement, vmi: Object) -> Object:
 
 def settles(judgement: Judgement) -> bool:
     """Tell whether the instance, once patched, has all that is asked for."""
-    return all(map(_followed, judgement.changes))
+    return all(map(followed, judgement.changes))
 
 
-def _followed(change: Change) -> bool:
+def followed(change: Change) -> bool:
     """Tell whether the instance is given it now; volumes by `volume_patch`."""
-    return change.live and change.ruling.reason is not Reason.MIGRATING
+    ruling = change.ruling
+    copied_later = ruling.reason is Reason.VOLUME_MIGRATION and ruling.waits
+    return change.live and ruling.reason is not Reason.MIGRATING and not copied_later
 
 
 def _patched(change: Change) -> bool:
-    return _followed(change) and not change.volume
+    return followed(change) and not change.volume
 
 
 def merge_patch(old: Any, new: Any) -> Any:

@@ -47,6 +47,8 @@ def overhead(instance: Instance, vcpus: int, memory: int, ratio: str = "") -> in
 def _exact(instance: Instance) -> bool:
     """Tell whether cpu and memory are limited to exactly what is asked for."""
     resources = instance.domain.resources
+    if not resources.limits:
+        return False
     return all(
         resources.limit(name) is not None and resources.request(name) == resources.limit(name)
         for name in ("cpu", "memory")
@@ -54,8 +56,10 @@ def _exact(instance: Instance) -> bool:
 
 
 def _extra(total: int, ratio: str) -> int:
+    if not ratio:
+        return 0
     try:
-        factor = Decimal(ratio) if ratio else Decimal(1)
+        factor = Decimal(ratio)
     except InvalidOperation:
         return 0  # admission of the KubeVirt object lets no such thing pass
     if factor <= 1:

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 
+import msgspec
 from msgspec.structs import replace
 
 from livevirt.api.quantity import Format, Quantity, parse
 from livevirt.api.request import Object
 from livevirt.rollout import config, instance, memory
+from livevirt.rollout.config import Defaults
 from livevirt.rollout.cpu import topology
 from livevirt.rollout.instance import Amount, Instance, Resources
 from livevirt.rollout.resources import Compute, Namespace, compute
@@ -18,8 +19,7 @@ _RESIZED = ("cpu", "memory")  # all that a pod's resize can change
 _PAGES = "hugepages-"
 
 
-@dataclass(frozen=True, slots=True)
-class Size:
+class Size(msgspec.Struct, frozen=True):
     """What live changes change: CPU sockets, and memory in bytes."""
 
     sockets: int
@@ -44,11 +44,14 @@ def told(vmi: Object) -> Size:
 
     What is not told yet is as asked for.
     """
-    status, wanted = vmi.get("status") or {}, asked(vmi)
-    sockets = (status.get("currentCPUTopology") or {}).get("sockets") or wanted.sockets
+    status = vmi.get("status") or {}
+    sockets = (status.get("currentCPUTopology") or {}).get("sockets")
     told = status.get("memory") or {}
     amounts = [parse(told[n]).bytes for n in ("guestCurrent", "guestRequested") if n in told]
-    return Size(sockets, max(amounts, default=wanted.memory))
+    if sockets and amounts:
+        return Size(sockets, max(amounts))
+    wanted = asked(vmi)
+    return Size(sockets or wanted.sockets, max(amounts, default=wanted.memory))
 
 
 def reservation(vmi: Object, has: Size, namespace: Namespace | None = None) -> Compute:
@@ -56,18 +59,23 @@ def reservation(vmi: Object, has: Size, namespace: Namespace | None = None) -> C
 
     Growing takes its room first and shrinking gives it back last, so it is the larger of both.
     """
-    view = instance.read(vmi["spec"])
-    return compute(
-        _grown(view, _size(view).largest(has), config.recorded(vmi).cpu_allocation_ratio),
-        config.recorded(vmi),
-        namespace,
-    )
+    return reserved(instance.read(vmi["spec"]), has, config.recorded(vmi), namespace)
+
+
+def reserved(
+    view: Instance, has: Size, defaults: Defaults, namespace: Namespace | None = None
+) -> Compute:
+    """Return the same for an instance that is read already."""
+    now = _size(view)
+    ratio = defaults.cpu_allocation_ratio
+    return compute(_grown(view, now, now.largest(has), ratio), defaults, namespace)
 
 
 def held(vmi: Object, has: Size, namespace: Namespace | None = None) -> Compute:
     """Return what the pod of a guest of just that size must hold."""
     view, defaults = instance.read(vmi["spec"]), config.recorded(vmi)
-    return compute(_grown(view, has, defaults.cpu_allocation_ratio), defaults, namespace)
+    ratio = defaults.cpu_allocation_ratio
+    return compute(_grown(view, _size(view), has, ratio), defaults, namespace)
 
 
 def resized(current: Object, needed: Compute) -> Object:
@@ -109,11 +117,11 @@ def _size(view: Instance) -> Size:
     return Size(topology(view.domain.cpu, view.domain.resources).sockets, size.bytes if size else 0)
 
 
-def _grown(view: Instance, size: Size, ratio: int) -> Instance:
-    """Return an instance as it would be at another size, its own requests and limits with it."""
-    domain, now = view.domain, _size(view)
+def _grown(view: Instance, now: Size, size: Size, ratio: int) -> Instance:
+    """Return an instance of one size as it would be at another, its requests and limits with it."""
     if size == now:
         return view
+    domain = view.domain
     chosen = topology(domain.cpu, domain.resources)
     cpu = (size.sockets - now.sockets) * chosen.cores * chosen.threads * (1000 // ratio)
     resources = _moved(domain.resources, cpu, now.memory, size.memory)

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import functools
 from dataclasses import dataclass
 from decimal import Decimal
 from math import ceil
 
-from livevirt.api.quantity import ZERO, Format, Quantity
+import msgspec
+
+from livevirt.api.quantity import ZERO, Format, Quantity, parse
 from livevirt.rollout import memory
 from livevirt.rollout.config import Defaults
 from livevirt.rollout.cpu import topology
@@ -26,8 +29,11 @@ class Namespace:
     memory_ratio: Decimal = Decimal(2)  # limit over request
 
 
-@dataclass(frozen=True, slots=True)
-class Compute:
+_UNDEMANDING = Namespace()
+_VIEWS = msgspec.msgpack.Decoder(Instance)
+
+
+class Compute(msgspec.Struct, frozen=True):
     """Requests and limits of the container, and the overhead in bytes that is part of them."""
 
     requests: dict[str, str]
@@ -37,16 +43,23 @@ class Compute:
 
 def compute(instance: Instance, defaults: Defaults, namespace: Namespace | None = None) -> Compute:
     """Return what the container of an instance asks for."""
-    around = namespace or Namespace()
+    text = msgspec.msgpack.encode(instance)
+    found = _computed(text, defaults, namespace or _UNDEMANDING)
+    return Compute({**found.requests}, {**found.limits}, found.overhead)  # theirs to change
+
+
+@functools.lru_cache(maxsize=1024)  # the guests of a cluster have few sizes, asked for all the time
+def _computed(text: bytes, defaults: Defaults, around: Namespace) -> Compute:
+    instance = _VIEWS.decode(text)
     requests: dict[str, Quantity] = {}
     limits: dict[str, Quantity] = {}
     _cpu(instance, defaults, around, requests, limits)
     extra = _memory(instance, defaults, around, requests, limits)
     resources = instance.domain.resources
-    for name in _PASSED_ON:
-        for side, found in ((requests, resources.request(name)), (limits, resources.limit(name))):
-            if found is not None:
-                side[name] = found
+    for side, given in ((requests, resources.requests), (limits, resources.limits)):
+        for name in _PASSED_ON:
+            if name in given:
+                side[name] = parse(given[name])
     return Compute(_written(requests), _written(limits), extra)
 
 

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+from livevirt.api import conditions
 from livevirt.api.quantity import Format, Quantity
-from livevirt.rollout import memory
+from livevirt.rollout import hot_change, memory
 from livevirt.rollout.changes import Difference, Path, find
 from livevirt.rollout.ground import Ground
 from livevirt.rollout.instance import read_amount
@@ -30,7 +31,8 @@ def sockets(ground: Ground, difference: Difference) -> Ruling:
         message = f"the guest was started for at most {most} sockets"
         nearest = most if most != running else None
         return Ruling(Verdict.RESTART, Reason.ABOVE_MAXIMUM, message, nearest)
-    if wanted < running and ground.case.around.accelerator != "kvm" and not ground.case.agent:
+    has = _plugged(ground, running)
+    if wanted < has and ground.case.around.accelerator != "kvm" and not ground.case.agent:
         message = (
             "an emulated CPU is taken away by the guest agent, and none answers; with"
             " qemu-guest-agent in the guest this is live"
@@ -38,6 +40,14 @@ def sockets(ground: Ground, difference: Difference) -> Ruling:
         return Ruling(Verdict.RESTART, Reason.NO_AGENT, message)
     change = "plugged into" if wanted > running else "taken from"
     return Ruling(Verdict.LIVE, Reason.IN_PLACE, f"whole sockets are {change} the running guest")
+
+
+def _plugged(ground: Ground, running: int) -> int:
+    """Return how many sockets the guest may have: not those of a change that is held up."""
+    status = (ground.case.vmi or {}).get("status") or {}
+    change = conditions.find(status.get("conditions"), hot_change.CPU) or {}
+    has = (status.get("currentCPUTopology") or {}).get("sockets")
+    return min(int(has), running) if has and change.get("reason") in hot_change.HELD else running
 
 
 def guest_memory(ground: Ground, difference: Difference) -> Ruling:

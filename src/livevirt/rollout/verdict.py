@@ -7,11 +7,12 @@ up and a revert is no change at all.
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import replace
+
+from msgspec.structs import replace
 
 from livevirt.api.field_error import FieldError
 from livevirt.api.request import Object
-from livevirt.rollout import config, fields, instance, volume_edits
+from livevirt.rollout import fields, instance, volume_edits
 from livevirt.rollout.case import Case
 from livevirt.rollout.changes import Difference, Name, differences, find, in_vm
 from livevirt.rollout.config import LIVE_UPDATE_GATE
@@ -20,8 +21,8 @@ from livevirt.rollout.ground import Ground, prepare
 from livevirt.rollout.growth import growth, room
 from livevirt.rollout.judgement import Change, Judgement, Reason, Ruling, Verdict
 from livevirt.rollout.live_patch import MEMORY, MEMORY_REQUEST, SOCKETS, apply, live_patch
-from livevirt.rollout.reservation import reservation, told
-from livevirt.rollout.resources import Compute, compute
+from livevirt.rollout.reservation import reserved, told
+from livevirt.rollout.resources import compute
 
 PARTIAL_GATE = "PartialLiveUpdate"
 _SIZES = (SOCKETS, MEMORY)
@@ -36,8 +37,10 @@ def judge(case: Case) -> Judgement:
     if case.vmi is None or not case.runs:
         return Judgement()
     ground = prepare(case, case.vmi)
-    volumes = [_volume_change(*each) for each in volume_edits.rulings(ground)]
-    volumes = [_available(case, change) for change in volumes]
+    volumes: list[Change] = []
+    if ground.has_drives:
+        ruled = volume_edits.rulings(ground)
+        volumes = [_available(case, _volume_change(*each)) for each in ruled]
     others = [_change(each, fields.rule(ground, each)) for each in _others(ground)]
     others = [_staged(case, _available(case, change)) for change in others]
     if not case.config.enabled(PARTIAL_GATE):
@@ -45,7 +48,7 @@ def judge(case: Case) -> Judgement:
     if case.migrating:
         others = [_after_migration(change) for change in others]
     judgement = Judgement((*others, *volumes), ground.started, ground.wanted, running=True)
-    return _resized(case, case.vmi, judgement)
+    return _resized(ground, case.vmi, judgement)
 
 
 def refuse(judgement: Judgement, errors: Iterable[FieldError]) -> Judgement:
@@ -125,29 +128,26 @@ def _after_migration(change: Change) -> Change:
     return replace(change, ruling=Ruling(change.verdict, Reason.MIGRATING, message, waits=True))
 
 
-def _resized(case: Case, vmi: Object, judgement: Judgement) -> Judgement:
+def _resized(ground: Ground, vmi: Object, judgement: Judgement) -> Judgement:
     """Return the judgement with what live sizes mean for the pod."""
     live = [c for c in judgement.changes if c.path in _SIZES and c.live and not c.ruling.waits]
     if not live:
         return judgement
-    wanted = apply(live_patch(judgement, vmi), vmi)
+    case, running, namespace = ground.case, ground.running, ground.case.around.namespace
+    wanted = instance.read(apply(live_patch(judgement, vmi)["spec"], ground.spec))
     # What shrinks is given back last, so the pod first holds the larger of both.
-    held = reservation(wanted, told(vmi), case.around.namespace)
-    grown = growth(_compute(case, vmi), held)
-    view = instance.read(vmi["spec"])
+    held = reserved(wanted, told(vmi), ground.defaults, namespace)
+    grown = growth(compute(running, ground.defaults, namespace), held)
     fixed = {}  # what a kubelet does not resize
-    if view.domain.cpu.dedicated_cpu_placement:
+    if running.domain.cpu.dedicated_cpu_placement:
         fixed[SOCKETS] = Reason.DEDICATED_CPUS
-    if view.page is not None:
+    if running.page is not None:
         fixed[MEMORY] = Reason.HUGE_PAGES
     ruled = {
-        change.path: replace(change, ruling=room(case, change, grown, fixed=fixed.get(change.path)))
+        change.path: replace(
+            change, ruling=room(case, change, held, grown, fixed=fixed.get(change.path))
+        )
         for change in live
     }
     changes = tuple(ruled.get(change.path, change) for change in judgement.changes)
     return replace(judgement, changes=changes)
-
-
-def _compute(case: Case, vmi: Object) -> Compute:
-    defaults = config.recorded(vmi)
-    return compute(instance.read(vmi["spec"]), defaults, case.around.namespace)

@@ -9,13 +9,14 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-from livevirt.api.request import Object
-from livevirt.rollout import disks
+from livevirt.rollout import disks, volume_migration
 from livevirt.rollout.changes import Difference, Name, differences
 from livevirt.rollout.config import CDROM_GATE, HOTPLUG_GATE
 from livevirt.rollout.disks import hotpluggable, target
 from livevirt.rollout.ground import Ground, items
 from livevirt.rollout.judgement import Reason, Ruling, Verdict
+from livevirt.rollout.ports import without_port
+from livevirt.rollout.volume_change import Edit
 
 DISKS, VOLUMES = ("domain", "devices", "disks"), ("volumes",)
 HOTPLUG_BUSES = {"disk": ("scsi", "virtio"), "lun": ("scsi",), "cdrom": ("scsi", "usb")}
@@ -23,22 +24,6 @@ _PLUGGED = Ruling(
     Verdict.LIVE, Reason.VOLUME_HOTPLUG, "the disk comes or goes while the guest runs"
 )
 _CHANGED = Ruling(Verdict.LIVE, Reason.MEDIUM_CHANGE, "the medium is changed while the guest runs")
-
-
-@dataclass(frozen=True, slots=True)
-class Edit:
-    """What is under one name, before and after; None where there is none."""
-
-    name: str
-    old_volume: Object | None
-    volume: Object | None
-    old_disk: Object | None
-    disk: Object | None
-
-    @property
-    def is_drive(self) -> bool:
-        """Whether it is about a CD-ROM, on either side."""
-        return any(disk and target(disk) == "cdrom" for disk in (self.old_disk, self.disk))
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,11 +36,15 @@ class Rulings:
 
 def rulings(ground: Ground) -> Iterator[tuple[Difference, Ruling]]:
     """Yield what changes in disks and volumes, each with the ruling on it."""
-    for edit in edits(ground):
+    found = list(edits(ground))
+    portless = without_port(ground.case.vmi or {}, found)
+    for edit in found:
         disk = list(differences(edit.old_disk, edit.disk, (*DISKS, Name(edit.name))))
         volume = list(differences(edit.old_volume, edit.volume, (*VOLUMES, Name(edit.name))))
         if disk or volume:
-            ruled = _drive(ground, edit) if edit.is_drive else _both(_disk(edit))
+            ruled = _ruled(ground, edit)
+            if edit.name in portless and ruled.disk is _PLUGGED:
+                ruled = _both(_no_port(edit))
             yield from ((each, _gated(ground, edit, ruled.disk)) for each in disk)
             yield from ((each, _gated(ground, edit, ruled.volume)) for each in volume)
 
@@ -70,6 +59,15 @@ def edits(ground: Ground) -> Iterator[Edit]:
         )
 
 
+def _ruled(ground: Ground, edit: Edit) -> Rulings:
+    copied = volume_migration.ruling(ground, edit)
+    if copied is not None:
+        settings = edit.old_disk and edit.disk and edit.old_disk != edit.disk
+        live = copied.verdict is Verdict.LIVE
+        return Rulings(_settings(edit) if settings and live else copied, copied)
+    return _drive(ground, edit) if edit.is_drive else _both(_disk(edit))
+
+
 def _disk(edit: Edit) -> Ruling:
     for volume in (edit.old_volume, edit.volume):
         if volume is not None and not hotpluggable(volume):
@@ -79,9 +77,13 @@ def _disk(edit: Edit) -> Ruling:
         message = f"disk {edit.name} has no volume that could be plugged"
         return Ruling(Verdict.RESTART, Reason.NOT_HOTPLUGGABLE, message)
     if edit.old_volume == edit.volume:
-        message = f"settings of disk {edit.name} are read when it is attached; its volume stays"
-        return Ruling(Verdict.RESTART, Reason.DISK_ONLY, message)
+        return _settings(edit)
     return _buses(edit) or _PLUGGED
+
+
+def _settings(edit: Edit) -> Ruling:
+    message = f"settings of disk {edit.name} are read when it is attached; its volume stays"
+    return Ruling(Verdict.RESTART, Reason.DISK_ONLY, message)
 
 
 def _drive(ground: Ground, edit: Edit) -> Rulings:
@@ -129,13 +131,22 @@ def _buses(edit: Edit) -> Ruling | None:
     return None
 
 
+def _no_port(edit: Edit) -> Ruling:
+    message = (
+        f"no PCIe port is free for {edit.name}: it waits until a virtio disk goes, or for a"
+        " restart; on bus scsi it needs none"
+    )
+    return Ruling(Verdict.LIVE, Reason.NO_PORT, message, waits=True)
+
+
 def _both(ruling: Ruling) -> Rulings:
     return Rulings(ruling, ruling)
 
 
 def _gated(ground: Ground, edit: Edit, ruling: Ruling) -> Ruling:
     gate = CDROM_GATE if ruling.reason is Reason.MEDIUM_CHANGE else HOTPLUG_GATE
-    if ruling.verdict is not Verdict.LIVE or ground.case.config.enabled(gate):
+    copied = ruling.reason is Reason.VOLUME_MIGRATION
+    if ruling.verdict is not Verdict.LIVE or copied or ground.case.config.enabled(gate):
         return ruling
     message = f"feature gate {gate} is not open, so {edit.name} changes at a restart"
     return Ruling(Verdict.RESTART, Reason.GATE_MISSING, message)

@@ -5,6 +5,7 @@ from __future__ import annotations
 from livevirt.api.request import Object
 from livevirt.rollout.changes import in_vm
 from livevirt.rollout.judgement import Judgement
+from livevirt.rollout.live_patch import followed
 from livevirt.rollout.volume_edits import DISKS, VOLUMES
 
 #: Annotation of a VM, passed on to its instance: volumes that go even if the guest uses them.
@@ -43,7 +44,7 @@ def _live(judgement: Judgement, part: tuple[str, ...]) -> set[str]:
     return {
         change.volume
         for change in judgement.changes
-        if change.volume and change.live and change.path.startswith(prefix)
+        if change.volume and followed(change) and change.path.startswith(prefix)
     }
 
 

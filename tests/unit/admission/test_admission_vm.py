@@ -448,12 +448,36 @@ SETTINGS: dict[str, tuple[Object, str]] = {
     "hardly any memory": ({"developerConfiguration": {"memoryOvercommit": 9}}, "at least 10"),
     "less than the overhead": ({"additionalGuestMemoryOverheadRatio": "0.5"}, "at least 1.0"),
     "no number": ({"additionalGuestMemoryOverheadRatio": "much"}, "at least 1.0"),
+    "fewer migrations than none": (
+        {"migrations": {"parallelMigrationsPerCluster": -1}},
+        "must not be negative",
+    ),
+    "less bandwidth than none": (
+        {"migrations": {"bandwidthPerMigration": "-1Mi"}},
+        "must not be negative",
+    ),
 }
 
 
 @pytest.mark.parametrize(("settings", "message"), SETTINGS.values(), ids=SETTINGS)
 def test_a_setting_that_cannot_be_followed_is_refused(settings: Object, message: str) -> None:
     obj = {"metadata": {"name": "kubevirt"}, "spec": {"configuration": settings}}
+    [error] = review(KUBEVIRT, obj)[1]
+    assert message in error.message
+
+
+UPDATES: dict[str, tuple[Object, str]] = {
+    "a method nobody knows": ({"workloadUpdateMethods": ["Pray"]}, "'Pray' is none of"),
+    "no duration": ({"batchEvictionInterval": "soon"}, "duration"),
+    "fewer than none": ({"batchEvictionSize": -1}, "must not be negative"),
+}
+
+
+@pytest.mark.parametrize(("updates", "message"), UPDATES.values(), ids=UPDATES)
+def test_an_update_of_workloads_that_cannot_be_done_is_refused(
+    updates: Object, message: str
+) -> None:
+    obj = {"metadata": {"name": "kubevirt"}, "spec": {"workloadUpdateStrategy": updates}}
     [error] = review(KUBEVIRT, obj)[1]
     assert message in error.message
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import operator
 from fractions import Fraction
 from pathlib import Path
 from typing import Any
@@ -138,7 +139,19 @@ def test_arithmetic_is_exact(left: Quantity, right: Quantity) -> None:
     assert (left + right).nano == left.nano + right.nano
     assert (left + right) - right == left
     assert left + (-left) == ZERO
-    assert (left < right) == (left.nano < right.nano)
+
+
+ORDERS = (operator.eq, operator.ne, operator.lt, operator.le, operator.gt, operator.ge)
+
+
+@given(st.integers(-3, 3), formats, st.integers(-3, 3), formats)
+def test_amounts_are_told_apart_and_ordered_whatever_their_format(
+    one: int, form: Format, two: int, other: Format
+) -> None:
+    left, right = Quantity(one, form), Quantity(two, other)
+    assert [order(left, right) for order in ORDERS] == [order(one, two) for order in ORDERS]
+    assert left != right or hash(left) == hash(right)
+    assert left != one
 
 
 @given(quantities, st.integers(-12, 12))

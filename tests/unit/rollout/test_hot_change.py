@@ -42,6 +42,12 @@ def test_what_needs_a_migration_says_so() -> None:
     assert found["message"].endswith("why")
 
 
+def test_given_a_smaller_size_by_migration_then_the_guest_gives_it_back_first() -> None:
+    judgement = Judgement((a_change(MEMORY, Verdict.LIVE_AFTER_MIGRATION, "1Gi", "512Mi"),))
+    [found] = hot_change.begun(judgement, [], NOON)
+    assert found["reason"] == "Unplugging"
+
+
 def test_a_newer_edit_starts_the_story_again() -> None:
     old = [hot_change.condition("HotVCPUChange", "GuestNotAccepting", "m")]
     judgement = Judgement((a_change(SOCKETS, Verdict.LIVE_AFTER_RESIZE),))

@@ -130,6 +130,13 @@ def test_a_ratio_adds_to_all_terms() -> None:
     assert more.overhead == plain.overhead + plain.overhead // 2 // 1000 * 1000
 
 
+def test_who_asks_may_change_what_was_answered() -> None:
+    given = asked()
+    expected = {**given.requests}
+    given.requests["cpu"] = "none of it"
+    assert asked().requests == expected
+
+
 sizes = st.integers(1, 2**16).map(lambda n: {"guest": f"{2 * n}Mi"})
 cpus = st.fixed_dictionaries({"sockets": st.integers(1, 64), "cores": st.integers(1, 8)})
 

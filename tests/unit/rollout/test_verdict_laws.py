@@ -13,7 +13,7 @@ from livevirt.api.quantity import parse
 from livevirt.api.request import Object
 from livevirt.rollout.case import Around, Case
 from livevirt.rollout.config import Config
-from livevirt.rollout.effective import canonical
+from livevirt.rollout.effective import canonical, filled, refilled
 from livevirt.rollout.judgement import Judgement, Verdict
 from livevirt.rollout.live_patch import apply, live_patch
 from livevirt.rollout.summary import condition, pending
@@ -113,6 +113,48 @@ def write_usual(spec: Object, vmi: Object, draw: Any) -> None:
         disk.setdefault("errorPolicy", "stop")
         if "cdrom" in disk:
             disk["cdrom"] = {**disk["cdrom"], "readonly": True, "tray": "closed"}
+
+
+@given(specs, specs)
+def test_a_spec_is_filled_in_the_same_by_way_of_another(one: Object, other: Object) -> None:
+    """Also where they differ in size alone, which is what the other way is for."""
+    config, resized = LIVE.without_maxima(LIVE.defaults), copy.deepcopy(one)
+    for part in ("cpu", "memory", "resources"):
+        resized["domain"].pop(part, None)
+        if part in other["domain"]:
+            resized["domain"][part] = other["domain"][part]
+    for wanted in (one, other, resized):
+        expected, before = filled(wanted, "vm-uid", config), copy.deepcopy((one, wanted))
+        started = filled(one, "vm-uid", config)
+        found = refilled(wanted, "vm-uid", config, twin=one, as_filled=started)
+        assert found == expected
+        assert started == filled(one, "vm-uid", config)
+        assert (one, wanted) == before
+
+
+def with_nulls(value: Any) -> Any:
+    """Return the same with a null in every part."""
+    if isinstance(value, dict):
+        return {**{name: with_nulls(inner) for name, inner in value.items()}, "nothing": None}
+    return [with_nulls(item) for item in value] if isinstance(value, list) else value
+
+
+@given(specs, specs, configs)
+def test_nulls_in_what_runs_say_nothing(started: Object, wanted: Object, config: Config) -> None:
+    vmi = running(started)
+    written = {**vmi, "spec": with_nulls(vmi["spec"])}
+    for part in ("ioThreads", "launchSecurity", "chassis"):
+        written["spec"]["domain"].setdefault(part, None)
+    before = copy.deepcopy(written)
+    found, expected = (
+        {
+            change.path: (change.running, change.wanted, change.verdict, change.ruling.reason)
+            for change in judged(started, wanted, config=config, vmi=each).changes
+        }
+        for each in (written, vmi)
+    )
+    assert found == expected
+    assert written == before
 
 
 rewrites = st.lists(

@@ -33,13 +33,11 @@ def conflicts(template: Object, instancetype: Object) -> list[str]:
     """
     spec = template.get("spec") or {}
     domain = spec.get("domain") or {}
-    return [
-        *_placement(spec, instancetype),
-        *_cpu(domain, instancetype.get("cpu") or {}),
-        *_memory(domain, instancetype.get("memory") or {}),
-        *_domain(domain, instancetype),
-        *_annotations(template, instancetype),
-    ]
+    found = [*_placement(spec, instancetype)]
+    if domain.get("cpu") or domain.get("memory") or domain.get("resources"):
+        found += _cpu(domain, instancetype.get("cpu") or {})
+        found += _memory(domain, instancetype.get("memory") or {})
+    return [*found, *_domain(domain, instancetype), *_annotations(template, instancetype)]
 
 
 def cpu_settings(owned: Object) -> Object:

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 
 from livevirt.api.request import Object
 from livevirt.rollout import networks
-from livevirt.rollout.disks import TARGETS
+from livevirt.rollout.disks import target
 
 #: Settings of all devices together, each where the VM leaves it open.
 _PLAIN: Mapping[str, str] = {
@@ -38,21 +38,31 @@ _INPUT = "default-0"  # KubeVirt's name for the input device a guest gets by its
 def apply(spec: Object, preferred: Object) -> None:
     """Fill in what the devices of a spec leave open, in place."""
     devices = spec["domain"]["devices"]
-    _fill(devices, preferred, _PLAIN)
+    _fill(devices, _chosen(preferred, _PLAIN))
     if preferred.get("preferredDisableHotplug") is not None:
         devices["disableHotplug"] = preferred["preferredDisableHotplug"]
     _models(devices, preferred)
+    settings = _chosen(preferred, _DISK)
     for disk in devices.get("disks") or ():
-        _disk(disk, preferred)
+        _disk(disk, preferred, settings)
     _interfaces(spec, devices, preferred)
     _inputs(devices, preferred)
     _panic_devices(devices, preferred.get("preferredPanicDeviceModel"))
 
 
-def _fill(target: Object, preferred: Object, table: Mapping[str, str]) -> None:
-    for wanted, name in table.items():
-        if preferred.get(wanted) is not None and target.get(name) is None:
-            target[name] = preferred[wanted]
+def _chosen(preferred: Object, table: Mapping[str, str]) -> Object:
+    """Return what is preferred of the fields in a table, under their own names."""
+    return {
+        table[wanted]: value
+        for wanted, value in preferred.items()
+        if wanted in table and value is not None
+    }
+
+
+def _fill(part: Object, settings: Object) -> None:
+    for name, value in settings.items():
+        if part.get(name) is None:
+            part[name] = value
 
 
 def _models(devices: Object, preferred: Object) -> None:
@@ -68,17 +78,16 @@ def _models(devices: Object, preferred: Object) -> None:
             gpu["virtualGPUOptions"] = options
 
 
-def _disk(disk: Object, preferred: Object) -> None:
-    shown_as = next((each for each in TARGETS if disk.get(each) is not None), None)
-    if shown_as is None:
-        shown_as = "disk"
-        disk["disk"] = {}
+def _disk(disk: Object, preferred: Object, settings: Object) -> None:
+    shown_as = target(disk)
+    if disk.get(shown_as) is None:
+        disk[shown_as] = {}
     bus = preferred.get(_BUSES[shown_as])
     if bus and not disk[shown_as].get("bus"):
         disk[shown_as]["bus"] = bus
     if shown_as != "disk":
         return
-    _fill(disk, preferred, _DISK)
+    _fill(disk, settings)
     thread = preferred.get("preferredDiskDedicatedIoThread")
     if thread is not None and disk["disk"].get("bus") == "virtio":
         disk.setdefault("dedicatedIOThread", thread)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+import msgspec
 
 from livevirt.api.field_error import FieldError
 from livevirt.api.request import Object
@@ -12,8 +12,7 @@ from livevirt.rollout.instancetypes import preferences, requirements, sizes, top
 from livevirt.rollout.instancetypes.conflicts import conflict_error, conflicts
 
 
-@dataclass(frozen=True, slots=True)
-class Sizing:
+class Sizing(msgspec.Struct, frozen=True):
     """What the matchers of a VM came to: the specs, in the stored version."""
 
     instancetype: Object | None = None
@@ -22,8 +21,7 @@ class Sizing:
     drops_memory: bool = False  # the VM's own was only for the case that nothing is inferred
 
 
-@dataclass(frozen=True, slots=True)
-class Expanded:
+class Expanded(msgspec.Struct, frozen=True):
     """A template that says everything itself, and why it does not, if so.
 
     With conflicts or errors it is as its owner wrote it. It shares parts with what it was made

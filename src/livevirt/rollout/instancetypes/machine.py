@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+import msgspec
 
 from livevirt.api.field_error import FieldError
 from livevirt.api.request import Object
@@ -21,8 +21,7 @@ _FIELDS = frozenset(role.field for role in ROLES)
 _REFERENCES = frozenset(role.reference for role in ROLES)
 
 
-@dataclass(frozen=True, slots=True)
-class Machine:
+class Machine(msgspec.Struct, frozen=True):
     """A VM as one without matchers would be written.
 
     With problems or errors it is as its owner wrote it. It shares parts with what it was made from:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 
 from livevirt.api import registry
@@ -13,7 +13,7 @@ from livevirt.api.request import Object
 REJECT, IGNORE = "Reject", "Ignore"
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, eq=False)
 class Role:
     """Instance type or preference: the two are found in the same way under other names."""
 
@@ -23,35 +23,32 @@ class Role:
     namespaced: Kind
     cluster: Kind
     not_found: str  # reason of the VM's Failure condition
+    reference: str  # the field of the VM's status that says what is in use
+    spellings: Mapping[str, Kind]  # of both kinds, in lower case
 
     @property
     def path(self) -> str:
         """Where the matcher is in the VM."""
         return f"spec.{self.field}"
 
-    @property
-    def reference(self) -> str:
-        """The field of the VM's status that says what is in use."""
-        return f"{self.field}Ref"
-
     def kind(self, text: str) -> Kind | None:
         """Return the kind a matcher's `kind` names, any spelling, empty for the cluster's."""
-        if not text:
-            return self.cluster
-        wanted = text.lower()
-        for kind in (self.namespaced, self.cluster):
-            if wanted in (kind.singular, kind.plural):
-                return kind
-        return None
+        return self.spellings.get(text.lower()) if text else self.cluster
+
+
+def _spellings(*kinds: Kind) -> dict[str, Kind]:
+    return {name: kind for kind in kinds for name in (kind.singular, kind.plural)}
 
 
 INSTANCETYPE = Role(
     "instancetype", "instance type", "InstancetypeMatcher", registry.INSTANCETYPE,
-    registry.CLUSTER_INSTANCETYPE, "FailedFindInstancetype",
+    registry.CLUSTER_INSTANCETYPE, "FailedFindInstancetype", "instancetypeRef",
+    _spellings(registry.INSTANCETYPE, registry.CLUSTER_INSTANCETYPE),
 )  # fmt: skip
 PREFERENCE = Role(
     "preference", "preference", "PreferenceMatcher", registry.PREFERENCE,
-    registry.CLUSTER_PREFERENCE, "FailedFindPreference",
+    registry.CLUSTER_PREFERENCE, "FailedFindPreference", "preferenceRef",
+    _spellings(registry.PREFERENCE, registry.CLUSTER_PREFERENCE),
 )  # fmt: skip
 ROLES = (INSTANCETYPE, PREFERENCE)
 

@@ -28,10 +28,9 @@ def apply(spec: Object, preference: Object) -> None:
     domain = spec["domain"]
     _cpu_features(domain, (preference.get("cpu") or {}).get("preferredCPUFeatures") or ())
     device_preferences.apply(spec, preference.get("devices") or {})
-    _features(domain, preference.get("features") or {})
-    _firmware(domain, preference.get("firmware") or {})
-    _machine(domain, preference.get("machine") or {})
-    _clock(domain, preference.get("clock") or {})
+    for part, fill in _PARTS:
+        if preference.get(part):
+            fill(domain, preference[part])
     for preferred, name in _TOP.items():
         if preference.get(preferred) is not None and spec.get(name) in (None, ""):
             spec[name] = preference[preferred]
@@ -115,3 +114,11 @@ def _clock(domain: Object, preferred: Object) -> None:
         clock["timer"] = preferred["preferredTimer"]
     if clock:
         domain["clock"] = clock
+
+
+_PARTS = (
+    ("features", _features),
+    ("firmware", _firmware),
+    ("machine", _machine),
+    ("clock", _clock),
+)

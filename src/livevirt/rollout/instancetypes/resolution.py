@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+import msgspec
+
 from livevirt.api import registry
 from livevirt.api.kind import Kind
 from livevirt.api.request import Object
@@ -40,8 +42,7 @@ class _Nowhere(Exception):
         self.problem = Problem(role, part, message, passing)
 
 
-@dataclass(frozen=True, slots=True)
-class Choice:
+class Choice(msgspec.Struct, frozen=True):
     """The object one matcher came to.
 
     `revision` is the one in use; `capture` is the object to take a revision of first, if there is
@@ -74,8 +75,7 @@ class Choice:
         return found
 
 
-@dataclass(frozen=True, slots=True)
-class Resolved:
+class Resolved(msgspec.Struct, frozen=True):
     """What both matchers of a VM came to; None where there is no matcher."""
 
     instancetype: Choice | None = None

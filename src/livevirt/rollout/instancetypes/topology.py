@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+
+import msgspec
 
 from livevirt.api.request import Object
 from livevirt.rollout.cpu import Topology
@@ -31,8 +32,7 @@ class Undivided(ValueError):
     """The vCPUs cannot be spread so; the message has room for who provides them."""
 
 
-@dataclass(frozen=True, slots=True)
-class Wish:
+class Wish(msgspec.Struct, frozen=True):
     """What a preference says about the topology, defaults filled in."""
 
     topology: str = SOCKETS
@@ -58,9 +58,9 @@ _NO_WISH = Wish()
 
 def wish(preference: Object | None) -> Wish:
     """Return what the spec of a preference wants; what `problem` finds in it counts as unsaid."""
-    if preference is None:
+    cpu = (preference or {}).get("cpu")
+    if preference is None or not cpu:
         return _NO_WISH
-    cpu = preference.get("cpu") or {}
     named = cpu.get("preferredCPUTopology") or SOCKETS
     topology = ALIASES.get(named, named)
     if topology != SPREAD:
@@ -72,6 +72,8 @@ def wish(preference: Object | None) -> Wish:
 def problem(preference: Object) -> tuple[str, str] | None:
     """Return the field of a preference that no topology follows from, and why; None if all do."""
     found = wish(preference)
+    if found is _NO_WISH and not preference.get("preferSpreadSocketToCoreRatio"):
+        return None
     options = (preference.get("cpu") or {}).get("spreadOptions") or {}
     if found.topology not in TOPOLOGIES:
         return "spec.cpu.preferredCPUTopology", f"unknown preferredCPUTopology {found.topology}"

@@ -117,6 +117,9 @@ REFUSED: dict[str, tuple[Object, list[Object], str, bool]] = {
     "6 no such DataSource": (
         a_vm_with(with_data(), OF_SOURCE), [], 'datasources.cdi.kubevirt.io "s" not found', False,
     ),
+    "6 neither a DataVolume nor a claim of its name": (
+        a_vm_with(with_data()), [], 'persistentvolumeclaims "data" not found', False,
+    ),
     "6 a volume of another type": (
         a_vm_with({"name": "v", "containerDisk": {"image": "i"}}), [],
         "unable to infer defaults from volume v as type is not supported", True,

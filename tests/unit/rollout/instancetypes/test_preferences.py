@@ -302,12 +302,14 @@ def test_a_storage_class_is_preferred_where_a_template_names_none() -> None:
         {"metadata": {"name": "a"}, "spec": {"storage": {}}},
         {"metadata": {"name": "b"}, "spec": {"pvc": {"storageClassName": "slow"}}},
         {"metadata": {"name": "c"}, "spec": {"source": {"blank": {}}}},
+        {"metadata": {"name": "d"}, "spec": {"pvc": {"storageClassName": None}}},
     ]
     found = preferences.data_volume_templates(given, preference)
     assert [each["spec"] for each in found] == [
         {"storage": {"storageClassName": "fast"}},
         {"pvc": {"storageClassName": "slow"}},
         {"source": {"blank": {}}},
+        {"pvc": {"storageClassName": "fast"}},
     ]
     assert given[0]["spec"] == {"storage": {}}
     assert preferences.data_volume_templates(given, None) is given

@@ -73,6 +73,19 @@ RULES: dict[str, tuple[Object, Object | None, Object, tuple[str, str] | None]] =
          "insufficient CPU resources of 2 vCPU provided by VirtualMachine, preference requires 4"
          " vCPU provided as CoresThreads"),
     ),
+    "too few spread over sockets and cores": (
+        SMALL, None, needs("spread", cpu={"guest": 8}),
+        (f"{CPU}.cores, {CPU}.sockets",
+         "insufficient CPU resources of 4 vCPU provided by VirtualMachine, preference requires 8"
+         " vCPU provided as SocketsCores"),
+    ),
+    "spread over all": (SMALL, None, needs("spread", "SocketsCoresThreads", cpu=FOUR), None),
+    "too few spread over all": (
+        SMALL, None, needs("spread", "SocketsCoresThreads", cpu={"guest": 8}),
+        (f"{CPU}.cores, {CPU}.sockets, {CPU}.threads",
+         "insufficient CPU resources of 4 vCPU provided by VirtualMachine, preference requires 8"
+         " vCPU provided as SocketsCoresThreads"),
+    ),
     "memory of the type": (
         {}, SIZED, needs(memory={"guest": "2Gi"}),
         ("spec.instancetype", "insufficient Memory resources of 1Gi provided by instance type,"

@@ -129,6 +129,12 @@ PROBLEMS = {
         ("spec.preferSpreadSocketToCoreRatio",
          "a ratio of -1 divides nothing, it must be at least 1"),
     ),
+    "an older ratio below zero, and nothing else": (
+        {"preferSpreadSocketToCoreRatio": -1},
+        ("spec.preferSpreadSocketToCoreRatio",
+         "a ratio of -1 divides nothing, it must be at least 1"),
+    ),
+    "an older ratio that nothing uses": ({"preferSpreadSocketToCoreRatio": 4}, None),
     "nothing": (a_preference(), None),
     "1.4 an older name": (a_preference("preferSpread", ratio=4), None),
 }  # fmt: skip
