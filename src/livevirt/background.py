@@ -8,13 +8,24 @@ from pathlib import Path
 from livevirt.api import quantity, registry
 from livevirt.client.local import LocalClient
 from livevirt.control.clock import Now
-from livevirt.controllers import catalog, embedded, kubevirt, vm, vmi
+from livevirt.controllers import (
+    catalog,
+    embedded,
+    evacuation,
+    kubevirt,
+    migration,
+    vm,
+    vmi,
+    workload_update,
+)
 from livevirt.controllers.volumes import factory
 from livevirt.node import registration
 from livevirt.node.agent import Agent
 from livevirt.node.doors import Doors
 from livevirt.node.host import look
 from livevirt.node.images import ImageStore
+from livevirt.node.pod_dir import intended
+from livevirt.node.scratch import Scratch
 from livevirt.paths import DataDir, default_data_dir
 from livevirt.server import guest_access
 from livevirt.server.actions import Actions
@@ -24,7 +35,14 @@ from livevirt.server.services import StoreReader
 from livevirt.settings import Settings
 from livevirt.store import Store
 
-CONTROLLERS = (vm.run, vmi.run, kubevirt.run)
+CONTROLLERS = (
+    vm.run,
+    vmi.run,
+    kubevirt.run,
+    migration.run,
+    workload_update.run,
+    evacuation.run,
+)
 
 
 async def run(
@@ -59,6 +77,9 @@ async def _run_nodes(
     host = await look(data.root / "accelerator.json")
     given = {name: quantity.parse(value) for name, value in settings.node_capacity.items()}
     capacity = {**registration.machine_capacity(settings.nodes), **given}
+    used = intended(data.nodes, data.run)
+    if used is not None:
+        Scratch(data.scratch).sweep(used)
     for number in range(1, settings.nodes + 1):
         agents.append(Agent(f"node{number:02}", client, data, images, capacity, host, now))
     async with asyncio.TaskGroup() as group:

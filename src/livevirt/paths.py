@@ -64,6 +64,16 @@ class DataDir:
         return self.root / "volumes"
 
     @property
+    def scratch(self) -> Path:
+        """Disks that end with their guests."""
+        return self.root / "guests"
+
+    @property
+    def nodes(self) -> Path:
+        """What each node keeps of its pods."""
+        return self.root / "nodes"
+
+    @property
     def run(self) -> Path:
         """Sockets of running guests."""
         return self.root / "run"

@@ -8,15 +8,17 @@ something else is wanted or its agent comes back, as after a reboot.
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import logging
 import time
 from collections.abc import Callable
+from dataclasses import dataclass
 
 from livevirt.errors import QmpError
 from livevirt.node.guest import Guest
 from livevirt.node.progress import IDLE, NO_TROUBLE, Progress, Trouble, progress, reached
-from livevirt.qemu.errors import AgentUnavailable, CommandFailed, Disconnected, NotNow
+from livevirt.node.room import Room
+from livevirt.qemu.errors import AgentUnavailable, CommandFailed, Disconnected
+from livevirt.qemu.machine import Thread
 from livevirt.qemu.plan import Blocked, PlugCpu, RequestMemory, Seen, SetVcpus, Step, Wanted, resize
 from livevirt.rollout.reservation import Size
 
@@ -28,7 +30,52 @@ QUIET_SECONDS = 1.0  # a change that is done sooner is not worth a word in betwe
 _FIRST_LOOK, _LAST_LOOK = 0.1, 1.0  # seconds between rounds
 _PLUG_LOOK = 0.4  # after a CPU came: looking takes time that the guest needs to bring it online
 _FIRST_RETRY, _LAST_RETRY = 1.0, 30.0  # after QEMU refused
+_CALM, _LONG_CALM = 2.0, 60.0  # seconds after a change, and then again and again: time to prepare
 _PAUSED = ("paused", "prelaunch", "suspended")
+
+
+@dataclass(slots=True)
+class Pursuit:
+    """One way to one size: how it goes, and so how long to wait before the next look."""
+
+    wanted: Size
+    began: float
+    moved: float  # when the guest last did something
+    has: tuple[int, int] | None = None
+    looked: bool = False  # since it began
+    look: float = _FIRST_LOOK
+    retry: float = _FIRST_RETRY
+
+    def note(self, seen: Seen, now: float, *, plugged: bool) -> None:
+        """Take in what a round saw, and whether it plugged a CPU."""
+        has = seen.sockets, seen.memory
+        if has != self.has or seen.observed.run_state in _PAUSED:
+            self.moved, self.look = now, _FIRST_LOOK
+        if plugged:
+            self.look = _PLUG_LOOK
+        self.has = has
+
+    def pause(self, *, refused: bool) -> float:
+        """Return for how many seconds to wait: longer each time that nothing has moved."""
+        if refused:
+            pause, self.retry = self.retry, min(self.retry * 2, _LAST_RETRY)
+        else:
+            pause, self.look = self.look, min(self.look * 1.5, _LAST_LOOK)
+        return pause
+
+
+@dataclass(frozen=True, slots=True)
+class Round:
+    """What a round saw before it did anything, what went wrong, and whether a CPU was plugged."""
+
+    seen: Seen
+    cpu: Trouble = NO_TROUBLE
+    memory: Trouble = NO_TROUBLE
+    plugged: bool = False
+
+    @property
+    def refused(self) -> bool:
+        return bool(self.cpu.refused or self.memory.refused)
 
 
 class Adjuster:
@@ -37,74 +84,95 @@ class Adjuster:
     def __init__(self, guest: Guest, wake: Callable[[], None]) -> None:
         self.progress = IDLE
         self._guest, self._wake = guest, wake
+        self._room = Room(guest)
         self._wanted: Size | None = None
+        self._soon = 0  # sockets
+        self._has_agent = False
         self._changed = asyncio.Event()
-        self._has_agent = self._following = self._looked = self._plugged = False
+        self._pursuit: Pursuit | None = None
+        self._plugged: set[Thread] = set()  # since the guest was looked at
         self._task = asyncio.create_task(self._run(), name=f"size of {guest.intent.vmi}")
 
-    def want(self, size: Size) -> None:
-        """Let the guest have this size from now on."""
+    def want(self, size: Size, soon: int = 0) -> None:
+        """Let the guest have this size from now on.
+
+        `soon` tells how many sockets it will be given as soon as its pod has room for them. What
+        takes time and can be done before is done meanwhile.
+        """
         has_agent = self._guest.view.agent is not None
         back, self._has_agent = has_agent and not self._has_agent, has_agent
         other, self._wanted = size != self._wanted, size
         seen = self._guest.seen
         there = seen is not None and reached(size, seen)
-        if self._following if there else other or back:
+        if self._pursuit is not None if there else other or back:
             self._changed.set()  # to see that it is done, or to begin
+        if soon != self._soon:
+            self._soon = soon
+            if seen is not None and _lacks_cpu(seen, soon):
+                self._room.find()
 
     def stop(self) -> None:
         """Let go; what was begun goes on by itself or is planned again."""
         self._task.cancel()
+        self._room.stop()
 
     async def _run(self) -> None:
+        calm = _LONG_CALM
         while True:
-            await self._changed.wait()
+            if not await self._superseded(calm):
+                self._prepare()
+                calm = _LONG_CALM
+                continue
             self._changed.clear()
             if self._wanted is not None:
-                self._following = True
-                await self._follow(self._wanted)
-                self._following = False
+                now = time.monotonic()
+                self._pursuit = Pursuit(self._wanted, began=now, moved=now)
+                await self._follow(self._pursuit)
+                self._pursuit = None
+            calm = _CALM
 
-    async def _follow(self, wanted: Size) -> None:
+    def _prepare(self) -> None:
+        """Make room for the next CPU while nobody waits for it; only an agent can help with it."""
+        seen = self._guest.seen
+        if seen is None or self._guest.view.agent is None or seen.machine.accelerator == "kvm":
+            return
+        if _lacks_cpu(seen, seen.machine.cpu.max_sockets):
+            self._room.find()
+
+    async def _follow(self, pursuit: Pursuit) -> None:
         """Work towards one size until the guest has it or another is wanted."""
-        self._looked = False
-        moved = began = time.monotonic()
-        has: tuple[int, int] | None = None
-        look, retry = _FIRST_LOOK, _FIRST_RETRY
+        wanted = pursuit.wanted
         while True:
             try:
-                seen, cpu, memory = await self._round(wanted)
+                done = await self._round(pursuit)
             except (Disconnected, AgentUnavailable) as error:
                 log.debug("guest not resized yet", extra=self._facts(error))
                 if await self._superseded(_LAST_LOOK):
                     return
                 continue
             now = time.monotonic()
-            if has != (seen.sockets, seen.memory) or seen.observed.run_state in _PAUSED:
-                moved, look = now, _FIRST_LOOK
-            if self._plugged:
-                look = _PLUG_LOOK
-            has = seen.sockets, seen.memory
-            if reached(wanted, seen):
+            pursuit.note(done.seen, now, plugged=done.plugged)
+            if reached(wanted, done.seen):
                 self._show(IDLE)
                 return
-            late = now - moved >= ACCEPT_SECONDS
-            if late or cpu.refused or memory.refused or now - began >= QUIET_SECONDS:
-                self._show(progress(wanted, seen, late=late, cpu=cpu, memory=memory))
-            if cpu.refused or memory.refused:
-                wait, retry = retry, min(retry * 2, _LAST_RETRY)
-            else:
-                wait, look = look, min(look * 1.5, _LAST_LOOK)
-            if await self._superseded(wait):
+            late = now - pursuit.moved >= ACCEPT_SECONDS
+            if late or done.refused or now - pursuit.began >= QUIET_SECONDS:
+                self._show(progress(wanted, done.seen, late=late, cpu=done.cpu, memory=done.memory))
+            pause, room = pursuit.pause(refused=done.refused), None
+            if done.cpu.kept and self._room.finding is not None:
+                pause, room = _LAST_LOOK, self._room.finding
+            if await self._superseded(pause, room):
                 return
 
-    async def _round(self, wanted: Size) -> tuple[Seen, Trouble, Trouble]:
-        """Do what can be done now; return what was seen before it, and what went wrong."""
+    async def _round(self, pursuit: Pursuit) -> Round:
+        """Do what can be done now."""
         # What was seen last is good enough to begin with: a step that is not needed does nothing.
-        seen = (not self._looked and self._guest.seen) or await self._guest.look()
+        seen = (not pursuit.looked and self._guest.seen) or await self._look()
         paused = seen.observed.run_state in _PAUSED
+        wanted = pursuit.wanted
         steps = resize(Wanted(wanted.sockets, wanted.memory, paused=paused), seen)
         cpu = memory = NO_TROUBLE
+        plugged = False
         for step in steps:
             trouble = await self._do(step)
             if isinstance(step, RequestMemory) or (
@@ -113,21 +181,27 @@ class Adjuster:
                 memory = trouble
             elif trouble is not NO_TROUBLE:
                 cpu = trouble
-        if not steps and not self._looked:
-            seen = await self._guest.look()
-        self._looked = True
-        self._plugged = any(isinstance(step, PlugCpu) for step in steps)
-        return seen, cpu, memory
+            plugged |= isinstance(step, PlugCpu) and trouble is NO_TROUBLE
+        if not steps and not pursuit.looked:
+            seen = await self._look()
+        pursuit.looked = True
+        return Round(seen, cpu, memory, plugged)
+
+    async def _look(self) -> Seen:
+        seen = await self._guest.look()
+        self._plugged.clear()
+        return seen
 
     async def _do(self, step: Step) -> Trouble:
         try:
             async with asyncio.timeout(STEP_SECONDS):
-                await self._guest.do(step)
+                match step:
+                    case PlugCpu(_, thread):
+                        await self._plug(step, thread)
+                    case _:
+                        await self._guest.do(step)
         except (Disconnected, AgentUnavailable):
             raise
-        except NotNow as error:
-            await self._guest.stir()
-            return Trouble(kept=str(error))
         except TimeoutError:
             return Trouble(kept="it did not answer in time")
         except CommandFailed as error:
@@ -139,11 +213,21 @@ class Adjuster:
             return Trouble(kept=str(error))
         return Trouble(kept=step.reason) if isinstance(step, Blocked) else NO_TROUBLE
 
-    async def _superseded(self, seconds: float) -> bool:
-        """Wait; return whether something else is wanted by now."""
-        with contextlib.suppress(TimeoutError):
-            async with asyncio.timeout(seconds):
-                await self._changed.wait()
+    async def _plug(self, step: PlugCpu, thread: Thread) -> None:
+        if thread in self._plugged:
+            return  # by a round that was superseded before it could see it
+        await self._room.take()
+        await self._guest.do(step)
+        self._plugged.add(thread)
+
+    async def _superseded(self, seconds: float, sooner: asyncio.Task[None] | None = None) -> bool:
+        """Wait, no longer than for that task; return whether something else is wanted by now."""
+        changed = asyncio.ensure_future(self._changed.wait())
+        awaited = {changed} if sooner is None else {changed, sooner}
+        try:
+            await asyncio.wait(awaited, timeout=seconds, return_when=asyncio.FIRST_COMPLETED)
+        finally:
+            changed.cancel()
         return self._changed.is_set()
 
     def _show(self, found: Progress) -> None:
@@ -154,3 +238,8 @@ class Adjuster:
     def _facts(self, error: BaseException) -> dict[str, str]:
         intent = self._guest.intent
         return {"vmi": f"{intent.namespace}/{intent.vmi}", "error": str(error)}
+
+
+def _lacks_cpu(seen: Seen, sockets: int) -> bool:
+    """Tell whether a CPU must be plugged before the guest can have so many sockets."""
+    return any(not slot.present and slot.thread.socket < sockets for slot in seen.observed.cpus)

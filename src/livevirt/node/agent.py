@@ -30,6 +30,8 @@ from livevirt.node.host import Host
 from livevirt.node.images import ImageStore
 from livevirt.node.intent import UnknownIntent
 from livevirt.node.local import Local, Locals
+from livevirt.node.move import JOB
+from livevirt.node.mover import Mover
 from livevirt.node.plan import (
     Clean,
     Forget,
@@ -40,6 +42,7 @@ from livevirt.node.plan import (
     Report,
     Seen,
     Spawn,
+    Stand,
     Start,
     Step,
     Wait,
@@ -49,11 +52,13 @@ from livevirt.node.plan import (
 from livevirt.node.pod_dir import PodDir
 from livevirt.node.registration import Facts, Registration
 from livevirt.node.report import Reporter
+from livevirt.node.scratch import Scratch
 from livevirt.node.start import NotReady, Starter
 from livevirt.node.volumes import Volumes
 from livevirt.paths import DataDir
 from livevirt.qemu import lifecycle
 from livevirt.qemu.errors import QmpError
+from livevirt.rollout.volume_lists import claim_of
 
 log = logging.getLogger(__name__)
 
@@ -77,13 +82,19 @@ class Agent:
     ) -> None:
         self.name = name
         self._client, self._now = client, now
-        self._pods_dir, self._run_dir = data.root / "nodes" / name / "pods", data.run
+        self._pods_dir, self._run_dir = data.nodes / name / "pods", data.run
         self._cgroups = Cgroups.discover(name, capacity["cpu"].milli())
         owner = host.account.owner if host.account else None
         volumes = Volumes(client, images, (data.volumes,), owner)
         self._cpus = host.cpus
         self._starter = Starter(
-            name, volumes, self._cgroups, host.cpus, host.accelerator, host.account
+            name,
+            volumes,
+            self._cgroups,
+            host.cpus,
+            host.accelerator,
+            host.account,
+            Scratch(data.scratch),
         )
         facts = Facts(
             name,
@@ -101,13 +112,24 @@ class Agent:
         self._vmis = Informer(client, registry.VMI)
         self._claims = Informer(client, registry.CLAIM)
         self._data_volumes = Informer(client, registry.DATA_VOLUME)
-        self._reporter = Reporter(client, self._recorder, self._starter, self._pods, capacity, now)
+        self._mover = Mover(name, client, self._recorder, self._starter, host.handovers, now)
+        self._reporter = Reporter(
+            client,
+            self._recorder,
+            self._starter,
+            self._pods,
+            self._claims,
+            self._mover,
+            capacity,
+            now,
+        )
         self._controller = Controller(f"node-{name}", self._reconcile, workers=WORKERS)
 
     async def run(self) -> None:
         """Work until cancelled; guests run on."""
         self._pods.index(OWNER_UID, _owner_uids)
         self._controller.watches(self._pods).watches(self._vmis, self._pods_of)
+        self._controller.watches(self._claims, self._pods_with)
         self._pods.on_change(self._retry_deferred)
         for claims in (self._claims, self._data_volumes):  # a DataVolume's claim has its name
             claims.on_change(self._retry_volumes)
@@ -139,9 +161,20 @@ class Agent:
         """Return the running guest of a VMI, if it is on this node."""
         for local in self._locals:
             guest = local.guest
-            if guest and (guest.intent.namespace, guest.intent.vmi) == (namespace, vmi):
+            if guest is None or local.awaits or local.has_left:
+                continue
+            if (guest.intent.namespace, guest.intent.vmi) == (namespace, vmi):
                 return guest
         return None
+
+    def moves(self, namespace: str, vmi: str) -> bool:
+        """Tell whether a guest of this node is about to leave it."""
+        found = (local for local in self._locals if local.departure is not None)
+        return any(
+            local.intent is not None
+            and (local.intent.namespace, local.intent.vmi) == (namespace, vmi)
+            for local in found
+        )
 
     def held_pod(self, key: Key) -> Local | None:
         """Return what this node has of a pod, once it was started."""
@@ -167,13 +200,24 @@ class Agent:
             self._cpus.adopt(folder.uid, own, local.cgroup)
             self._controller.queue.add(Key(intent.namespace, intent.pod))
 
-    def _hold(self, key: Key, folder: PodDir, vmi_uid: str) -> Local:
-        local = Local(key, folder, lambda: self._controller.queue.add(key))
+    def _hold(self, key: Key, folder: PodDir, vmi_uid: str, *, target: bool = False) -> Local:
+        local = Local(key, folder, lambda: self._controller.queue.add(key), target=target)
         self._locals.add(local, vmi_uid)
         return local
 
     def _pods_of(self, vmi: Object) -> list[Key]:
         return [key_of(pod) for pod in self._pods.by(OWNER_UID, vmi["metadata"]["uid"])]
+
+    def _pods_with(self, claim: Object) -> list[Key]:
+        """Return the pods whose guests have a claim, for their status tells of it."""
+        named = key_of(claim)
+        return [
+            local.key
+            for local in self._locals
+            if local.key.namespace == named.namespace
+            and (vmi := self._vmi_of(local, None)) is not None
+            and any(claim_of(each) == named.name for each in vmi["spec"].get("volumes") or ())
+        ]
 
     def _retry_deferred(self, change: Change) -> None:
         for key in self._reporter.deferred - {change.key}:
@@ -201,10 +245,18 @@ class Agent:
         guest = local.guest
         vmi = self._vmi_of(local, pod)
         gone = not locked and local.ending is None
+        part = self._mover.part(local, vmi)
+        may_start = part.offered if local.target else True
         return Seen(
             wanted=_wanted(pod),
             now=self._now(),
-            startable=local.intent is None and vmi is not None and self._may_start(vmi),
+            awaited=part.awaited,
+            unneeded=part.unneeded,
+            left=part.left,
+            startable=local.intent is None
+            and vmi is not None
+            and may_start
+            and self._may_start(vmi),
             intent=local.intent is not None,
             spawned=local.spawned,
             rebooted=gone and local.rebooted,
@@ -242,7 +294,10 @@ class Agent:
                 await self._refuse(pod)
             else:
                 local = self._locals.get(uid) or self._hold(
-                    key, PodDir(self._pods_dir, self._run_dir, uid), owner["uid"]
+                    key,
+                    PodDir(self._pods_dir, self._run_dir, uid),
+                    owner["uid"],
+                    target=JOB in (pod["metadata"].get("labels") or {}),
                 )
                 waits.append(await self._follow_plan(local, pod))
         after = min((wait for wait in waits if wait is not None), default=None)
@@ -263,6 +318,9 @@ class Agent:
         match step:
             case Start() | Spawn():
                 return await self._start(local, pod)
+            case Stand():
+                assert pod is not None
+                await self._reporter.report_place(local, pod)
             case Press():
                 await self._press(local, pod)
             case Record(what):
@@ -292,9 +350,13 @@ class Agent:
         try:
             if local.intent is not None:
                 await self._starter.spawn(local)
+            elif vmi is not None and local.target:
+                await self._receive(local, pod, vmi)
             elif vmi is not None:
                 await self._starter.start(local, pod, vmi, self._now())
         except NotReady as error:
+            if local.target and vmi is not None:
+                await self._mover.refuse(local, vmi, str(error))
             local.attempts += 1
             local.waiting = error.waiting(local.attempts)
             await self._reporter.report_pod(local, pod)
@@ -302,6 +364,11 @@ class Agent:
         local.waiting = None
         log.info("guest started", extra=_facts(local))
         return None
+
+    async def _receive(self, local: Local, pod: Object, vmi: Object) -> None:
+        offer = self._mover.offer(local, vmi)
+        if offer is not None:
+            await self._starter.receive(local, pod, vmi, *offer, self._now())
 
     async def _press(self, local: Local, pod: Object | None) -> None:
         vmi = self._vmi_of(local, pod)
@@ -322,7 +389,9 @@ class Agent:
             self._cpus.release(local.folder.uid)
             local.cgroup.remove()
             local.folder.remove_run()
-            local.folder.remove_disks()
+            # They stay where the guest is, which is not here if it has left or never came.
+            if not local.has_left and (local.arrived or not local.target):
+                self._starter.remove_disks(self._locals.vmi_uid(local))
             local.clean = True
 
     async def _remove(self, pod: Object) -> None:

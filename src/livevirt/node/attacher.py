@@ -1,5 +1,7 @@
 """Gives one guest the disks and media its instance asks for: look, plan, act, again, until it has.
 
+A disk grows with its claim, also one that was there from the start.
+
 Every round plans afresh from what QEMU says, so a newer wish simply takes over and a restart of the
 agent neither loses nor repeats anything. Each volume is made ready and attached for itself: what
 is wrong with one is told of that one, and tried again every few seconds.
@@ -14,16 +16,28 @@ from collections.abc import Callable, Sequence
 from dataclasses import replace
 
 from livevirt.errors import ApiError, LivevirtError, QmpError
-from livevirt.node import attachments, io_threads
+from livevirt.node import attachments, copying, io_threads
 from livevirt.node.attachments import Attachments, Goal, Problem, Wanted
+from livevirt.node.copying import Copies, Failures
 from livevirt.node.domain import DISK_PREFIX
 from livevirt.node.guest import Guest
 from livevirt.node.volumes import Prepared, VolumeProblem, Volumes
 from livevirt.qemu.agent import Filesystem
 from livevirt.qemu.errors import AgentUnavailable, CommandFailed, Disconnected, UnplugRefused
+from livevirt.qemu.mirror import EndCopy, FinishCopy, StartCopy
 from livevirt.qemu.mounts import mount_points
 from livevirt.qemu.observe import Drive, Observed, pci_addresses
-from livevirt.qemu.plan import Blocked, ChangeMedium, CloseImage, PlugDisk, Step, UnplugDisk, disks
+from livevirt.qemu.plan import (
+    Blocked,
+    ChangeMedium,
+    CloseImage,
+    GrowDisk,
+    PlugDisk,
+    Step,
+    UnplugDisk,
+    disks,
+    growth,
+)
 from livevirt.rollout.volume_patch import FORCE_DETACH
 
 log = logging.getLogger(__name__)
@@ -41,10 +55,14 @@ class Attacher:
 
     def __init__(self, guest: Guest, volumes: Volumes, wake: Callable[[], None]) -> None:
         self.told: Attachments | None = None  # None: not looked yet
+        self.copies: Copies = {}  # of the goal wanted now, once they were looked at
         self._guest, self._volumes, self._wake = guest, volumes, wake
         self._goal: Goal | None = None
         self._prepared: dict[str, Prepared] = {}
+        self._stale: set[str] = set()  # claims that have changed since
         self._drives: tuple[Drive, ...] = ()  # as the last round left them
+        self._jobs: dict[str, str] = {}  # and the copies
+        self._failures = Failures()  # of copies
         self._refusals: dict[str, str] = {}  # what QEMU said last, by volume
         self._changed = asyncio.Event()
         self._task = asyncio.create_task(self._run(), name=f"volumes of {guest.intent.vmi}")
@@ -52,16 +70,19 @@ class Attacher:
     def want(self, goal: Goal) -> None:
         """Let the guest have these disks from now on."""
         other, self._goal = goal != self._goal, goal
+        if other:
+            self.copies = {}  # what was seen was of another wish
         observed = self._guest.view.observed
         moved = observed is not None and observed.drives != self._drives
-        if other or (moved and not attachments.settled(self.told or {})):
+        copied = observed is not None and _jobs(observed) != self._jobs
+        if other or copied or (moved and not attachments.settled(self.told or {})):
             self._changed.set()
 
     def nudge(self, claim: str) -> None:
-        """Look again at once if a volume waits for this claim."""
-        goal, told = self._goal, self.told or {}
-        waiting = (item for item in goal.items if item.claim == claim) if goal else ()
-        if any(item.name not in told or told[item.name].phase != "Ready" for item in waiting):
+        """Look again at once at a claim that has changed, if a volume waits for it or has it."""
+        goal = self._goal
+        if goal and any(item.claim == claim for item in (*goal.items, *goal.fixed)):
+            self._stale.add(claim)
             self._changed.set()
 
     def stop(self) -> None:
@@ -85,6 +106,8 @@ class Attacher:
                 log.debug("volumes not looked after", extra=self._facts(error))
             except LivevirtError as error:
                 log.warning("volumes not looked after", extra=self._facts(error))
+            except Exception as error:  # a mistake of ours must not end it for this guest
+                log.error("volumes not looked after", extra=self._facts(error), exc_info=error)
             if not again:
                 return
             with contextlib.suppress(TimeoutError):
@@ -101,14 +124,21 @@ class Attacher:
         troubles: dict[str, Problem] = {}
         for _ in range(MOST_PASSES):
             wanted = attachments.wanted(goal, self._prepared, unready, now)
+            for error in self._failures.see(wanted, now, _time()):
+                log.warning("copy failed", extra=self._facts() | {"error": error})
             if not await self._do_all(goal, self._plan(goal, wanted), now, troubles):
                 break
             now = await self._look()
             if self._goal != goal:
                 break  # a newer wish; what was done is seen by its round
-        self._drives = now.drives
-        self._show(attachments.attachments(goal, wanted, self._prepared, troubles, now))
-        done = attachments.settled(self.told or {}) and not self._plan(goal, wanted)
+        for each in self._prepared.values():
+            self._volumes.release(each)
+        self._drives, self._jobs = now.drives, _jobs(now)
+        told = attachments.attachments(goal, wanted, self._prepared, troubles, now)
+        known = self._failures.problems(wanted) | troubles
+        self._show(told, copying.copies(goal, wanted, known, now))
+        settled = attachments.settled(told) and copying.settled(self.copies)
+        done = settled and not self._plan(goal, wanted)
         return not done or self._goal != goal  # an image may be left open with no drive to tell
 
     async def _look(self) -> Observed:
@@ -118,20 +148,28 @@ class Attacher:
         return observed
 
     async def _make_ready(self, goal: Goal, now: Observed) -> dict[str, Problem]:
-        """Find the image of every volume that is not attached yet; return what is wrong."""
+        """Find the image of every volume that is not attached yet; return what is wrong.
+
+        Of one that is attached the claim is read again if it has changed.
+        """
         problems: dict[str, Problem] = {}
         namespace = self._guest.intent.namespace
         known, self._prepared = self._prepared, {}
-        for item in goal.items:
+        stale, self._stale = self._stale, set()
+        for item in (*goal.items, *goal.fixed):
             if item.volume is None:
                 continue
             before, attached = known.get(item.name), now.drive(item.id)
             used = attached is not None and attached.node is not None
-            if used and before is not None and _claim(before) == item.claim:
-                self._prepared[item.name] = before
-                continue
+            kept = before if used and before and _claim(before) == item.claim else None
+            if kept is not None:
+                self._prepared[item.name] = kept
+                if item.claim not in stale:
+                    continue
             try:
-                self._prepared[item.name] = await self._volumes.attachable(namespace, item.volume)
+                found = await self._volumes.attachable(namespace, item.volume)
+                if kept is None or found.image == kept.image:
+                    self._prepared[item.name] = found
             except VolumeProblem as error:
                 problems[item.name] = Problem(error.reason, str(error))
             except (OSError, ApiError) as error:
@@ -141,13 +179,17 @@ class Attacher:
     def _plan(self, goal: Goal, wanted: Wanted) -> list[Step]:
         seen = self._guest.seen
         assert seen is not None
-        return [
+        steps = [
             replace(step, force=True)
             if isinstance(step, ChangeMedium) and _volume(step.drive.id) in goal.forced
             else step
-            for step in disks(io_threads.plugged(wanted.disks, seen.machine), seen, wanted.kept)
+            for step in disks(
+                io_threads.plugged(wanted.disks, seen.machine), seen, wanted.kept, wanted.copied
+            )
             if not isinstance(step, UnplugDisk) or step.id.startswith(DISK_PREFIX)
+            if not isinstance(step, StartCopy) or not self._failures.waits(step.disk.node, _time())
         ]
+        return [*steps, *growth(attachments.sizes(goal, self._prepared), seen)]
 
     # ------------------------------------------------------------ doing
 
@@ -209,13 +251,21 @@ class Attacher:
             if self._refusals.get(_name(step)) != str(error):  # once, not at every attempt
                 self._refusals[_name(step)] = str(error)
                 log.warning("step refused", extra=self._facts(error) | {"step": repr(step)})
-            return await self._refused(step, str(error))
+            problem = await self._refused(step, str(error))
+            if isinstance(step, StartCopy) and step.disk.node is not None:
+                self._failures.note(step.disk.node, problem, _time())
+            return problem
         self._refusals.pop(_name(step), None)
         log.info("volumes changed", extra=self._facts() | {"step": _words(step)})
         return None
 
     async def _refused(self, step: Step, message: str) -> Problem:
-        if not isinstance(step, PlugDisk | ChangeMedium):
+        if isinstance(step, GrowDisk):
+            return Problem(attachments.CANNOT_GROW, f"QEMU refused: {message}; it is tried again")
+        if isinstance(step, StartCopy) and _LOCKED not in message:
+            why = f"the copy cannot begin: {message}; it is tried again"
+            return Problem(copying.COPY_FAILED, why)
+        if not isinstance(step, PlugDisk | ChangeMedium | StartCopy):
             return Problem(attachments.CANNOT_DETACH, f"QEMU refused: {message}; it is tried again")
         if _LOCKED not in message:
             return Problem(attachments.CANNOT_ATTACH, f"QEMU refused: {message}; it is tried again")
@@ -226,9 +276,9 @@ class Attacher:
         who = f" by VMI {', '.join(others)}" if others else ""
         return Problem(attachments.CLAIM_IN_USE, f"PVC {claim} is in use{who}; it is tried again")
 
-    def _show(self, told: Attachments) -> None:
-        if told != self.told:
-            self.told = told
+    def _show(self, told: Attachments, copies: Copies) -> None:
+        if told != self.told or copies != self.copies:
+            self.told, self.copies = told, copies
             self._wake()
 
     def _facts(self, error: BaseException | None = None) -> dict[str, str]:
@@ -295,6 +345,15 @@ def _asks_guest(step: Step, now: Observed) -> bool:
     return isinstance(step, UnplugDisk) and now.devices.get(step.id) == "virtio-blk-pci"
 
 
+def _jobs(observed: Observed) -> dict[str, str]:
+    """Return how each copy stands, but not how far it is."""
+    return {copy.target: copy.status for copy in observed.copies}
+
+
+def _time() -> float:
+    return asyncio.get_running_loop().time()
+
+
 def _claim(prepared: Prepared) -> str:
     return str(prepared.claim["metadata"]["name"]) if prepared.claim is not None else ""
 
@@ -302,13 +361,13 @@ def _claim(prepared: Prepared) -> str:
 def _name(step: Step) -> str:
     """Return the volume, or the image, that a step is about."""
     match step:
-        case PlugDisk(disk, _) | ChangeMedium(disk, _):
+        case PlugDisk(disk, _) | ChangeMedium(disk, _) | StartCopy(disk, _, _) | FinishCopy(disk):
             return _volume(disk.id)
-        case UnplugDisk(id, _):
+        case UnplugDisk(id, _) | GrowDisk(id, _, _):
             return _volume(id)
         case Blocked(_, name, _):
             return _volume(name)
-        case CloseImage(node):
+        case CloseImage(node) | EndCopy(node):
             return node
     return ""
 

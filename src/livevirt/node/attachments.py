@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Literal
@@ -9,19 +10,21 @@ from typing import Literal
 from livevirt.api.conditions import Condition
 from livevirt.api.request import Object
 from livevirt.node.domain import DISK_PREFIX, drive, kind_of
-from livevirt.node.volumes import Prepared
+from livevirt.node.volumes import Prepared, claim_size
 from livevirt.qemu.disk import Disk
 from livevirt.qemu.observe import Drive, Observed
-from livevirt.rollout import hot_change
+from livevirt.rollout import hot_change, volume_migration
 from livevirt.rollout.disks import hotpluggable
+from livevirt.rollout.force_detach import names
 from livevirt.rollout.hot_change import ATTACHING, DETACHING
 from livevirt.rollout.volume_lists import claim_of
-from livevirt.rollout.volume_patch import FORCE_DETACH
+from livevirt.rollout.volume_migration import SWITCHING, Move
 
 READY, UNMOUNTED = "VolumeReady", "VolumeUnMountedFromPod"
 IN_USE, CLAIM_IN_USE = "InUseByGuest", "ClaimInUse"
 AGENT_SILENT, WAITING_FOR_GUEST = "GuestAgentNotAnswering", "WaitingForGuest"
 CANNOT_ATTACH, CANNOT_DETACH = "CannotAttach", "CannotDetach"
+CANNOT_GROW = "CannotGrow"
 INVALID = "InvalidDisk"
 
 
@@ -52,6 +55,12 @@ class Item:
 
     disk: Object
     volume: Object | None
+    move: Move | None = None  # what it has is copied to the claim of its volume
+
+    @property
+    def hot(self) -> bool:
+        """Whether it may come and go; one that may not is here only to be copied."""
+        return self.volume is None or hotpluggable(self.volume)
 
     @property
     def name(self) -> str:
@@ -72,6 +81,7 @@ class Goal:
 
     items: tuple[Item, ...]
     kept: frozenset[str]  # the drives that are not ours to change, by id
+    fixed: tuple[Item, ...] = ()  # those of them that are of a claim, which may grow
     forced: frozenset[str] = frozenset()
     told: Mapping[str, str] = field(default_factory=dict, compare=False)  # attached claims
 
@@ -80,20 +90,24 @@ def goal(vmi: Object) -> Goal:
     """Read what an instance asks for."""
     spec, status = vmi["spec"], vmi.get("status") or {}
     volumes = {volume["name"]: volume for volume in spec.get("volumes") or ()}
-    items, kept = [], set()
+    moves = volume_migration.moves(status)
+    items, kept, fixed = [], set(), []
     for disk in (spec["domain"].get("devices") or {}).get("disks") or ():
         volume = volumes.get(disk["name"])
-        if hotpluggable(volume) or (volume is None and kind_of(disk) == "cdrom"):
-            items.append(Item(disk, volume))
+        move = moves.get(disk["name"])
+        if move is not None and move.destination != claim_of(volume or {}):
+            move = None
+        if hotpluggable(volume) or move or (volume is None and kind_of(disk) == "cdrom"):
+            items.append(Item(disk, volume, move))
         else:
             kept.add(DISK_PREFIX + disk["name"])
-    forced = (vmi["metadata"].get("annotations") or {}).get(FORCE_DETACH) or ""
+            if claim_of(volume or {}):
+                fixed.append(Item(disk, volume))
     told = {
         each["name"]: (each.get("persistentVolumeClaimInfo") or {}).get("claimName", "")
         for each in status.get("volumeStatus") or ()
     }
-    names = (name.strip() for name in forced.split(","))
-    return Goal(tuple(items), frozenset(kept), frozenset(filter(None, names)), told)
+    return Goal(tuple(items), frozenset(kept), tuple(fixed), frozenset(names(vmi)), told)
 
 
 @dataclass(frozen=True, slots=True)
@@ -103,6 +117,7 @@ class Wanted:
     disks: tuple[Disk, ...]
     kept: frozenset[str]
     problems: Mapping[str, Problem]  # by volume
+    copied: Mapping[str, bool] = field(default_factory=dict)  # by id, and whether it may switch
 
 
 def wanted(
@@ -118,6 +133,9 @@ def wanted(
         ready = prepared.get(item.name)
         there = now.drive(item.id)
         used = there is not None and there.node is not None
+        if ready is None and item.move is not None:
+            kept.add(item.id)
+            continue
         if ready is None and item.claim and used and asked.told.get(item.name) == item.claim:
             kept.add(item.id)
             continue
@@ -128,7 +146,26 @@ def wanted(
         except ValueError as error:
             problems[item.name] = Problem(INVALID, str(error))
             kept.add(item.id)
-    return Wanted(tuple(disks), frozenset(kept), problems)
+    moves = {item.id: item.move for item in asked.items}
+    copied = {disk.id: move.phase == SWITCHING for disk in disks if (move := moves[disk.id])}
+    return Wanted(tuple(disks), frozenset(kept), problems, copied)
+
+
+def sizes(asked: Goal, prepared: Mapping[str, Prepared]) -> dict[str, int]:
+    """Return how large the images of claims are to be, by their nodes in QEMU.
+
+    What is only read is left out: QEMU grows no such image.
+    """
+    found: dict[str, int] = {}
+    for item in (*asked.items, *asked.fixed):
+        ready = prepared.get(item.name)
+        if ready is None or ready.claim is None or kind_of(item.disk) == "cdrom":
+            continue
+        with contextlib.suppress(ValueError):  # which is told of what comes and goes
+            disk = drive(item.disk, ready, hot=hotpluggable(item.volume))
+            if disk.node is not None and not disk.readonly:
+                found[disk.node] = claim_size(ready.claim)
+    return found
 
 
 def attachments(
@@ -145,13 +182,18 @@ def attachments(
     disks = {disk.id: disk for disk in found.disks}
     told: dict[str, Attachment] = {}
     for item in asked.items:
+        if not item.hot:
+            continue
         ready, there = prepared.get(item.name), now.drive(item.id)
         claim = ready.claim if ready is not None else None
         problem = found.problems.get(item.name) or troubles.get(item.name)
-        if item.id in found.kept or (item.id in disks and _has(disks[item.id], now)):
+        used = there is not None and there.node is not None
+        if (item.id in found.kept and used) or (item.id in disks and _has(disks[item.id], now)):
             if item.claim:
-                told[item.name] = _ready(item.name, claim)
-        elif there is not None and there.node is not None:
+                told[item.name] = _ready(item.name, troubles.get(item.name), claim)
+        elif used and item.move is not None:
+            told[item.name] = _ready(item.name, None, None)  # it has the old claim yet
+        elif used:
             told[item.name] = _detaching(item.name, troubles.get(item.name))
         elif item.claim or problem is not None:
             told[item.name] = _pending(item.name, problem, claim)
@@ -164,16 +206,20 @@ def attachments(
 
 def settled(told: Attachments) -> bool:
     """Tell whether every volume is where it should be."""
-    return all(each.phase == "Ready" for each in told.values())
+    return all(_is_settled(each) for each in told.values())
 
 
 def condition(told: Attachments) -> Condition | None:
     """Return the condition of an instance with a volume that is not where it should be."""
     for name, each in sorted(told.items()):
-        if each.phase != "Ready":
+        if not _is_settled(each):
             message = f"volume {name}: {each.message}"
             return hot_change.condition(hot_change.VOLUME, each.reason, message)
     return None
+
+
+def _is_settled(each: Attachment) -> bool:
+    return (each.phase, each.reason) == ("Ready", READY)
 
 
 def _has(disk: Disk, now: Observed) -> bool:
@@ -188,9 +234,9 @@ def _leaving(wanted_ids: set[str], now: Observed) -> Iterator[Drive]:
             yield each
 
 
-def _ready(name: str, claim: Object | None) -> Attachment:
-    message = f"Successfully attach hotplugged volume {name} to VM"
-    return Attachment("Ready", READY, message, claim)
+def _ready(name: str, problem: Problem | None, claim: Object | None) -> Attachment:
+    found = problem or Problem(READY, f"Successfully attach hotplugged volume {name} to VM")
+    return Attachment("Ready", found.reason, found.message, claim)
 
 
 def _pending(name: str, problem: Problem | None, claim: Object | None) -> Attachment:

@@ -194,6 +194,11 @@ def drive(disk: Object, prepared: Prepared | None, *, hot: bool) -> Disk:
     target = disk.get(kind) or {}
     named = disk["name"] if hot and kind == "disk" else None
     alone = disk.get("dedicatedIOThread") and target.get("bus") == "virtio"
+    if kind == "lun" and prepared is not None and not prepared.scsi:
+        raise ValueError(
+            f"disk {disk['name']}: a lun is a SCSI device of the host, and this claim is kept in a"
+            " file; make it a disk on bus scsi"
+        )
     return Disk(
         id=DISK_PREFIX + disk["name"],
         image=prepared.image if prepared else None,

@@ -28,12 +28,14 @@ class Doors:
 
     async def pause(self, namespace: str, vmi: str) -> None:
         """Stop the guest's CPUs; the condition Paused follows."""
+        self._check_stays(namespace, vmi)
         async with self._guest(namespace, vmi) as guest:
             await lifecycle.pause(guest.qmp())
             await guest.refresh()
 
     async def unpause(self, namespace: str, vmi: str) -> None:
         """Let a paused guest go on."""
+        self._check_stays(namespace, vmi)
         async with self._guest(namespace, vmi) as guest:
             await lifecycle.resume(guest.qmp())
             await guest.refresh()
@@ -102,6 +104,11 @@ class Doors:
                 folder = local.folder
                 return folder.stderr if container == LOGS[0] else folder.serial
         raise BadRequest(f"container {container} in pod {pod} is waiting to start")
+
+    def _check_stays(self, namespace: str, vmi: str) -> None:
+        """Refuse to stop or resume a guest that is on its way: it arrives as it left."""
+        if any(agent.moves(namespace, vmi) for agent in self._agents):
+            raise Conflict(f"VMI {vmi} is being migrated; try again once it has arrived")
 
     @asynccontextmanager
     async def _guest(self, namespace: str, vmi: str) -> AsyncIterator[Guest]:

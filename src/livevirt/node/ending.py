@@ -58,6 +58,17 @@ def destroyed(at: str) -> Ending:
     return Ending(phase="Succeeded", reason="Destroyed", message=message, at=at)
 
 
+def migrated(at: str) -> Ending:
+    """Say that a guest has gone to another node."""
+    return Ending(phase="Succeeded", reason="Migrated", message="The guest went elsewhere.", at=at)
+
+
+def unneeded(at: str) -> Ending:
+    """Say that a place that waited for a guest is given up."""
+    message = "The migration ended before the guest arrived."
+    return Ending(phase="Failed", reason="MigrationAborted", message=message, exit_code=1, at=at)
+
+
 def vanished(at: str, *, oom_killed: bool, rebooted: bool, complaint: str) -> Ending:
     """Say why a QEMU is gone that nobody asked to go; `complaint` is the end of its stderr."""
     if oom_killed:

@@ -9,9 +9,10 @@ from livevirt.control.events import Recorder
 from livevirt.node import attachments
 from livevirt.node.ending import Ending
 from livevirt.node.pod_status import RESIZE_IN_PROGRESS, RESIZE_PENDING
-from livevirt.rollout import hot_change
+from livevirt.rollout import hot_change, volume_migration
 
 COMPONENT = "virt-handler"
+VOLUME_COPIED = "VolumeMigrated"
 STARTED, STOPPED, SHUTTING_DOWN = "Started", "Stopped", "ShuttingDown"
 _SIZES = {hot_change.CPU: "VCPUs", hot_change.MEMORY_TYPE: "Memory"}
 _RESIZES = {
@@ -39,6 +40,19 @@ def size_changed(recorder: Recorder, vmi: Object, listed: list[Condition]) -> No
                 recorder.event(vmi, "Warning", new["reason"], message)
 
 
+def moved(recorder: Recorder, vmi: Object, changes: Object, node: str) -> None:
+    """Tell what is new about a migration."""
+    if changes.get("completed"):
+        message = f"The VirtualMachineInstance migrated to node {node}."
+        recorder.event(vmi, "Normal", "Migrated", message)
+    elif changes.get("failed"):
+        message = f"The migration failed, the guest stays: {changes['failureReason']}"
+        recorder.event(vmi, "Warning", "MigrationFailed", message)
+    elif "startTimestamp" in changes:
+        message = "The VirtualMachineInstance is being sent to another node."
+        recorder.event(vmi, "Normal", "Migrating", message)
+
+
 def volumes_changed(recorder: Recorder, vmi: Object, listed: list[Object]) -> None:
     """Tell which volumes have come, gone or got stuck."""
     before = _plugged((vmi.get("status") or {}).get("volumeStatus"))
@@ -54,6 +68,15 @@ def volumes_changed(recorder: Recorder, vmi: Object, listed: list[Object]) -> No
         if name not in after:
             message = f"Volume {name} has been unmounted from virt-launcher pod"
             recorder.event(vmi, "Normal", attachments.UNMOUNTED, message)
+
+
+def volumes_copied(recorder: Recorder, vmi: Object, left: list[Object]) -> None:
+    """Tell which volumes are on another claim now."""
+    names = {each["volumeName"] for each in left}
+    for name, move in volume_migration.moves(vmi.get("status")).items():
+        if name not in names:
+            message = f"Volume {name} was copied and is on PVC {move.destination} now"
+            recorder.event(vmi, "Normal", VOLUME_COPIED, message)
 
 
 def _plugged(listed: list[Object] | None) -> dict[str, Object]:

@@ -16,7 +16,7 @@ from livevirt.node import pinning
 from livevirt.node import process as processes
 from livevirt.node.intent import Intent
 from livevirt.node.process import Process
-from livevirt.qemu import lifecycle
+from livevirt.qemu import lifecycle, mirror, translation
 from livevirt.qemu import plan as qemu_plan
 from livevirt.qemu.act import act, forget_files
 from livevirt.qemu.agent import GuestAgent, Interface, OsInfo, Timezone, Vcpu
@@ -39,12 +39,13 @@ _EVENTS = (
     "MEMORY_DEVICE_SIZE_CHANGE",
     "DEVICE_DELETED",
     "DEVICE_TRAY_MOVED",
+    mirror.JOB_EVENT,
 )
 _FIRST_CONNECT, _LAST_CONNECT = 0.02, 1.0  # seconds between attempts
 _ASK_OFTEN, _ASK_SELDOM = 1.0, 15.0  # seconds between questions to the guest agent
 _OFTEN = 30  # questions asked often, while the guest has no address
 QUIT_SECONDS = 5.0
-_STIRS = 20  # programs to run in an idle guest
+_STIRS = 4  # programs to run at once in an idle guest; each is translated to some 1.3 MiB
 _NO_OS = OsInfo()
 
 
@@ -173,11 +174,22 @@ class Guest:
         vcpus = self.view.agent.vcpus if self.view.agent is not None else None
         return qemu_plan.Seen(self.intent.machine, observed, vcpus)
 
-    async def stir(self) -> None:
-        """Give an idle guest something to do, by its agent: emulated, it then frees its cache."""
-        with contextlib.suppress(AgentUnavailable, CommandFailed):
-            for _ in range(_STIRS):
-                await self.agent.exec("/bin/true")
+    async def room(self) -> int:
+        """Return how many CPUs QEMU can be given at this moment; emulated ones need room."""
+        return await translation.room(self.qmp())
+
+    async def stir(self) -> bool:
+        """Give an idle guest something to do, by its agent: emulated, it then frees its cache.
+
+        Returns whether it could be asked to.
+        """
+        if self.view.agent is None:
+            return False
+        try:
+            await asyncio.gather(*(self.agent.exec("/bin/true") for _ in range(_STIRS)))
+        except (AgentUnavailable, CommandFailed):
+            return False
+        return True
 
     async def do(self, step: qemu_plan.Step) -> None:
         """Do one step of a plan to it."""

@@ -16,6 +16,7 @@ import msgspec
 
 from livevirt.node import durable, process
 from livevirt.node.exclusive import Cpus
+from livevirt.node.handover import Handovers
 from livevirt.node.intent import boot_id
 from livevirt.node.process import Account
 from livevirt.qemu import accelerator, offer
@@ -36,6 +37,7 @@ class Host:
     account: Account | None  # who QEMU runs as; None is who we are
     offer: Offer = NOTHING
     cpus: Cpus = field(default_factory=Cpus.of_this_machine, compare=False)
+    handovers: Handovers = field(default_factory=Handovers, compare=False)
 
 
 class _Kept(msgspec.Struct, frozen=True):

@@ -13,8 +13,8 @@ import msgspec
 from livevirt.errors import Terminal
 from livevirt.qemu.machine import Machine
 
-VERSION = 2
-_READABLE = (1, VERSION)  # the first knew no CPUs of a pod's own
+VERSION = 3
+_READABLE = (1, 2, VERSION)  # the first knew no CPUs of a pod's own, the second no migrations
 _BOOT_ID = Path("/proc/sys/kernel/random/boot_id")
 
 
@@ -47,6 +47,20 @@ class Exclusive(msgspec.Struct, frozen=True, rename="camel", kw_only=True):
     emulator: tuple[int, ...] = ()  # where all other threads run
 
 
+class Incoming(msgspec.Struct, frozen=True, rename="camel", kw_only=True):
+    """A guest that is to come from another QEMU instead of being booted."""
+
+    uid: str  # of the migration
+    paused: bool = False  # it stood still where it was, and is to here
+
+
+class Leaving(msgspec.Struct, frozen=True, rename="camel", kw_only=True):
+    """A guest that is being sent to another QEMU."""
+
+    uid: str  # of the migration
+    stopped: bool = False  # by us, for it to be sent at all
+
+
 class Intent(msgspec.Struct, frozen=True, rename="camel", kw_only=True):
     """One QEMU to be started, for one pod."""
 
@@ -63,6 +77,7 @@ class Intent(msgspec.Struct, frozen=True, rename="camel", kw_only=True):
     cgroups: tuple[CgroupDir, ...]
     limits: Limits
     exclusive: Exclusive | None = None
+    incoming: Incoming | None = None
     created: str  # when, as Kubernetes writes times
 
 

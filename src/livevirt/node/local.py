@@ -3,17 +3,18 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Callable, Hashable, Iterator, Mapping
+from collections.abc import Callable, Hashable, Iterator
 from datetime import datetime
 from typing import TypeVar
 
-from livevirt.api.request import Object
 from livevirt.control.key import Key
 from livevirt.node import intent as intents
 from livevirt.node import process as processes
 from livevirt.node.adjuster import Adjuster
+from livevirt.node.arrival import Arrival
 from livevirt.node.attacher import Attacher
 from livevirt.node.cgroups import PodCgroup
+from livevirt.node.departure import Departure
 from livevirt.node.ending import Ending
 from livevirt.node.guest import Guest
 from livevirt.node.intent import Intent
@@ -27,24 +28,56 @@ K = TypeVar("K", bound=Hashable)
 class Local:
     """One pod's state on this node. All of it can be read again from files and processes."""
 
-    def __init__(self, key: Key, folder: PodDir, wake: Callable[[], None]) -> None:
+    def __init__(
+        self, key: Key, folder: PodDir, wake: Callable[[], None], *, target: bool = False
+    ) -> None:
         self.key = key
         self.folder = folder
         self.intent: Intent | None = folder.read_intent()
         self.ending: Ending | None = folder.read_ending()
+        incoming = self.intent is not None and self.intent.incoming is not None
+        self.target = target or incoming  # its guest comes from elsewhere
         self.guest: Guest | None = None
         self.adjuster: Adjuster | None = None  # there is one while there is a guest
         self.attacher: Attacher | None = None  # there is one once its volumes were looked at
         self.waiting: Waiting | None = None  # what a start waits for
         self.attempts = 0  # at getting what it waits for
         self.pressed: datetime | None = None  # when the power button last was
-        self.claims: Mapping[str, Object] | None = None  # by volume; None is not read yet
+        self.arrival: Arrival | None = None  # while a guest is waited for
+        self.departure: Departure | None = None  # while it is sent away
         self.clean = False  # nothing but logs is left
         self.wake = wake
 
     @property
     def cgroup(self) -> PodCgroup:
         return PodCgroup(self.intent.cgroups if self.intent else ())
+
+    @property
+    def arrived(self) -> bool:
+        """Whether a guest that was to come from elsewhere has."""
+        return self.folder.arrived.exists()
+
+    @property
+    def awaits(self) -> bool:
+        """Whether a QEMU was started for a guest that has not come yet."""
+        incoming = self.intent.incoming if self.intent else None
+        return incoming is not None and not self.arrived
+
+    @property
+    def has_left(self) -> bool:
+        """Whether its guest is known to run elsewhere."""
+        return self.folder.left.exists()
+
+    def hold_still(self) -> None:
+        """Change nothing about the guest from now on; what was begun is planned again later."""
+        for worker in (self.adjuster, self.attacher):
+            if worker is not None:
+                worker.stop()
+
+    def go_on(self) -> None:
+        """Follow its instance again, after it was held still."""
+        self.departure = self.attacher = None
+        self.adjuster = Adjuster(self.guest, self.wake) if self.guest is not None else None
 
     @property
     def spawned(self) -> bool:
@@ -91,10 +124,11 @@ class Local:
             await guest.close()
 
     def _let_go(self) -> None:
-        for worker in (self.adjuster, self.attacher):
-            if worker is not None:
-                worker.stop()
-        self.guest = self.adjuster = self.attacher = None
+        self.hold_still()
+        for mover in (self.arrival, self.departure):
+            if mover is not None:
+                mover.stop()
+        self.guest = self.adjuster = self.attacher = self.arrival = self.departure = None
 
 
 class Locals:
@@ -120,6 +154,10 @@ class Locals:
     def of_vmi(self, uid: str) -> list[Local]:
         """Return what there is of pods for that VMI."""
         return list(self._by_vmi.get(uid, {}).values())
+
+    def vmi_uid(self, local: Local) -> str:
+        """Return the uid of the VMI that a pod is for."""
+        return self._vmis[local.folder.uid]
 
     def add(self, local: Local, vmi_uid: str) -> None:
         """Hold a pod that is for that VMI."""

@@ -40,6 +40,9 @@ class Seen:
     complaint: str = ""
     deadline: datetime | None = None  # of a pod that is being deleted
     pressed: datetime | None = None  # when the power button last was
+    awaited: bool = False  # its guest is to come from elsewhere, and has not
+    unneeded: bool = False  # and will not
+    left: bool = False  # its guest runs elsewhere
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,6 +53,11 @@ class Start:
 @dataclass(frozen=True, slots=True)
 class Spawn:
     """Spawn what an earlier start intended and did not come to."""
+
+
+@dataclass(frozen=True, slots=True)
+class Stand:
+    """Say that there is a place for a guest that is to come."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -96,7 +104,7 @@ class Wait:
     until: datetime
 
 
-Step = Start | Spawn | Press | Record | Quit | Clean | Report | Remove | Forget | Wait
+Step = Start | Spawn | Stand | Press | Record | Quit | Clean | Report | Remove | Forget | Wait
 
 
 def plan(seen: Seen) -> list[Step]:
@@ -122,8 +130,12 @@ def _alive(seen: Seen) -> list[Step]:
     at = format_time(seen.now)
     if seen.ending is not None:
         return [Quit(), Wait(seen.now)]
-    if seen.standing is not None and seen.standing.ended:
+    if seen.standing is not None and seen.standing.ended and not (seen.awaited or seen.left):
         return [Record(ending.of_standing(seen.standing, at)), Quit(), Wait(seen.now)]
+    if seen.left and seen.wanted != "run":
+        return [Record(ending.migrated(at)), Quit(), Wait(seen.now)]
+    if seen.awaited and (seen.unneeded or seen.wanted != "run"):
+        return [Record(ending.unneeded(at)), Quit(), Wait(seen.now)]
     late = seen.deadline is not None and seen.now >= seen.deadline
     if seen.wanted in ("ended", "gone") or (seen.wanted == "stop" and late):
         return [Record(ending.destroyed(at)), Quit(), Wait(seen.now)]
@@ -151,6 +163,8 @@ def _never_ran(seen: Seen) -> list[Step]:
             return [Spawn(), Wait(seen.now)]
         case "run" if seen.startable:
             return [Start(), Wait(seen.now)]
+        case "run" if seen.awaited:
+            return [Stand()]
         case "run" | "ended":
             return []  # a change of pod or VMI will wake us
         case "stop":

@@ -1,4 +1,4 @@
-"""The files of one pod on this node: what was intended, what came of it, logs, disks, sockets.
+"""The files of one pod on this node: what was intended, what came of it, logs, sockets.
 
 Directories can be passed through and not listed, so QEMU, which runs as another user, reaches
 the files that are its own and sees nothing of the rest. The sockets lie elsewhere because their
@@ -16,9 +16,11 @@ import shutil
 from collections.abc import Iterator
 from pathlib import Path
 
+import msgspec
+
 from livevirt.node import durable, ending, intent
 from livevirt.node.ending import Ending
-from livevirt.node.intent import Intent
+from livevirt.node.intent import Intent, Leaving, UnknownIntent
 
 _PASS_THROUGH = 0o711
 _LOG_TAIL = 2000  # bytes of stderr worth showing on an object
@@ -33,11 +35,6 @@ class PodDir:
         self.uid = uid
         self.root = pods / uid
         self.run = run / hashlib.sha256(uid.encode()).hexdigest()[:8]
-
-    @property
-    def disks(self) -> Path:
-        """Overlays, empty disks and ISO images: gone when the guest is."""
-        return self.root / "disks"
 
     @property
     def stderr(self) -> Path:
@@ -65,6 +62,20 @@ class PodDir:
         return self.root / "process"
 
     @property
+    def arrived(self) -> Path:
+        """Exists before a guest that came from elsewhere runs here."""
+        return self.root / "arrived"
+
+    @property
+    def left(self) -> Path:
+        """Exists once the guest is known to run elsewhere."""
+        return self.root / "left"
+
+    @property
+    def _departure(self) -> Path:
+        return self.root / "departure.json"
+
+    @property
     def _intent(self) -> Path:
         return self.root / "intent.json"
 
@@ -74,7 +85,7 @@ class PodDir:
 
     def create(self, owner: tuple[int, int] | None) -> None:
         """Make the directories and empty logs; `owner` is the user and group QEMU runs as."""
-        for folder in (*reversed(self.root.parents[:3]), self.root, self.disks):
+        for folder in (*reversed(self.root.parents[:3]), self.root):
             folder.mkdir(mode=_PASS_THROUGH, exist_ok=True)
         for log in (self.stderr, self.serial):
             handle = os.open(log, os.O_WRONLY | os.O_CREAT | os.O_NOFOLLOW, 0o600)
@@ -113,6 +124,24 @@ class PodDir:
             return ending.decode(self._ending.read_bytes())
         return None
 
+    def note_arrival(self) -> None:
+        """Keep durably that a guest has come and may run here."""
+        durable.write(self.arrived, b"")
+
+    def note_departure(self, what: Leaving) -> None:
+        """Keep durably that a guest is being sent away."""
+        durable.write(self._departure, msgspec.json.encode(what))
+
+    def read_departure(self) -> Leaving | None:
+        """Return what was noted of a guest that is being sent away."""
+        with contextlib.suppress(FileNotFoundError):
+            return msgspec.json.decode(self._departure.read_bytes(), type=Leaving)
+        return None
+
+    def forget_departure(self) -> None:
+        """Forget the note: the guest stays."""
+        self._departure.unlink(missing_ok=True)
+
     def take_lock(self) -> int | None:
         """Return the locked file, to be inherited by QEMU; None while a process holds it."""
         handle = os.open(self.lock, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600)
@@ -150,14 +179,9 @@ class PodDir:
         """Remove the sockets."""
         shutil.rmtree(self.run, ignore_errors=True)
 
-    def remove_disks(self) -> None:
-        """Remove what the guest wrote to disks that do not outlive it."""
-        shutil.rmtree(self.disks, ignore_errors=True)
-
     def remove(self) -> None:
         """Remove everything, the sockets first."""
         self.remove_run()
-        self.remove_disks()
         shutil.rmtree(self.root, ignore_errors=True)
 
 
@@ -167,3 +191,21 @@ def all_in(pods: Path, run: Path) -> Iterator[PodDir]:
         for entry in sorted(pods.iterdir()):
             if entry.is_dir() and not entry.is_symlink():
                 yield PodDir(pods, run, entry.name)
+
+
+def intended(nodes: Path, run: Path) -> set[str] | None:
+    """Return the uids of the instances that some node of this machine has begun to run.
+
+    None if that cannot be told: an intent is of a livevirt that knows more than this one.
+    """
+    found = set()
+    with contextlib.suppress(FileNotFoundError):
+        for node in nodes.iterdir():
+            for folder in all_in(node / "pods", run):
+                try:
+                    what = folder.read_intent()
+                except UnknownIntent:
+                    return None
+                if what is not None:
+                    found.add(what.vmi_uid)
+    return found

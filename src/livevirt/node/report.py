@@ -10,19 +10,23 @@ from livevirt.admission.node_share import Share
 from livevirt.api import registry
 from livevirt.api.quantity import Quantity
 from livevirt.api.request import Object
+from livevirt.api.times import format_time
 from livevirt.client.interface import Client
 from livevirt.control.clock import Now
 from livevirt.control.events import Recorder
 from livevirt.control.informer import Informer
 from livevirt.control.key import Key
 from livevirt.errors import NotFound
-from livevirt.node import attachments, events, pod_status, resize, sizing, vmi_status
+from livevirt.node import attachments, events, move, pod_status, resize, sizing, vmi_status
 from livevirt.node.grants import Grants
 from livevirt.node.guest import NOTHING_YET
 from livevirt.node.local import Local
+from livevirt.node.mover import Mover
 from livevirt.node.pod_status import Resources, Waiting
 from livevirt.node.progress import IDLE
 from livevirt.node.start import Starter
+from livevirt.rollout import reservation
+from livevirt.rollout.volume_lists import claim_of
 
 log = logging.getLogger(__name__)
 
@@ -42,12 +46,15 @@ class Reporter:
         recorder: Recorder,
         starter: Starter,
         pods: Informer,
+        claims: Informer,
+        mover: Mover,
         capacity: Mapping[str, Quantity],
         now: Now,
     ) -> None:
         self.deferred: set[Key] = set()  # pods whose resize waits for room
         self._client, self._recorder, self._now = client, recorder, now
-        self._starter, self._capacity = starter, capacity
+        self._starter, self._claims, self._capacity = starter, claims, capacity
+        self._mover = mover
         self._grants = Grants()
         pods.on_change(self._grants.note)
 
@@ -58,10 +65,8 @@ class Reporter:
         guest = local.guest
         if local.ending is None and (guest is None or guest.view.standing is None):
             return None  # QEMU will say something in a moment, or be gone
-        if vmi is not None:
-            _adjust(local, pod, vmi)
-            self._attach(local, pod, vmi)
-            await self._report_vmi(local, pod, vmi)
+        if vmi is not None and not await self._mover.report(local, vmi):
+            await self._report_home(local, pod, vmi)
         if pod is None:
             return None
         resources = await self.report_pod(local, pod)
@@ -102,10 +107,32 @@ class Reporter:
         except NotFound:
             return
 
+    async def report_place(self, local: Local, pod: Object) -> None:
+        """Say that a pod is ready for a guest that is to come, with no QEMU yet."""
+        state = (resize.container_status(pod).get("state") or {}).get("running") or {}
+        seen = pod_status.Seen(
+            pod=pod,
+            now=self._now(),
+            resources=self._resources(local, pod),
+            started=state.get("startedAt") or format_time(self._now()),
+        )
+        await self.write_pod(pod, pod_status.status(seen))
+
+    async def _report_home(self, local: Local, pod: Object | None, vmi: Object) -> None:
+        """Speak for the instance, if its guest is here; change it, unless it is about to leave."""
+        held = self._mover.follow(local, vmi)
+        if not self._mover.is_home(local, vmi):
+            return
+        if not held:
+            _adjust(local, pod, vmi)
+            self._attach(local, pod, vmi)
+        moving = move.of(vmi, local.key.name)
+        if local.ending is not None and moving is not None and moving.started and not moving.ended:
+            return  # it may go on elsewhere: its target knows
+        await self._report_vmi(local, pod, vmi)
+
     async def _report_vmi(self, local: Local, pod: Object | None, vmi: Object) -> None:
         assert local.intent is not None
-        if local.claims is None:
-            local.claims = await self._starter.claims(vmi)
         changed = vmi_status.patch(
             vmi_status.Seen(
                 vmi=vmi,
@@ -113,10 +140,11 @@ class Reporter:
                 machine=local.intent.machine,
                 view=local.guest.view if local.guest else NOTHING_YET,
                 ending=local.ending,
-                claims=local.claims,
+                claims=self._claims_of(vmi),
                 pod=pod,
                 progress=local.adjuster.progress if local.adjuster else IDLE,
                 attachments=local.attacher.told if local.attacher else None,
+                copies=local.attacher.copies if local.attacher else {},
             )
         )
         if not changed:
@@ -140,6 +168,17 @@ class Reporter:
             events.size_changed(self._recorder, vmi, changed["conditions"])
         if "volumeStatus" in changed:
             events.volumes_changed(self._recorder, vmi, changed["volumeStatus"])
+        if "migratedVolumes" in changed:
+            events.volumes_copied(self._recorder, vmi, changed["migratedVolumes"] or [])
+
+    def _claims_of(self, vmi: Object) -> dict[str, Object]:
+        """Return the claims of a VMI's volumes that exist, by volume."""
+        namespace, found = vmi["metadata"]["namespace"], {}
+        for volume in vmi["spec"].get("volumes") or ():
+            claim = self._claims.get(Key(namespace, claim_of(volume)))
+            if claim is not None:
+                found[volume["name"]] = claim
+        return found
 
     def _attach(self, local: Local, pod: Object | None, vmi: Object) -> None:
         """Let the guest have the volumes it asks for; one that is to end keeps what it has."""
@@ -183,4 +222,4 @@ def _adjust(local: Local, pod: Object | None, vmi: Object) -> None:
     seen = local.guest.seen
     if seen is None or local.ending is not None or "deletionTimestamp" in pod["metadata"]:
         return
-    local.adjuster.want(sizing.goal(vmi, pod, seen))
+    local.adjuster.want(sizing.goal(vmi, pod, seen), reservation.asked(vmi).sockets)

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import os
-from collections.abc import Mapping
+from collections.abc import AsyncIterator
+from dataclasses import replace
 from datetime import datetime, timedelta
 
 from livevirt.admission import pod_resources
@@ -12,7 +13,7 @@ from livevirt.api import quantity
 from livevirt.api.request import Object
 from livevirt.api.times import format_time
 from livevirt.errors import LivevirtError
-from livevirt.node import domain, exclusive, resize
+from livevirt.node import attachments, domain, exclusive, io_threads, resize
 from livevirt.node import intent as intents
 from livevirt.node import process as processes
 from livevirt.node.attacher import Attacher
@@ -20,13 +21,18 @@ from livevirt.node.cgroups import Cgroups
 from livevirt.node.domain import BadDomain, Place
 from livevirt.node.exclusive import Cpus, NoCpus
 from livevirt.node.guest import Guest
-from livevirt.node.intent import Exclusive, Intent
+from livevirt.node.handover import Offer
+from livevirt.node.intent import Exclusive, Incoming, Intent
 from livevirt.node.local import Local
 from livevirt.node.pod_status import Waiting
 from livevirt.node.process import Account, Order, SpawnFailed
+from livevirt.node.scratch import Scratch
 from livevirt.node.volumes import VolumeProblem, Volumes
+from livevirt.qemu import migration
 from livevirt.qemu.accelerator import Accelerator
 from livevirt.qemu.cmdline import argv
+from livevirt.qemu.disk import Disk
+from livevirt.qemu.machine import Machine
 
 _FIRST_RETRY, _LAST_RETRY = timedelta(seconds=2), timedelta(seconds=60)
 _BACK_OFF = {"ErrImagePull": "ImagePullBackOff"}
@@ -61,6 +67,7 @@ class Starter:
         cpus: Cpus,
         accelerator: Accelerator,
         account: Account | None,
+        scratch: Scratch,
     ) -> None:
         self._node = node
         self._volumes = volumes
@@ -68,17 +75,19 @@ class Starter:
         self._cpus = cpus
         self._accelerator = accelerator
         self._account = account
+        self._scratch = scratch
 
     async def start(self, local: Local, pod: Object, vmi: Object, now: datetime) -> None:
         """Bring a guest to life; raises NotReady while something it needs is missing."""
         folder = local.folder
         try:
             folder.create(self._owner)
+            disks = self._scratch.create(vmi["metadata"]["uid"])
             metadata = {
                 "instance-id": domain.firmware_uuid(vmi),
                 "local-hostname": vmi["spec"].get("hostname") or vmi["metadata"]["name"],
             }
-            prepared = await self._volumes.prepare(vmi, folder.disks, metadata)
+            prepared = await self._volumes.prepare(vmi, disks, metadata)
             own = self._own_cpus(pod, vmi)
             cells = tuple(self._cpus.cell(cpu) for cpu in own.vcpus) if own else ()
             place = Place(str(folder.run), str(folder.serial), cells)
@@ -89,7 +98,41 @@ class Starter:
             raise NotReady("CreateContainerConfigError", str(error)) from error
         except OSError as error:  # no space, most likely
             raise NotReady("CreateContainerError", str(error)) from error
-        local.claims = {name: each.claim for name, each in prepared.items() if each.claim}
+        await self._intend(local, pod, vmi, machine, own, now)
+
+    async def receive(
+        self, local: Local, pod: Object, vmi: Object, uid: str, offer: Offer, now: datetime
+    ) -> None:
+        """Make a place for a guest that comes from elsewhere; raises NotReady if there is none."""
+        folder = local.folder
+        try:
+            folder.create(self._owner)
+            own = self._own_cpus(pod, vmi)
+        except NoCpus as error:
+            raise NotReady("CreateContainerConfigError", str(error)) from error
+        except OSError as error:
+            raise NotReady("CreateContainerError", str(error)) from error
+        machine = replace(
+            offer.machine,
+            run_dir=str(folder.run),
+            serial_log=str(folder.serial),
+            incoming=True,
+            paused=True,  # until it is known to have come
+        )
+        incoming = Incoming(uid=uid, paused=offer.paused)
+        await self._intend(local, pod, vmi, machine, own, now, incoming)
+
+    async def _intend(
+        self,
+        local: Local,
+        pod: Object,
+        vmi: Object,
+        machine: Machine,
+        own: Exclusive | None,
+        now: datetime,
+        incoming: Incoming | None = None,
+    ) -> None:
+        """Write down what is to be started, then start it."""
         intent = Intent(
             boot_id=intents.boot_id(),
             node=self._node,
@@ -103,9 +146,10 @@ class Starter:
             cgroups=self._cgroups.of(pod["metadata"]["uid"]).dirs,
             limits=resize.limits(resize.desired(pod)),
             exclusive=own,
+            incoming=incoming,
             created=format_time(now),
         )
-        await asyncio.to_thread(folder.write_intent, intent)
+        await asyncio.to_thread(local.folder.write_intent, intent)
         local.intent = intent
         await self.spawn(local)
 
@@ -147,9 +191,32 @@ class Starter:
         if found is not None:
             local.follow(found)
 
-    async def claims(self, vmi: Object) -> Mapping[str, Object]:
-        """Return the claims behind a VMI's volumes, for a guest that was found running."""
-        return await self._volumes.claims(vmi)
+    async def described(self, guest: Guest, vmi: Object) -> Machine:
+        """Return the machine that could take a guest as it is now; raises Undescribed."""
+        await guest.refresh()
+        observed, machine = guest.view.observed, guest.intent.machine
+        assert observed is not None  # it was looked at just now
+        places = await migration.places(guest.qmp(), observed)
+        known = [disk async for disk in self._attachable(vmi)]
+        later = io_threads.plugged(known, machine)
+        return migration.as_it_stands(machine, observed, places, later)
+
+    async def _attachable(self, vmi: Object) -> AsyncIterator[Disk]:
+        """Yield the drives an instance may have been given since its start."""
+        for item in attachments.goal(vmi).items:
+            prepared = None
+            if item.volume is not None:
+                try:
+                    namespace = vmi["metadata"]["namespace"]
+                    prepared = await self._volumes.attachable(namespace, item.volume)
+                except VolumeProblem:
+                    continue
+            if prepared is not None or domain.kind_of(item.disk) == "cdrom":
+                yield domain.drive(item.disk, prepared, hot=item.volume is not None)
+
+    def remove_disks(self, vmi_uid: str) -> None:
+        """Remove what a guest wrote to disks that do not outlive it."""
+        self._scratch.remove(vmi_uid)
 
     def attacher(self, local: Local, guest: Guest) -> Attacher:
         """Return who attaches and detaches the volumes of a guest that runs."""

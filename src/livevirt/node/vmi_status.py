@@ -11,8 +11,9 @@ from livevirt.api.conditions import Condition
 from livevirt.api.quantity import Format, Quantity
 from livevirt.api.request import Object
 from livevirt.api.times import format_time
-from livevirt.node import attachments, sizing, volume_status
+from livevirt.node import attachments, copying, sizing, volume_status
 from livevirt.node.attachments import Attachments
+from livevirt.node.copying import Copies
 from livevirt.node.domain import NIC_PREFIX
 from livevirt.node.ending import Ending
 from livevirt.node.guest import NOTHING_YET, AgentView, View
@@ -22,7 +23,7 @@ from livevirt.qemu.agent import Interface
 from livevirt.qemu.lifecycle import Standing
 from livevirt.qemu.machine import Machine
 from livevirt.qemu.observe import Observed
-from livevirt.rollout import hot_change
+from livevirt.rollout import hot_change, volume_migration
 from livevirt.rollout.disks import hotpluggable
 
 FINAL = ("Succeeded", "Failed")
@@ -42,6 +43,7 @@ class Seen:
     pod: Object | None = None
     progress: Progress = IDLE  # of a change of size
     attachments: Attachments | None = None  # None: nobody has looked yet
+    copies: Copies = field(default_factory=dict)  # of volumes, as far as they were looked at
 
 
 def patch(seen: Seen) -> Object:
@@ -70,7 +72,8 @@ def _merge_patch(old: Object, new: Object) -> Object:
 
 def _ended(seen: Seen, ending: Ending) -> Object:
     found: list[Condition] | None = (seen.vmi.get("status") or {}).get("conditions")
-    for type_ in ("AgentConnected", "Paused", *hot_change.TYPES, hot_change.VOLUME):
+    gone = (*hot_change.TYPES, hot_change.VOLUME, volume_migration.VOLUMES_CHANGE)
+    for type_ in ("AgentConnected", "Paused", *gone):
         found = conditions.without_condition(found, type_)
     new: Object = {**_phase(seen, ending.phase), "conditions": found}
     if ending.phase == "Failed":
@@ -100,8 +103,9 @@ def _running(seen: Seen) -> Object:
         "machine": {"type": view.machine_type},
         "interfaces": old.get("interfaces") if unasked else _interfaces(seen),
         "volumeStatus": volume_status.told(
-            seen.vmi, seen.machine, view.observed, _claims(seen), seen.attachments
+            seen.vmi, seen.machine, view.observed, _claims(seen), seen.attachments, _moving(seen)
         ),
+        "migratedVolumes": copying.listed(seen.vmi, seen.copies) or None,
         "freePCIePorts": len(view.observed.free_ports),
         "guestOSInfo": (old.get("guestOSInfo") or {}) if unasked else _os_info(view.agent),
         "migrationMethod": "BlockMigration" if _has_local_disks(seen) else "LiveMigration",
@@ -163,7 +167,9 @@ def _conditions(seen: Seen, guest: qemu_plan.Seen) -> list[Condition]:
             found = conditions.without_condition(found, type_)
         elif old is None or any(old.get(key) != condition.get(key) for key in ("status", "reason")):
             found = conditions.with_condition(found, condition, seen.now)
-    return _volumes_changing(seen, found or [])
+    found = _volumes_changing(seen, found or [])
+    moving = copying.listed(seen.vmi, seen.copies)
+    return copying.with_condition(found, moving, seen.copies, seen.now)
 
 
 def _volumes_changing(seen: Seen, found: list[Condition]) -> list[Condition]:
@@ -174,6 +180,11 @@ def _volumes_changing(seen: Seen, found: list[Condition]) -> list[Condition]:
     if changing is None:
         return conditions.without_condition(found, hot_change.VOLUME) or []
     return hot_change.put(found, changing, seen.now)
+
+
+def _moving(seen: Seen) -> frozenset[str]:
+    """Return the volumes that the guest has on the claim they are copied from."""
+    return frozenset(each["volumeName"] for each in copying.listed(seen.vmi, seen.copies))
 
 
 def _true(type_: str) -> Condition:
@@ -197,6 +208,14 @@ def _paused(standing: Standing | None) -> Condition | None:
 
 
 def _migratable(seen: Seen) -> Condition:
+    moving = sorted(_moving(seen))
+    if moving:
+        return {
+            "type": "LiveMigratable",
+            "status": "False",
+            "reason": "DisksNotLiveMigratable",
+            "message": f"cannot migrate VMI: {', '.join(moving)} is being copied to another PVC",
+        }
     for volume, claim in _claims(seen).items():
         modes = claim["spec"].get("accessModes") or ()
         if not any(mode in _SHARED for mode in modes):
@@ -219,7 +238,11 @@ def _claims(seen: Seen) -> Mapping[str, Object]:
     fixed = {volume["name"] for volume in volumes if not hotpluggable(volume)}
     return {
         **{name: claim for name, claim in seen.claims.items() if name in fixed},
-        **{name: each.claim for name, each in seen.attachments.items() if each.claim is not None},
+        **{
+            name: claim
+            for name, each in seen.attachments.items()
+            if (claim := each.claim or seen.claims.get(name)) is not None
+        },
     }
 
 

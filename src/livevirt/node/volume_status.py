@@ -11,7 +11,9 @@ from livevirt.node.domain import DISK_PREFIX
 from livevirt.qemu.machine import Machine
 from livevirt.qemu.observe import Observed
 from livevirt.rollout import disks
+from livevirt.rollout.claim_info import claim_info
 from livevirt.rollout.disks import hotpluggable
+from livevirt.rollout.volume_lists import claim_of
 
 _DISCS = ("cloudInitNoCloud", "cloudInitConfigDrive")
 
@@ -22,10 +24,12 @@ def told(
     observed: Observed,
     claims: Mapping[str, Object],
     attachments: Attachments | None,
+    moving: frozenset[str] = frozenset(),
 ) -> list[Object]:
     """Return `volumeStatus`: what was there from the start, and where the rest stands.
 
     Without attachments, what was said of volumes that come and go stays. An empty drive has none.
+    What is said of the claim of volumes that are `moving` to another one stays too.
     """
     old = {each["name"]: each for each in (vmi.get("status") or {}).get("volumeStatus") or ()}
     volumes = {volume["name"]: volume for volume in vmi["spec"].get("volumes") or ()}
@@ -35,8 +39,8 @@ def told(
     for name, volume in volumes.items():
         if name in names and not hotpluggable(volume):
             found[name] = _fixed(old.get(name, {}), volume, names[name], observed)
-            if name in claims:
-                found[name]["persistentVolumeClaimInfo"] = _claim_info(claims[name])
+            if name in claims and name not in moving:
+                found[name]["persistentVolumeClaimInfo"] = claim_info(claims[name])
     if attachments is None:
         found |= {name: each for name, each in old.items() if "hotplugVolume" in each}
     else:
@@ -92,7 +96,7 @@ def _letters(prefix: str) -> Iterator[str]:
 def _fixed(old: Object, volume: Object, target: str, observed: Observed) -> Object:
     entry = {**old, "name": volume["name"], "target": target}
     drive = observed.drive(DISK_PREFIX + volume["name"])
-    if drive is not None and any(kind in volume for kind in _DISCS):
+    if drive is not None and (any(kind in volume for kind in _DISCS) or claim_of(volume)):
         entry["size"] = drive.size
     return entry
 
@@ -106,7 +110,7 @@ def _plugged(old: Object, name: str, now: Attachment, observed: Observed) -> Obj
         "target": "",
         "hotplugVolume": {},
     }
-    claim = _claim_info(now.claim) if now.claim is not None else None
+    claim = claim_info(now.claim) if now.claim is not None else None
     if now.phase != "Pending":
         claim = claim or old.get("persistentVolumeClaimInfo")  # of what the guest still has
         drive = observed.drive(DISK_PREFIX + name)
@@ -115,16 +119,3 @@ def _plugged(old: Object, name: str, now: Attachment, observed: Observed) -> Obj
     if claim is not None:
         entry["persistentVolumeClaimInfo"] = claim
     return entry
-
-
-def _claim_info(claim: Object) -> Object:
-    spec, status = claim["spec"], claim.get("status") or {}
-    info = {
-        "claimName": claim["metadata"]["name"],
-        "accessModes": spec.get("accessModes"),
-        "volumeMode": spec.get("volumeMode"),
-        "capacity": status.get("capacity"),
-        "requests": (spec.get("resources") or {}).get("requests"),
-        "filesystemOverhead": "0" if spec.get("volumeMode") == "Block" else "0.055",
-    }
-    return {name: value for name, value in info.items() if value}

@@ -9,27 +9,35 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import errno
 import os
-import stat
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, cast
 
-from livevirt.api import quantity, registry
+from livevirt.api import conditions, quantity, registry
 from livevirt.api.kind import Kind
 from livevirt.api.request import Object
 from livevirt.client.interface import Client
 from livevirt.errors import LivevirtError, NotFound
 from livevirt.node import cloud_init
 from livevirt.node.images import ImageError, ImageStore
+from livevirt.qemu import loop_device, raw_file
 from livevirt.qemu.disk import Format, Image
 from livevirt.rollout import disks
 from livevirt.rollout.volume_lists import claim_of
+from livevirt.rollout.volume_migration import claims as copied
 
-MIB = 1024 * 1024
 CLAIM_FILE = "disk.img"
-PVC_NOT_FOUND = "FailedPvcNotFound"
+PVC_NOT_FOUND, DATA_NOT_READY, DATA_FAILED = (
+    "FailedPvcNotFound",
+    "DataVolumeNotReady",
+    "DataVolumeFailed",
+)
+FAILED_MOUNT, DISK_FULL = "FailedMount", "DiskFull"
+_FULL = (errno.ENOSPC, errno.EDQUOT)
+_ON_ITS_WAY = ("Pending", "Completed")  # reasons of an import that is not stuck
 
 
 class VolumeProblem(LivevirtError):
@@ -48,6 +56,7 @@ class Prepared:
     direct: bool = False  # the host's page cache can be left out
     discard: bool = True
     readonly: bool = False  # whatever the disk says
+    scsi: bool = False  # a SCSI device of the host, which can be given to a guest as it is
     size: int | None = None  # of discs made here
     claim: Object | None = None
     digest: str = ""  # of the image it began as
@@ -105,6 +114,15 @@ class Volumes:
         source = volume.get("persistentVolumeClaim") or {}
         return replace(found, readonly=bool(source.get("readOnly")))
 
+    def release(self, prepared: Prepared) -> None:
+        """Let go of a volume that QEMU has opened, or will not: its device goes with QEMU."""
+        image: Image | None = prepared.image
+        while image is not None:
+            if image.block:
+                with contextlib.suppress(OSError):  # gone, with its claim
+                    loop_device.release(Path(image.path).with_name(CLAIM_FILE))
+            image = image.backing
+
     async def holders(self, namespace: str, claim: str, uid: str) -> list[str]:
         """Return the names of other VMIs that have a claim in use or want to."""
         page = await self._client.list(registry.VMI, namespace)
@@ -113,7 +131,7 @@ class Volumes:
             for vmi in page.items
             if vmi["metadata"]["uid"] != uid
             and (vmi.get("status") or {}).get("phase") not in ("Succeeded", "Failed")
-            and any(claim_of(each) == claim for each in vmi["spec"].get("volumes") or ())
+            and claim in (*map(claim_of, vmi["spec"].get("volumes") or ()), *copied(vmi))
         ]
 
     async def _find(self, kind: Kind, name: str, namespace: str) -> Object | None:
@@ -121,18 +139,6 @@ class Volumes:
             return await self._client.get(kind, name, namespace)
         except NotFound:
             return None
-
-    async def claims(self, vmi: Object) -> dict[str, Object]:
-        """Return the claim of every volume that has one, as far as they exist."""
-        found = {}
-        for volume in vmi["spec"].get("volumes") or ():
-            name = claim_of(volume)
-            if name:
-                with contextlib.suppress(NotFound):
-                    found[volume["name"]] = await self._client.get(
-                        registry.CLAIM, name, vmi["metadata"]["namespace"]
-                    )
-        return found
 
     async def _prepare(
         self, vmi: Object, volume: Object, folder: Path, metadata: Mapping[str, Any]
@@ -183,12 +189,12 @@ class Volumes:
         return replace(below, image=image, direct=direct, discard=True)
 
     def _empty(self, path: Path, name: str, disk: Object) -> Prepared:
-        size = quantity.parse(disk["capacity"]).bytes // MIB * MIB
+        size = raw_file.whole(quantity.parse(disk["capacity"]).bytes)
         if size <= 0:
             raise VolumeProblem(
                 "CreateContainerConfigError", f"the size for volume {name} is too low"
             )
-        _sparse(path, size)
+        raw_file.create(path, size)
         self._give(path)
         return Prepared(Image(str(path), "raw"), direct=_takes_direct(str(path)))
 
@@ -241,20 +247,29 @@ class Volumes:
             volume = await self._client.get(registry.VOLUME, claim["spec"]["volumeName"])
         except NotFound as error:
             message = f"the volume of PVC {name} is gone: {error.message}"
-            raise VolumeProblem("FailedMount", message) from error
+            raise VolumeProblem(FAILED_MOUNT, message) from error
         source = volume["spec"].get("local") or volume["spec"].get("hostPath") or {}
-        path = Path(self._safe(source.get("path") or "", volume["metadata"]["name"]), CLAIM_FILE)
+        folder = Path(self._safe(source.get("path") or "", volume["metadata"]["name"]))
         try:
-            _ensure(path, claim_size(claim))
+            image = self._opened(folder, claim)
         except OSError as error:
-            raise VolumeProblem("FailedMount", f"volume of PVC {name}: {error}") from error
-        self._give(path)  # one that is only read must be readable too
+            raise _unusable(name, folder, error) from error
         return Prepared(
-            Image(str(path), "raw"),
-            direct=_takes_direct(str(path)),
-            discard=_may_discard(claim),
-            claim=claim,
+            image, direct=_takes_direct(image.path), discard=_may_discard(claim), claim=claim
         )
+
+    def _opened(self, folder: Path, claim: Object) -> Image:
+        """Return the image of a claim as it is used: the file itself, or a device that is it."""
+        path = folder / CLAIM_FILE
+        raw_file.ensure(path, claim_size(claim))
+        self._give(path)  # one that is only read must be readable too
+        if claim["spec"].get("volumeMode") != "Block":
+            return Image(str(path), "raw")
+        if why := loop_device.problem():
+            raise OSError(f"a claim with volumeMode Block needs a loop device, and {why}")
+        device = loop_device.attach(path)
+        self._give(device)
+        return Image(str(device), "raw", block=True)
 
     def _safe(self, path: str, volume: str) -> str:
         """Return the directory of a volume, if it is really below one of our roots."""
@@ -263,10 +278,10 @@ class Volumes:
                 try:
                     _walk(root, Path(path).relative_to(root).parts)
                 except OSError as error:
-                    raise VolumeProblem("FailedMount", f"volume {volume}: {error}") from error
+                    raise VolumeProblem(FAILED_MOUNT, f"volume {volume}: {error}") from error
                 return path
         raise VolumeProblem(
-            "FailedMount", f"volume {volume} is not in a directory this node keeps volumes in"
+            FAILED_MOUNT, f"volume {volume} is not in a directory this node keeps volumes in"
         )
 
     def _give(self, path: Path) -> None:
@@ -277,10 +292,7 @@ class Volumes:
 def unready(name: str, claim: Object | None, data: Object | None) -> VolumeProblem | None:
     """Return why a claim cannot be attached yet; `data` is the DataVolume that fills it, if any."""
     if data is not None and (status := data.get("status") or {}).get("phase") != "Succeeded":
-        phase, progress = status.get("phase") or "Pending", status.get("progress") or "N/A"
-        done = "" if progress == "N/A" else f", {progress} done"
-        message = f"DataVolume {name} is in phase {phase}{done}"
-        return VolumeProblem("DataVolumeNotReady", message)
+        return _unfilled(name, status)
     if claim is None:
         return VolumeProblem(PVC_NOT_FOUND, f"PVC {name} not found")
     phase = (claim.get("status") or {}).get("phase") or "Pending"
@@ -288,6 +300,17 @@ def unready(name: str, claim: Object | None, data: Object | None) -> VolumeProbl
         said = "ClaimPending" if phase == "Pending" else phase
         return VolumeProblem("PVCNotReady", f"PVC is in phase {said}")
     return None
+
+
+def _unfilled(name: str, status: Object) -> VolumeProblem:
+    """Say how far an import is, or why it does not get on: no image, one too large, no space."""
+    phase, progress = status.get("phase") or "Pending", status.get("progress") or "N/A"
+    done = "" if progress == "N/A" else f", {progress} done"
+    running = conditions.find(status.get("conditions"), "Running") or {}
+    stuck = running.get("status") == "False" and running.get("reason") not in _ON_ITS_WAY
+    why = f": {running['message']}" if stuck and running.get("message") else ""
+    reason = DATA_FAILED if phase == "Failed" else DATA_NOT_READY
+    return VolumeProblem(reason, f"DataVolume {name} is in phase {phase}{done}{why}")
 
 
 def owned_by(claim: Object, owner: Object | None) -> bool:
@@ -301,7 +324,7 @@ def claim_size(claim: Object) -> int:
     asked = (claim["spec"].get("resources") or {}).get("requests", {}).get("storage")
     there = ((claim.get("status") or {}).get("capacity") or {}).get("storage")
     sizes = [quantity.parse(size).bytes for size in (asked, there) if size]
-    return min(sizes, default=0) // MIB * MIB
+    return raw_file.whole(min(sizes, default=0))
 
 
 def _may_discard(claim: Object) -> bool:
@@ -325,27 +348,11 @@ def _walk(root: Path, parts: Sequence[str]) -> None:
     os.close(handle)
 
 
-def _ensure(path: Path, size: int) -> None:
-    """Make the file if there is none; raises OSError if it is not a regular one."""
-    try:
-        handle = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
-    except FileNotFoundError:
-        _sparse(path, size)
-        return
-    try:
-        if not stat.S_ISREG(os.fstat(handle).st_mode):
-            raise OSError(f"{path.name} is not a regular file")
-    finally:
-        os.close(handle)
-
-
-def _sparse(path: Path, size: int) -> None:
-    flags = os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_NOFOLLOW | os.O_CLOEXEC
-    handle = os.open(path, flags, 0o600)
-    try:
-        os.ftruncate(handle, size)
-    finally:
-        os.close(handle)
+def _unusable(claim: str, folder: Path, error: OSError) -> VolumeProblem:
+    if error.errno in _FULL:
+        why = f"no space left below {folder.parent} for PVC {claim}: free some"
+        return VolumeProblem(DISK_FULL, why)
+    return VolumeProblem(FAILED_MOUNT, f"volume of PVC {claim}: {error}")
 
 
 def _takes_direct(path: str) -> bool:
@@ -365,4 +372,4 @@ async def _qemu_img(*arguments: str) -> None:
     )
     _, complaint = await process.communicate()
     if process.returncode != 0:
-        raise VolumeProblem("FailedMount", complaint.decode(errors="replace").strip())
+        raise VolumeProblem(FAILED_MOUNT, complaint.decode(errors="replace").strip())

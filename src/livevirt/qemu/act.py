@@ -4,20 +4,20 @@ Listens before asking, since the outcome of some requests is an event. Waits as 
 does; callers set the deadline with `asyncio.timeout` and plan again after it.
 """
 
-import os
-from collections.abc import Iterator
-from contextlib import contextmanager
 from typing import Any
 
-from livevirt.qemu import cmdline, disk, lifecycle, translation
+from livevirt.qemu import cmdline, disk, lifecycle, mirror
 from livevirt.qemu.agent import GuestAgent
 from livevirt.qemu.disk import Disk
-from livevirt.qemu.errors import AgentUnavailable, CommandFailed, NotNow, UnplugRefused
+from livevirt.qemu.errors import AgentUnavailable, CommandFailed, UnplugRefused
+from livevirt.qemu.mirror import EndCopy, FinishCopy, StartCopy
+from livevirt.qemu.nodes import add_node, forget_node
 from livevirt.qemu.observe import PERIPHERALS, Drive, devices_of, drives_of
 from livevirt.qemu.plan import (
     Blocked,
     ChangeMedium,
     CloseImage,
+    GrowDisk,
     Pause,
     PlugCpu,
     PlugDisk,
@@ -41,7 +41,8 @@ async def act(step: Step, qmp: Session, agent: GuestAgent | None = None) -> None
         case Resume():
             await lifecycle.resume(qmp)
         case PlugCpu(type, thread):
-            await _plug_cpu(qmp, cmdline.cpu_device(type, thread.id, *thread))
+            # An emulated one needs room, which is the caller's to see to (`translation.room`).
+            await _add_device(qmp, cmdline.cpu_device(type, thread.id, *thread))
         case UnplugCpu(id):
             await unplug(qmp, id)
         case SetVcpus(ids, online):
@@ -52,12 +53,20 @@ async def act(step: Step, qmp: Session, agent: GuestAgent | None = None) -> None
             await _plug_disk(qmp, drive, dict(place))
         case UnplugDisk(id, node):
             await _unplug_disk(qmp, id)
-            await _forget_node(qmp, node)
+            await forget_node(qmp, node)
             await _forget_thread(qmp, disk.own_thread(id))
         case ChangeMedium(drive, force):
             await _change_medium(qmp, drive, force=force)
+        case GrowDisk(_, node, size):
+            await qmp.execute("block_resize", {"node-name": node, "size": size})
+        case StartCopy():
+            await mirror.start(qmp, step)
+        case FinishCopy():
+            await mirror.finish(qmp, step)
+        case EndCopy():
+            await mirror.end(qmp, step)
         case CloseImage(node):
-            await _forget_node(qmp, node)
+            await forget_node(qmp, node)
         case Blocked():
             pass
 
@@ -88,15 +97,6 @@ async def unplug(qmp: Session, device: str) -> None:
                 return
 
 
-async def _plug_cpu(qmp: Session, device: dict[str, Any]) -> None:
-    there = devices_of(await qmp.execute("qom-list", {"path": PERIPHERALS}))
-    if device["id"] in there:
-        return
-    if not await translation.has_room(qmp):
-        raise NotNow("QEMU's cache of translated code is nearly full; it empties it by itself")
-    await qmp.execute("device_add", device)
-
-
 async def _set_vcpus(agent: GuestAgent | None, ids: tuple[int, ...], *, online: bool) -> None:
     if agent is None:
         raise AgentUnavailable("the machine has no guest agent channel")
@@ -118,11 +118,11 @@ async def _plug_disk(qmp: Session, drive: Disk, place: dict[str, Any]) -> None:
     if drive.io_thread is not None:
         await _add_thread(qmp, drive.io_thread)
     if drive.image is not None:
-        await _add_node(qmp, drive)
+        await add_node(qmp, drive)
     try:
         await _add_device(qmp, disk.device(drive, place))
     except CommandFailed:
-        await _forget_node(qmp, drive.node)  # or its image would stay open and locked
+        await forget_node(qmp, drive.node)  # or its image would stay open and locked
         raise
     if bridge is not None:
         # A bridge that is plugged hides until all that is behind it is there.
@@ -167,7 +167,7 @@ async def _change_medium(qmp: Session, drive: Disk, *, force: bool) -> None:
             await qmp.execute("blockdev-close-tray", {"id": drive.id})
         return
     if drive.image is not None:
-        await _add_node(qmp, drive)  # first: an image that cannot be opened changes nothing
+        await add_node(qmp, drive)  # first: an image that cannot be opened changes nothing
     try:
         await qmp.execute("blockdev-open-tray", {"id": drive.id, "force": force})
         if not (await _drive(qmp, drive.id)).tray_open:
@@ -175,9 +175,9 @@ async def _change_medium(qmp: Session, drive: Disk, *, force: bool) -> None:
             raise UnplugRefused(f"the guest holds the medium in {drive.id}: unmount it there")
         await qmp.execute("blockdev-remove-medium", {"id": drive.id})
     except (CommandFailed, UnplugRefused):
-        await _forget_node(qmp, drive.node)
+        await forget_node(qmp, drive.node)
         raise
-    await _forget_node(qmp, before.node)
+    await forget_node(qmp, before.node)
     if drive.image is not None:
         medium = {"id": drive.id, "node-name": drive.node}
         await qmp.execute("blockdev-insert-medium", medium)
@@ -189,47 +189,3 @@ async def _drive(qmp: Session, id: str) -> Drive:
         if drive.id == id:
             return drive
     raise CommandFailed("DeviceNotFound", f"there is no drive {id}")
-
-
-async def _add_node(qmp: Session, drive: Disk) -> None:
-    # QEMU may have no right to open the files by itself, so they are opened here.
-    sets: dict[str, int] = {}
-    try:
-        for image, writable in disk.layers(drive):
-            with _opened(image.path, writable=writable) as fd:
-                sets[image.path] = await qmp.send_file(fd)
-        paths = {path: f"/dev/fdset/{number}" for path, number in sets.items()}
-        await qmp.execute("blockdev-add", disk.blockdev(drive, paths))
-    except CommandFailed:
-        if not await _has_node(qmp, drive.node):
-            raise
-    finally:
-        for number in sets.values():
-            await qmp.execute("remove-fd", {"fdset-id": number})  # the node has its own copy
-
-
-@contextmanager
-def _opened(path: str, *, writable: bool) -> Iterator[int]:
-    try:
-        fd = os.open(path, (os.O_RDWR if writable else os.O_RDONLY) | os.O_CLOEXEC)
-    except OSError as error:
-        raise CommandFailed("GenericError", f"Could not open '{path}': {error.strerror}") from error
-    try:
-        yield fd
-    finally:
-        os.close(fd)
-
-
-async def _forget_node(qmp: Session, node: str | None) -> None:
-    if node is None:
-        return
-    try:
-        await qmp.execute("blockdev-del", {"node-name": node})
-    except CommandFailed:
-        if await _has_node(qmp, node):
-            raise
-
-
-async def _has_node(qmp: Session, node: str | None) -> bool:
-    nodes = await qmp.execute("query-named-block-nodes", {"flat": True})
-    return any(entry["node-name"] == node for entry in nodes)

@@ -74,7 +74,7 @@ class Disk:
     discard: bool = True
     shareable: bool = False
     on_error: OnError | None = None
-    slot: int | None = None  # LUN on scsi, port on sata; the next free one if not given
+    slot: int | None = None  # LUN on scsi, port on sata and usb; the next free one if not given
     io_thread: str | None = None  # the id of the thread that serves it; None: QEMU's main one
 
     def __post_init__(self) -> None:
@@ -194,15 +194,20 @@ def port_place(port: str) -> Json:
 def usb_place(disk: Disk) -> Json:
     """Return where on USB a drive goes: on the controller, or behind the bridge it needs."""
     if disk.kind != "cdrom":
-        return {"bus": f"{USB_CONTROLLER}.0"}
+        return _usb_port(disk)
     return {"bus": f"{bridge_id(disk.id)}.0", "scsi-id": 0, "lun": 0}
+
+
+def _usb_port(disk: Disk) -> Json:
+    port = {} if disk.slot is None else {"port": str(disk.slot)}
+    return {"bus": f"{USB_CONTROLLER}.0", **port}
 
 
 def bridge(disk: Disk) -> Json | None:
     """Return the device that must be there before a drive can be, None if it needs none."""
     if (disk.kind, disk.bus) != ("cdrom", "usb"):
         return None
-    return {"driver": "usb-bot", "id": bridge_id(disk.id), "bus": f"{USB_CONTROLLER}.0"}
+    return {"driver": "usb-bot", "id": bridge_id(disk.id), **_usb_port(disk)}
 
 
 def bridge_id(disk_id: str) -> str:

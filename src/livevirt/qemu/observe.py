@@ -15,6 +15,7 @@ from livevirt.qemu.cmdline import AGENT_CHARDEV, MEMORY_DEVICE
 from livevirt.qemu.disk import NODE_PREFIX, bridge_id
 from livevirt.qemu.errors import CommandFailed
 from livevirt.qemu.machine import Thread
+from livevirt.qemu.mirror import Copy, copies_of
 from livevirt.qemu.session import Session
 
 PERIPHERALS = "/machine/peripheral"  # where every device with an id is
@@ -73,6 +74,7 @@ class Observed:
     devices: Mapping[str, str] = field(default_factory=dict)  # id -> driver, plugged ones too
     free_ports: tuple[str, ...] = ()
     idle_nodes: tuple[str, ...] = ()  # images of disks, held open by no drive
+    copies: tuple[Copy, ...] = ()  # of disks, under way or just over
     agent_open: bool = False  # something in the guest holds the agent's port open
     accepted: frozenset[str] = frozenset()  # devices the guest's ACPI has said yes to
 
@@ -115,6 +117,7 @@ async def observe(qmp: Session) -> Observed:
         devices=devices,
         free_ports=await _free_ports(qmp, _ports(devices)),
         idle_nodes=idle_nodes(nodes, drives),
+        copies=copies_of(await qmp.execute("query-jobs")),
         agent_open=agent_port_open(await qmp.execute("query-chardev")),
         accepted=accepted_devices(await qmp.execute("query-acpi-ospm-status")),
     )

@@ -4,11 +4,13 @@ Steps are small data. Each is safe to repeat, and the list is made afresh from w
 a plan that was cut short anywhere is simply planned again. What cannot be done shows as `Blocked`.
 """
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import count
+from types import MappingProxyType
 from typing import Literal
 
+from livevirt.qemu import mirror
 from livevirt.qemu.agent import Vcpu
 from livevirt.qemu.disk import (
     MOVABLE,
@@ -20,6 +22,7 @@ from livevirt.qemu.disk import (
     usb_place,
 )
 from livevirt.qemu.machine import Machine, Thread
+from livevirt.qemu.mirror import EndCopy, FinishCopy, StartCopy
 from livevirt.qemu.observe import Drive, Observed
 
 
@@ -131,6 +134,15 @@ class ChangeMedium:
 
 
 @dataclass(frozen=True, slots=True)
+class GrowDisk:
+    """Let the guest see that the image of a drive has become larger."""
+
+    id: str
+    node: str
+    size: int
+
+
+@dataclass(frozen=True, slots=True)
 class CloseImage:
     """Let go of an image that no drive uses."""
 
@@ -156,6 +168,10 @@ Step = (
     | PlugDisk
     | UnplugDisk
     | ChangeMedium
+    | GrowDisk
+    | StartCopy
+    | FinishCopy
+    | EndCopy
     | CloseImage
     | Blocked
 )
@@ -251,39 +267,77 @@ def _memory(wanted: Wanted, seen: Seen) -> Iterator[Step]:
         yield RequestMemory(requested)
 
 
-def disks(wanted: Sequence[Disk], seen: Seen, kept: frozenset[str] = frozenset()) -> list[Step]:
+def disks(
+    wanted: Sequence[Disk],
+    seen: Seen,
+    kept: frozenset[str] = frozenset(),
+    copied: Mapping[str, bool] = MappingProxyType({}),
+) -> list[Step]:
     """List the steps to the disks that are wanted; empty drives are wanted too.
 
     What has an id in `kept` stays as it is. A disk with another image or of another kind goes
-    first and comes with the next plan.
+    first and comes with the next plan; one with an id in `copied` stays and is copied to its image,
+    and the guest goes over to that where `copied` says so.
     """
     if seen.observed.run_state not in _CHANGEABLE:
         return []
-    return list(_disks(wanted, seen, kept))
+    return list(_disks(wanted, seen, kept, copied))
 
 
-def _disks(wanted: Sequence[Disk], seen: Seen, kept: frozenset[str]) -> Iterator[Step]:
+def growth(sizes: Mapping[str, int], seen: Seen) -> list[Step]:
+    """List the steps to drives as large as their images should be, by the images' nodes."""
+    if seen.observed.run_state not in _CHANGEABLE:
+        return []
+    return [
+        GrowDisk(drive.id, drive.node, sizes[drive.node])
+        for drive in seen.observed.drives
+        if drive.node is not None and 0 < drive.size < sizes.get(drive.node, 0)
+    ]
+
+
+def _disks(
+    wanted: Sequence[Disk], seen: Seen, kept: frozenset[str], copied: Mapping[str, bool]
+) -> Iterator[Step]:
     observed = seen.observed
+    moving = {disk.id: there for disk in wanted if (there := _moving(disk, observed, copied))}
+    targets = frozenset(disk.node for disk in wanted if disk.node and disk.id in moving)
+    ends = mirror.surplus(observed.copies, targets)
+    yield from ends
     names = {disk.id for disk in wanted} | kept
     for drive in observed.drives:
-        if drive.id not in names:
+        if drive.id not in names and not ends:  # one that is copied goes with the next plan
             yield _remove(drive, seen)
     ports = iter(observed.free_ports)
     luns = _free_luns(wanted, observed)
     for disk in wanted:
         there = observed.drive(disk.id)
-        if there is None:
+        if disk.id in moving:
+            drive = moving[disk.id]
+            assert drive.node is not None
+            may, copies = copied[disk.id], observed.copies
+            yield from mirror.towards(disk, drive.node, drive.size, copies, switch=may)
+        elif there is None and disk.id in copied:
+            yield Blocked("disk", disk.id, "it is not attached, so there is nothing to copy")
+        elif there is None:
             yield _add(disk, ports, luns, observed)
         elif observed.devices.get(disk.id, disk.driver) != disk.driver:
             yield _remove(there, seen)
         elif disk.kind == "cdrom" and (there.node != disk.node or there.tray_open):
             yield ChangeMedium(disk)
-        elif there.node != disk.node:
+        elif there.node != disk.node and not ends:
             yield _remove(there, seen)
-    wanted_nodes = {disk.node for disk in wanted}
+    wanted_nodes = {disk.node for disk in wanted} | {copy.target for copy in observed.copies}
     for node in observed.idle_nodes:
         if node not in wanted_nodes:
             yield CloseImage(node)  # the guest let go of its disk after we stopped waiting
+
+
+def _moving(disk: Disk, observed: Observed, copied: Mapping[str, bool]) -> Drive | None:
+    """Return the drive of a disk that is to be copied, None if it is not, or has been."""
+    there = observed.drive(disk.id)
+    if disk.id not in copied or there is None or there.node in (None, disk.node):
+        return None
+    return there
 
 
 def _remove(drive: Drive, seen: Seen) -> Step:

@@ -7,6 +7,7 @@ short for a busy guest; an idle one must be given something to do.
 
 from __future__ import annotations
 
+import asyncio
 import re
 
 from livevirt.qemu.errors import CommandFailed
@@ -19,23 +20,32 @@ _SPARE = 2  # regions that may be taken between looking and plugging
 _USED = re.compile(r"gen code size\s+(\d+)/(\d+)")
 
 
-async def has_room(qmp: Session) -> bool:
-    """Tell whether a CPU can be plugged now; with KVM it always can."""
+async def room(qmp: Session) -> int:
+    """Return how many CPUs can be plugged at this moment; with KVM any that are missing."""
+    # Both at once: the first walks over all translated code, which takes a while.
+    told, slots = await asyncio.gather(_told(qmp), qmp.execute("query-hotpluggable-cpus"))
+    return fitting(told, len(slots), sum("qom-path" in slot for slot in slots))
+
+
+async def _told(qmp: Session) -> str:
     try:
-        told = await qmp.execute("x-query-jit")
+        found: str = (await qmp.execute("x-query-jit"))["human-readable-text"]
     except CommandFailed:
-        return True  # nothing is translated
-    slots = await qmp.execute("query-hotpluggable-cpus")
-    present = sum("qom-path" in slot for slot in slots)
-    return room(told["human-readable-text"], len(slots), present)
+        return ""  # nothing is translated
+    return found
 
 
-def room(told: str, cpus: int, present: int) -> bool:
-    """Read `x-query-jit` of a machine for that many CPUs: whether a region is left for one more."""
+def fitting(told: str, cpus: int, present: int) -> int:
+    """Read `x-query-jit` of a machine for that many CPUs: for how many more a region is left."""
+    missing = cpus - present
     found = _USED.search(told)
     if found is None:
-        return True  # a QEMU that words it otherwise
+        return missing  # nothing is translated, or QEMU words it otherwise
     used, size = map(int, found.groups())
-    regions = min(size // _LEAST_REGION, cpus * _REGIONS_PER_CPU)
-    held = present + _SPARE  # at worst each CPU has just begun one
-    return used < size * max(regions - held, regions // 2) // max(regions, 1)
+    regions = max(min(size // _LEAST_REGION, cpus * _REGIONS_PER_CPU), 1)
+
+    def fits(more: int) -> bool:
+        held = present + more - 1 + _SPARE  # at worst each CPU has just begun one
+        return used < size * max(regions - held, regions // 2) // regions
+
+    return next((more - 1 for more in range(1, missing + 1) if not fits(more)), missing)

@@ -10,9 +10,10 @@ from typing import Any
 import pytest
 
 from livevirt.node import adjuster as adjusters
+from livevirt.node import room as rooms
 from livevirt.node.adjuster import Adjuster
 from livevirt.qemu.agent import Vcpu
-from livevirt.qemu.errors import CommandFailed, Disconnected, NotNow
+from livevirt.qemu.errors import CommandFailed, Disconnected
 from livevirt.qemu.machine import Cpu, Machine, Memory, Thread
 from livevirt.qemu.observe import CpuSlot, MemoryState, Observed
 from livevirt.qemu.plan import PlugCpu, RequestMemory, Seen, SetVcpus, Step
@@ -42,13 +43,21 @@ class Stub:
     done: list[Step] = field(default_factory=list)
     fail: Callable[[Step], Exception | None] = lambda _: None
     willing: bool = True
+    places: int = 4  # CPUs that can be plugged
+    asked: int = 0  # how often that was asked
     stirred: int = 0
 
     async def look(self) -> Seen:
         return self.seen
 
-    async def stir(self) -> None:
+    async def room(self) -> int:
+        self.asked += 1
+        return self.places
+
+    async def stir(self) -> bool:
         self.stirred += 1
+        self.places = 4
+        return True
 
     async def do(self, step: Step) -> None:
         if (error := self.fail(step)) is not None:
@@ -59,6 +68,7 @@ class Stub:
             case PlugCpu(_, thread):
                 cpus = tuple(replace(s, present=s.present or s.thread == thread) for s in now.cpus)
                 now = replace(now, cpus=cpus)
+                self.places -= 1
                 vcpus = (*vcpus, Vcpu(len(vcpus), False, True))
             case SetVcpus(ids, online) if self.willing:
                 vcpus = tuple(
@@ -152,18 +162,93 @@ async def test_what_qemu_refuses_is_told_and_tried_again(monkeypatch: pytest.Mon
         await until(lambda: size(guest) == Size(2, 256 * MIB))
 
 
-@pytest.mark.parametrize("error", [NotNow("full"), Disconnected("gone")], ids=["not now", "gone"])
-async def test_what_passes_by_itself_is_no_failure(
-    error: Exception, monkeypatch: pytest.MonkeyPatch
+async def test_a_qemu_that_is_gone_for_a_moment_is_no_failure(
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr(adjusters, "_LAST_LOOK", 0.02)
-    errors = iter([error])
+    errors = iter([Disconnected("gone")])
     guest = Stub(fail=lambda step: next(errors, None))
     async with adjusting(guest) as (adjuster, until):
         adjuster.want(Size(2, 256 * MIB))
         await until(lambda: size(guest) == Size(2, 256 * MIB))
         assert getattr(adjuster.progress.cpu, "reason", "") != "PlugFailed"
-        assert guest.stirred == isinstance(error, NotNow)  # an idle guest empties no cache
+
+
+async def test_given_no_room_for_a_cpu_then_memory_comes_at_once_and_the_cpu_when_there_is(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(rooms, "_WAIT_SECONDS", 0.02)
+    stirred = asyncio.Event()
+    guest = Stub(places=0)
+
+    async def stir() -> bool:
+        await stirred.wait()
+        guest.places = 4
+        return True
+
+    monkeypatch.setattr(guest, "stir", stir)
+    async with adjusting(guest) as (adjuster, until):
+        adjuster.want(Size(2, 512 * MIB))
+        await until(lambda: guest.seen.memory == 512 * MIB)
+        adjuster.want(Size(2, 768 * MIB))  # a newer wish does not wait either
+        await until(lambda: guest.seen.memory == 768 * MIB)
+        assert guest.seen.observed.sockets == 1
+        stirred.set()
+        await until(lambda: size(guest) == Size(2, 768 * MIB))
+
+
+async def test_room_for_a_cpu_that_will_come_soon_is_found_before_it_may(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(rooms, "FRESH_SECONDS", 60)
+    guest = Stub(places=0)
+    async with adjusting(guest) as (adjuster, until):
+        for _ in range(3):
+            adjuster.want(Size(1, 256 * MIB), soon=3)
+            await until(lambda: (guest.asked, guest.stirred) == (2, 1))
+        assert guest.done == []
+        adjuster.want(Size(3, 256 * MIB), soon=3)
+        await until(lambda: size(guest) == Size(3, 256 * MIB))
+        assert guest.asked == 2  # it was fresh, and enough for both
+
+
+async def test_given_only_cpus_that_are_offline_then_nothing_is_prepared() -> None:
+    guest = Stub()
+    async with adjusting(guest) as (adjuster, until):
+        for sockets in (2, 1):
+            adjuster.want(Size(sockets, 256 * MIB), soon=sockets)
+            await until(lambda sockets=sockets: guest.seen.sockets == sockets)
+        asked = guest.asked
+        adjuster.want(Size(1, 256 * MIB), soon=2)
+        adjuster.want(Size(2, 256 * MIB), soon=2)
+        await until(lambda: guest.seen.sockets == 2)
+        assert guest.asked == asked
+
+
+async def test_room_for_the_next_cpu_is_made_when_it_is_calm(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(adjusters, "_CALM", 0.02)
+    guest = Stub(places=1)
+    async with adjusting(guest) as (adjuster, until):
+        adjuster.want(Size(2, 256 * MIB))
+        await until(lambda: guest.stirred == 1)
+    assert size(guest) == Size(2, 256 * MIB)
+
+
+async def test_a_cpu_is_not_plugged_again_by_who_has_not_looked_since(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(adjusters, "_PLUG_LOOK", 60)
+    guest = Stub()
+    before = guest.seen
+    async with adjusting(guest) as (adjuster, until):
+        adjuster.want(Size(2, 256 * MIB))
+        await until(lambda: guest.done != [])
+        guest.seen = before  # as what was seen last is, until the next look
+        adjuster.want(Size(2, 512 * MIB))
+        await until(lambda: any(isinstance(step, RequestMemory) for step in guest.done))
+    assert [type(step) for step in guest.done] == [PlugCpu, RequestMemory]
 
 
 async def test_a_guest_that_rebooted_is_brought_to_its_size_again() -> None:

@@ -11,14 +11,14 @@ import pytest
 
 from livevirt.node import attacher as attachers
 from livevirt.node.attacher import Attacher
-from livevirt.node.attachments import goal
+from livevirt.node.attachments import Item, goal
 from livevirt.node.volumes import Prepared, VolumeProblem
 from livevirt.qemu.agent import Filesystem, FilesystemDisk, PciAddress
-from livevirt.qemu.disk import Image
+from livevirt.qemu.disk import Disk, Image
 from livevirt.qemu.errors import AgentUnavailable, CommandFailed, Disconnected, UnplugRefused
 from livevirt.qemu.machine import Cpu, Machine, Memory
 from livevirt.qemu.observe import Drive, MemoryState, Observed
-from livevirt.qemu.plan import ChangeMedium, CloseImage, PlugDisk, Seen, Step, UnplugDisk
+from livevirt.qemu.plan import ChangeMedium, CloseImage, GrowDisk, PlugDisk, Seen, Step, UnplugDisk
 
 MIB = 2**20
 MACHINE = Machine(
@@ -89,13 +89,16 @@ class Stub:
         match step:
             case PlugDisk(disk, place):
                 lun = dict(place).get("lun")
-                drive = Drive(disk.id, disk.node, lun=lun)  # type: ignore[arg-type]
+                drive = Drive(disk.id, disk.node, lun=lun, size=MIB)  # type: ignore[arg-type]
                 devices = {**now.devices, disk.id: disk.driver}
                 now = replace(now, drives=(*now.drives, drive), devices=devices)
             case UnplugDisk(id, _):
                 now = replace(now, drives=tuple(d for d in now.drives if d.id != id))
             case ChangeMedium(disk, _):
                 drives = [replace(d, node=disk.node) if d.id == disk.id else d for d in now.drives]
+                now = replace(now, drives=tuple(drives))
+            case GrowDisk(_, node, size):
+                drives = [replace(d, size=size) if d.node == node else d for d in now.drives]
                 now = replace(now, drives=tuple(drives))
             case CloseImage(node):
                 now = replace(now, idle_nodes=tuple(n for n in now.idle_nodes if n != node))
@@ -107,12 +110,21 @@ class Claims:
     """Volumes of which some cannot be used."""
 
     problems: dict[str, Exception] = field(default_factory=dict)
+    sizes: dict[str, str] = field(default_factory=dict)
+    released: set[str] = field(default_factory=set)
 
     async def attachable(self, namespace: str, volume: Any) -> Prepared:
         name = volume["persistentVolumeClaim"]["claimName"]
         if name in self.problems:
             raise self.problems[name]
-        return Prepared(Image(f"/{name}"), claim={"metadata": {"name": name}})
+        claim = {
+            "metadata": {"name": name},
+            "spec": {"resources": {"requests": {"storage": self.sizes.get(name, "1Mi")}}},
+        }
+        return Prepared(Image(f"/{name}"), claim=claim)
+
+    def release(self, prepared: Prepared) -> None:
+        self.released.add(prepared.image.path)
 
     async def holders(self, namespace: str, claim: str, uid: str) -> list[str]:
         return ["other"]
@@ -152,6 +164,12 @@ async def attaching(
         yield attacher, tells
     finally:
         attacher.stop()
+
+
+async def until(holds: Callable[[], bool]) -> None:
+    async with asyncio.timeout(5):
+        while not holds():  # noqa: ASYNC110 - nobody is told
+            await asyncio.sleep(0.005)
 
 
 @pytest.fixture(autouse=True)
@@ -301,3 +319,84 @@ async def test_a_claim_that_changes_is_looked_at_at_once(monkeypatch: pytest.Mon
         attacher.nudge("another")
         attacher.nudge("one")
         await tells(data="Ready")
+
+
+# ---------------------------------------------------------------- growth
+
+
+def with_fixed(goal: Any) -> Any:
+    """Return a goal of a guest that was started with a disk of the claim `boot`."""
+    volume = {"name": "root", "persistentVolumeClaim": {"claimName": "boot"}}
+    return replace(goal, fixed=(Item({"name": "root", "disk": {"bus": "virtio"}}, volume),))
+
+
+def booted() -> Stub:
+    """Return a guest that was started so."""
+    guest = Stub()
+    disk = Disk(id="ua-root", image=Image("/boot"))
+    drive = Drive("ua-root", disk.node, size=MIB)
+    guest.observed = replace(guest.observed, drives=(*guest.observed.drives, drive))
+    return guest
+
+
+def grown(guest: Stub) -> dict[str, int]:
+    return {step.id: step.size for step in guest.done if isinstance(step, GrowDisk)}
+
+
+async def test_given_a_claim_grows_then_its_disk_does_whenever_it_came() -> None:
+    guest, claims = booted(), Claims()
+    asked = with_fixed(a_goal(data="one", cd="iso"))
+    asked = replace(asked, kept=frozenset({"ua-root"}))
+    async with attaching(guest, claims) as (attacher, tells):
+        attacher.want(asked)
+        await tells(data="Ready", cd="Ready")
+        assert grown(guest) == {}
+        claims.sizes |= {"one": "4Mi", "boot": "2Mi", "iso": "8Mi"}
+        for claim in ("one", "boot", "iso"):
+            attacher.nudge(claim)
+        await until(lambda: grown(guest) == {"ua-data": 4 * MIB, "ua-root": 2 * MIB})
+    async with attaching(guest, claims) as (attacher, tells):
+        attacher.want(asked)
+        await tells(data="Ready", cd="Ready")
+    assert len(grown(guest)) == 2, "whoever comes next finds nothing to do"
+
+
+async def test_given_a_killed_agent_then_the_next_one_sees_what_has_not_grown() -> None:
+    guest, claims = booted(), Claims(sizes={"boot": "2Mi"})
+    async with attaching(guest, claims) as (attacher, _):
+        attacher.want(replace(with_fixed(a_goal()), kept=frozenset({"ua-root"})))
+        await until(lambda: grown(guest) == {"ua-root": 2 * MIB})
+
+
+async def test_given_qemu_does_not_grow_it_then_it_is_told_and_tried_again() -> None:
+    refused = CommandFailed("GenericError", "no")
+    guest = Stub(fail=lambda s: refused if isinstance(s, GrowDisk) else None)
+    claims = Claims(sizes={"one": "2Mi"})
+    async with attaching(guest, claims) as (attacher, _):
+        attacher.want(a_goal(data="one"))
+        await until(lambda: bool(attacher.told) and attacher.told["data"].reason == "CannotGrow")
+        assert attacher.told is not None
+        assert attacher.told["data"].phase == "Ready"
+        guest.fail = lambda _: None
+        await until(lambda: grown(guest) == {"ua-data": 2 * MIB})
+        await until(lambda: bool(attacher.told) and attacher.told["data"].reason == "VolumeReady")
+
+
+async def test_given_the_disk_has_another_image_then_it_does_not_grow_to_the_size_of_that() -> None:
+    disk = FilesystemDisk(unit=0, pci_controller=SCSI)
+    guest, claims = Stub(), Claims(sizes={"two": "9Mi"})
+    async with attaching(guest, claims) as (attacher, tells):
+        attacher.want(a_goal(data="one"))
+        await tells(data="Ready")
+        guest.mounts = [Filesystem(name="x", mountpoint="/mnt", type="ext4", disk=(disk,))]
+        attacher.want(a_goal(data="two"))
+        await tells(data="Detaching InUseByGuest")
+        assert grown(guest) == {}
+
+
+async def test_what_qemu_has_opened_is_let_go_of() -> None:
+    claims = Claims()
+    async with attaching(Stub(), claims) as (attacher, tells):
+        attacher.want(a_goal(data="one"))
+        await tells(data="Ready")
+        assert claims.released == {"/one"}

@@ -13,10 +13,11 @@ from livevirt.node.attachments import (
     condition,
     goal,
     settled,
+    sizes,
     wanted,
 )
 from livevirt.node.volumes import Prepared
-from livevirt.qemu.disk import Image
+from livevirt.qemu.disk import Disk, Image
 from livevirt.qemu.observe import Drive, MemoryState, Observed
 
 MISSING = Problem("FailedPvcNotFound", "PVC other not found")
@@ -113,6 +114,31 @@ def test_given_a_disk_that_cannot_be_then_that_one_is_told_and_the_others_go_on(
     found = wanted(asked, {"odd": TWO, "data": ONE}, {}, has())
     assert [disk.id for disk in found.disks] == ["ua-data"]
     assert found.problems["odd"].reason == "InvalidDisk"
+    told = attachments(asked, found, {"odd": TWO, "data": ONE}, {}, has())
+    assert (told["odd"].phase, told["odd"].reason) == ("Pending", "InvalidDisk")
+
+
+def test_given_a_lun_on_a_claim_that_is_a_file_then_it_is_told() -> None:
+    asked = goal(a_vmi({"name": "data", "lun": {"bus": "scsi"}}, data="one"))
+    found = wanted(asked, {"data": ONE}, {}, has())
+    assert "a lun is a SCSI device of the host" in found.problems["data"].message
+    device = Prepared(Image("/dev/sdz", block=True), scsi=True)
+    assert [disk.driver for disk in wanted(asked, {"data": device}, {}, has()).disks] == [
+        "scsi-block"
+    ]
+
+
+def test_claims_say_how_large_the_images_are_of_disks_that_are_written() -> None:
+    fixed = {"name": "fixed", "disk": {"bus": "virtio"}}
+    vmi = a_vmi(DATA, CD, fixed, {"name": "ro", "disk": {"bus": "scsi", "readonly": True}},
+                data="one", cd="one", ro="one")  # fmt: skip
+    vmi["spec"]["volumes"].append({"name": "fixed", "persistentVolumeClaim": {"claimName": "f"}})
+    size = {"spec": {"resources": {"requests": {"storage": "3Mi"}}}}
+    ready = Prepared(Image("/one"), claim={"metadata": {"name": "one"}, **size})
+    prepared = dict.fromkeys(("data", "cd", "fixed", "ro"), ready)
+    other = Disk(id="ua-fixed", image=ready.image).node
+    assert sizes(goal(vmi), prepared) == {ONE_IN_DATA: 3 << 20, other: 3 << 20}
+    assert sizes(goal(vmi), {}) == {}
 
 
 Told = dict[str, tuple[str, str]]
@@ -131,6 +157,10 @@ TOLD: dict[str, tuple[Any, dict[str, Prepared], Observed, dict[str, Problem], To
     "given the guest has another claim's, then that one is detaching": (
         a_vmi(DATA, data="two"), {"data": TWO}, has(data=ONE_IN_DATA), {"data": MOUNTED},
         {"data": ("Detaching", "InUseByGuest")},
+    ),
+    "given it cannot grow, then that is told of what the guest has": (
+        a_vmi(DATA, data="one"), READY, has(data=ONE_IN_DATA),
+        {"data": Problem("CannotGrow", "no")}, {"data": ("Ready", "CannotGrow")},
     ),
     "given it is not asked for, then it is detaching": (
         a_vmi(), {}, has(data=ONE_IN_DATA), {"data": MOUNTED},
@@ -158,7 +188,7 @@ def test_attachments(
     asked = goal(vmi)
     found = attachments(asked, wanted(asked, ready, {}, now), ready, troubles, now)
     assert {name: (each.phase, each.reason) for name, each in found.items()} == told
-    assert settled(found) == all(phase == "Ready" for phase, _ in told.values())
+    assert settled(found) == all(each == ("Ready", "VolumeReady") for each in told.values())
 
 
 def test_the_condition_names_the_first_volume_that_waits() -> None:

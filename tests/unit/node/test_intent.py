@@ -34,6 +34,13 @@ def test_an_intent_of_the_first_version_knows_no_cpus_of_its_own() -> None:
     assert (found.exclusive, found.machine) == (None, MACHINE)
 
 
+def test_an_intent_of_the_second_version_knows_no_migration() -> None:
+    old = json.loads(encode(INTENT)) | {"version": 2}
+    del old["incoming"], old["machine"]["ports"]
+    found = decode(json.dumps(old).encode())
+    assert (found.incoming, found.machine) == (None, MACHINE)
+
+
 def test_an_intent_of_a_later_version_is_not_touched() -> None:
-    with pytest.raises(UnknownIntent, match="version 3"):
-        decode(json.dumps(json.loads(encode(INTENT)) | {"version": 3}).encode())
+    with pytest.raises(UnknownIntent, match="version 4"):
+        decode(json.dumps(json.loads(encode(INTENT)) | {"version": 4}).encode())

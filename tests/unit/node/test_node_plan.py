@@ -19,6 +19,7 @@ from livevirt.node.plan import (
     Report,
     Seen,
     Spawn,
+    Stand,
     Start,
     Step,
     Wait,
@@ -32,6 +33,7 @@ LATER = NOON + timedelta(minutes=1)
 ENDED = ending.destroyed(AT)
 RUNS = Standing("running", "running")
 OFF = Standing("shutdown", "guest-shutdown", True)
+COMING, GONE = Standing("migrating", "inmigrate"), Standing("migrating", "postmigrate")
 
 
 def seen(wanted: str = "run", **more: object) -> Seen:
@@ -118,6 +120,38 @@ RULES: dict[str, tuple[Seen, list[Step]]] = {
     "given a pod is deleted before it ran, then it is just removed": (
         seen("stop"),
         [Clean(), Forget(), Remove()],
+    ),
+    "given a guest is to come and nobody offers it yet, then its place is told": (
+        seen(awaited=True, startable=False),
+        [Stand()],
+    ),
+    "given a guest is to come and is offered, then a QEMU is started for it": (
+        seen(awaited=True),
+        [Start(), Wait(NOON)],
+    ),
+    "given a guest is waited for, then that is reported": (
+        alive(awaited=True, standing=COMING),
+        [Report()],
+    ),
+    "given a guest is waited for and will not come, then its QEMU goes at once": (
+        alive(awaited=True, unneeded=True, standing=COMING),
+        [Record(ending.unneeded(AT)), Quit(), Wait(NOON)],
+    ),
+    "given a pod is deleted that waits for a guest, then no button is pressed": (
+        alive("stop", awaited=True, standing=COMING, deadline=LATER),
+        [Record(ending.unneeded(AT)), Quit(), Wait(NOON)],
+    ),
+    "given a guest arrives shut down, then that is not its end until it has arrived": (
+        alive(awaited=True, standing=OFF),
+        [Report()],
+    ),
+    "given a guest has left, then what it left behind stays until its pod is deleted": (
+        alive(left=True, standing=GONE),
+        [Report()],
+    ),
+    "given a guest has left and its pod is deleted, then it was not switched off": (
+        alive("stop", left=True, standing=GONE, deadline=LATER),
+        [Record(ending.migrated(AT)), Quit(), Wait(NOON)],
     ),
     "given leftovers of a pod that is no more, then they go": (
         dead("gone", ending=ENDED),

@@ -1,3 +1,4 @@
+import errno
 import os
 from pathlib import Path
 from typing import Any
@@ -9,6 +10,8 @@ from livevirt.api.kind import Kind
 from livevirt.errors import NotFound
 from livevirt.node.images import ImageStore
 from livevirt.node.volumes import Prepared, VolumeProblem, Volumes, claim_size, unready
+from livevirt.qemu import loop_device, raw_file
+from livevirt.qemu.disk import Image
 
 MIB = 1024 * 1024
 
@@ -78,9 +81,18 @@ async def test_given_a_bound_claim_then_its_disk_is_made_once_and_then_kept(root
     disk = roots / "volumes" / "one" / "disk.img"
     assert found.image.path == str(disk)
     assert disk.stat().st_size == 8 * MIB
-    disk.write_bytes(b"kept")
+    disk.write_bytes(b"kept" * MIB * 3)
     await prepared(roots, {"dataVolume": {"name": "data"}}, **objects)
-    assert disk.read_bytes() == b"kept"
+    assert disk.read_bytes() == b"kept" * MIB * 3
+
+
+async def test_given_the_claim_has_grown_then_the_disk_does_at_the_next_start(roots: Path) -> None:
+    disk = roots / "volumes" / "one" / "disk.img"
+    disk.write_bytes(b"kept")
+    objects = {"claim": a_claim(), "volume": a_volume(roots / "volumes" / "one")}
+    await prepared(roots, CLAIMED, **objects)
+    assert disk.stat().st_size == 8 * MIB
+    assert disk.read_bytes().startswith(b"kept\0")
 
 
 async def test_an_ephemeral_volume_leaves_the_claim_as_it_is(roots: Path) -> None:
@@ -164,6 +176,14 @@ async def test_given_a_claim_may_only_be_read_then_no_disk_on_it_is_written(
 
 HOT = {"persistentVolumeClaim": {"claimName": "data", "hotpluggable": True}}
 IMPORTING = {"metadata": {"uid": "dv"}, "status": {"phase": "ImportInProgress", "progress": "12%"}}
+
+
+def imported(phase: str, reason: str, message: str) -> Any:
+    """Return a DataVolume whose import stands so."""
+    running = {"type": "Running", "status": "False", "reason": reason, "message": message}
+    return {"status": {"phase": phase, "progress": "N/A", "conditions": [running]}}
+
+
 UNREADY: dict[str, tuple[Any, Any, tuple[str, str] | None]] = {
     "no claim": (None, None, ("FailedPvcNotFound", "PVC data not found")),
     "not bound": (a_claim("Pending"), None, ("PVCNotReady", "PVC is in phase ClaimPending")),
@@ -171,6 +191,20 @@ UNREADY: dict[str, tuple[Any, Any, tuple[str, str] | None]] = {
     "imported": (
         a_claim(), IMPORTING,
         ("DataVolumeNotReady", "DataVolume data is in phase ImportInProgress, 12% done"),
+    ),
+    "an image that is too large": (
+        a_claim(), imported("Failed", "Error", "the image holds a disk of 9 bytes: too large"),
+        ("DataVolumeFailed",
+         "DataVolume data is in phase Failed: the image holds a disk of 9 bytes: too large"),
+    ),
+    "no space for the import": (
+        a_claim(), imported("ImportInProgress", "Error", "no space left below /volumes"),
+        ("DataVolumeNotReady",
+         "DataVolume data is in phase ImportInProgress: no space left below /volumes"),
+    ),
+    "an import that waits for its turn": (
+        a_claim(), imported("ImportScheduled", "Pending", "waits for its turn"),
+        ("DataVolumeNotReady", "DataVolume data is in phase ImportScheduled"),
     ),
     "about to be imported": (
         None, {"metadata": {}}, ("DataVolumeNotReady", "DataVolume data is in phase Pending"),
@@ -195,6 +229,49 @@ def some_volumes(roots: Path, *objects: tuple[Kind, Any]) -> Volumes:
 def bound(roots: Path) -> list[tuple[Kind, Any]]:
     volume = a_volume(roots / "volumes" / "one")
     return [(registry.CLAIM, a_claim()), (registry.VOLUME, volume)]
+
+
+FULL = {
+    "no space": (OSError(errno.ENOSPC, "No space left on device"), "DiskFull", "free some"),
+    "no quota": (OSError(errno.EDQUOT, "Disk quota exceeded"), "DiskFull", "free some"),
+    "no right": (PermissionError(errno.EACCES, "Permission denied"), "FailedMount", "Permission"),
+}
+
+
+@pytest.mark.parametrize(("error", "reason", "words"), FULL.values(), ids=FULL)
+async def test_given_the_disk_cannot_be_made_then_it_says_why(
+    roots: Path, monkeypatch: pytest.MonkeyPatch, error: OSError, reason: str, words: str
+) -> None:
+    def ensure(path: Path, size: int) -> None:
+        raise error
+
+    monkeypatch.setattr(raw_file, "ensure", ensure)
+    with pytest.raises(VolumeProblem, match=words) as caught:
+        await some_volumes(roots, *bound(roots)).attachable("ns", HOT)
+    assert caught.value.reason == reason
+    assert "PVC data" in str(caught.value)
+
+
+@pytest.mark.parametrize("problem", ["", "/dev/loop-control cannot be opened"])
+async def test_a_block_claim_is_a_device_where_there_are_loop_devices(
+    roots: Path, monkeypatch: pytest.MonkeyPatch, problem: str
+) -> None:
+    released: list[Path] = []
+    monkeypatch.setattr(loop_device, "problem", lambda: problem)
+    monkeypatch.setattr(loop_device, "attach", lambda file: file.with_suffix(".dev"))
+    monkeypatch.setattr(loop_device, "release", released.append)
+    objects = bound(roots)
+    objects[0][1]["spec"]["volumeMode"] = "Block"
+    volumes, disk = some_volumes(roots, *objects), roots / "volumes" / "one" / "disk.img"
+    if problem:
+        with pytest.raises(VolumeProblem, match=problem):
+            await volumes.attachable("ns", HOT)
+        return
+    found = await volumes.attachable("ns", HOT)
+    assert found.image == Image(str(disk.with_suffix(".dev")), block=True)
+    assert disk.stat().st_size == 8 * MIB
+    volumes.release(found)
+    assert released == [disk]
 
 
 async def test_an_import_of_the_claim_s_own_is_waited_for_and_a_namesake_s_is_not(

@@ -12,6 +12,7 @@ from livevirt.qemu.plan import (
     Blocked,
     ChangeMedium,
     CloseImage,
+    GrowDisk,
     Pause,
     PlugCpu,
     PlugDisk,
@@ -24,6 +25,7 @@ from livevirt.qemu.plan import (
     UnplugDisk,
     Wanted,
     disks,
+    growth,
     plan,
 )
 
@@ -373,3 +375,28 @@ def test_given_any_state_when_plans_are_followed_then_it_settles(
     if not wanted.paused and (agent or accelerator == "kvm"):
         assert left == []
         assert seen.sockets == wanted.sockets
+
+
+# ---------------------------------------------------------------- growth
+
+GROWTH: dict[str, tuple[dict[str, int], Drive, list[Step]]] = {
+    "given it is smaller, then it grows": (
+        {"n": 2}, Drive("ua-a", node="n", size=1), [GrowDisk("ua-a", "n", 2)]),
+    "given it is as large, then nothing": ({"n": 2}, Drive("ua-a", node="n", size=2), []),
+    "given it is larger, then it stays": ({"n": 2}, Drive("ua-a", node="n", size=3), []),
+    "given it has another image, then nothing": ({"n": 2}, Drive("ua-a", node="o", size=1), []),
+    "given an empty drive, then nothing": ({"n": 2}, Drive("ua-a"), []),
+    "given nobody knows its size, then nothing": ({"n": 2}, Drive("ua-a", node="n"), []),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize(("sizes", "drive", "expected"), GROWTH.values(), ids=GROWTH)
+def test_drives_grow_with_their_images(
+    sizes: dict[str, int], drive: Drive, expected: list[Step]
+) -> None:
+    assert growth(sizes, Seen(TCG, is_now(drives=(drive,)))) == expected
+
+
+def test_given_a_guest_that_waits_for_its_disk_then_nothing_grows() -> None:
+    drive = Drive("ua-a", node="n", size=1)
+    assert growth({"n": 2}, Seen(TCG, is_now(run_state="io-error", drives=(drive,)))) == []

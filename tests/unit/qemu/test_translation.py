@@ -1,6 +1,6 @@
 import pytest
 
-from livevirt.qemu.translation import room
+from livevirt.qemu.translation import fitting
 
 MIB = 2**20
 
@@ -10,24 +10,26 @@ def told(used: int, size: int = 256 * MIB) -> str:
 
 
 @pytest.mark.parametrize(
-    ("used", "cpus", "present", "there"),
+    ("used", "cpus", "present", "more"),
     [
-        (0, 4, 1, True),
-        (122 * MIB, 4, 1, True),  # after a boot
-        (231 * MIB, 4, 1, True),  # 29 of 32 regions
-        (232 * MIB, 4, 1, False),  # the CPU may have just begun one, and two may go meanwhile
-        (208 * MIB, 4, 3, True),
-        (216 * MIB, 4, 3, False),
-        (255 * MIB, 4, 1, False),
-        (127 * MIB, 128, 120, True),  # many CPUs: half of it is safe
-        (128 * MIB, 128, 120, False),
+        (0, 4, 1, 3),
+        (0, 4, 4, 0),  # there is no more
+        (122 * MIB, 4, 1, 3),  # after a boot
+        (223 * MIB, 4, 1, 2),  # a CPU that was plugged has a region too
+        (231 * MIB, 4, 1, 1),  # 29 of 32 regions
+        (232 * MIB, 4, 1, 0),  # the CPU may have just begun one, and two may go meanwhile
+        (208 * MIB, 4, 3, 1),
+        (216 * MIB, 4, 3, 0),
+        (255 * MIB, 4, 1, 0),
+        (127 * MIB, 128, 120, 8),  # many CPUs: half of it is safe
+        (128 * MIB, 128, 120, 0),
     ],
 )
-def test_a_cpu_is_plugged_only_while_regions_are_left(
-    used: int, cpus: int, present: int, there: bool
+def test_cpus_are_plugged_only_while_regions_are_left(
+    used: int, cpus: int, present: int, more: int
 ) -> None:
-    assert room(told(used), cpus, present) is there
+    assert fitting(told(used), cpus, present) == more
 
 
 def test_words_that_are_not_known_do_not_stand_in_the_way() -> None:
-    assert room("something else", 4, 1)
+    assert fitting("something else", 4, 1) == 3

@@ -18,7 +18,7 @@ from livevirt.control.events import Recorder
 from livevirt.control.key import Key, key_of, owner_key
 from livevirt.controllers.informers import Informers
 from livevirt.controllers.instancetypes import KINDS, Sized, Sizes, users
-from livevirt.controllers.vm import events, template, view
+from livevirt.controllers.vm import copies, events, template, view
 from livevirt.controllers.vm import status as statuses
 from livevirt.controllers.vm.plan import (
     Adopt,
@@ -33,7 +33,7 @@ from livevirt.controllers.vm.plan import (
     plan,
 )
 from livevirt.errors import AlreadyExists, ApiError, Conflict, NotFound
-from livevirt.rollout import config, edit, hot_change
+from livevirt.rollout import config, edit, force_detach, hot_change, volume_migration
 from livevirt.rollout.instancetypes.machine import sized_by
 from livevirt.rollout.instancetypes.policy import reference_policy
 from livevirt.rollout.judgement import Judgement
@@ -108,6 +108,8 @@ class VirtualMachines:
             return await self._start(vm, vmi, seen, steps)
         if vmi is not None and await self._pass_on(vm, vmi):
             return DONE  # the changed instance wakes us
+        if vmi is not None and await self._let_switch(vm, vmi):
+            return DONE  # the changed VM or instance wakes us
         found = await self._found(vm, vmi)
         case = edit.case(vm, found)
         judgement = judge(case) if case is not None else None
@@ -259,11 +261,18 @@ class VirtualMachines:
         meta = found.vmi["metadata"]
         patch = merged(live_patch(judgement, found.vmi), volume_patch(judgement, found.vmi))
         if patch:
+            moved = await copies.moved(self._client, found.vmi, judgement, patch)
+            if moved is not None and (news := copies.news(vm, found.vmi, patch, moved)):
+                await self._write_status(vm, news)
+                return True
             log.info("instance follows its VM", extra=_facts(vm) | {"fields": [*patch["spec"]]})
             listed = (found.vmi.get("status") or {}).get("conditions")
             begun = hot_change.begun(judgement, listed, self._now())
+            if moved is not None:
+                begun = volume_migration.begun(moved, found.vmi, begun, self._now())
+                patch["status"] = {"migratedVolumes": moved or None}
             if begun is not listed:  # with the spec, so that no change goes without a word
-                patch["status"] = {"conditions": begun}
+                patch.setdefault("status", {})["conditions"] = begun
         version = {"uid": meta["uid"], "resourceVersion": meta["resourceVersion"]}
         if settles(judgement) and _same_metadata(vm, found.revision):
             version["annotations"] = statuses.marks(vm)
@@ -282,19 +291,53 @@ class VirtualMachines:
     async def _pass_on(self, vm: Object, vmi: Object) -> bool:
         """Let the instance name the volumes that its owner wants detached by force.
 
-        Returns whether the instance was changed.
+        What has been is no more asked for, so that it waits the next time. Returns whether the VM
+        or its instance was changed.
         """
         meta, owner = vmi["metadata"], view.guest(vmi, vm)
-        wanted = (vm["metadata"].get("annotations") or {}).get(FORCE_DETACH)
-        same = (meta.get("annotations") or {}).get(FORCE_DETACH) == wanted
-        if same or owner is None or owner.owner != "this" or owner.deleting:
+        if owner is None or owner.owner != "this" or owner.deleting:
             return False
+        wanted = force_detach.passed_on(vm, vmi)
+        if (meta.get("annotations") or {}).get(FORCE_DETACH) == wanted:
+            return await self._take_back(vm, vmi)
         version = {"uid": meta["uid"], "resourceVersion": meta["resourceVersion"]}
         change = {**version, "annotations": {FORCE_DETACH: wanted}}
         with contextlib.suppress(NotFound):
             await self._client.patch(
                 registry.VMI, meta["name"], meta["namespace"], {"metadata": change}
             )
+            return True
+        return False
+
+    async def _take_back(self, vm: Object, vmi: Object) -> bool:
+        """Take the force off the volumes that have gone; return whether the VM was changed."""
+        named, left = force_detach.names(vm), force_detach.left(vm, vmi)
+        if (left or "") == ",".join(named):
+            return False
+        log.info("force taken back", extra=_facts(vm) | {"left": left or ""})
+        with contextlib.suppress(NotFound):
+            await self._patch(vm, {"metadata": {"annotations": {FORCE_DETACH: left}}})
+            return True
+        return False
+
+    async def _let_switch(self, vm: Object, vmi: Object) -> bool:
+        """Let the guest go over to the claims that have all of its data.
+
+        The VM says so first: it is what the next guest goes by. Returns whether one was changed.
+        """
+        meta, owner = vmi["metadata"], view.guest(vmi, vm)
+        moved = volume_migration.switching(vm, vmi)
+        if moved is None or owner is None or owner.owner != "this":
+            return False
+        if owner.deleting or owner.final:
+            return False
+        if (news := copies.news(vm, vmi, {}, moved)) is not None:
+            await self._write_status(vm, news)
+            return True
+        version = {"uid": meta["uid"], "resourceVersion": meta["resourceVersion"]}
+        patch = {"metadata": version, "status": {"migratedVolumes": moved}}
+        with contextlib.suppress(NotFound):
+            await self._client.patch(registry.VMI, meta["name"], meta["namespace"], patch)
             return True
         return False
 

@@ -8,7 +8,7 @@ from livevirt.api import conditions
 from livevirt.api.conditions import Condition
 from livevirt.api.request import Object
 from livevirt.control.events import Recorder
-from livevirt.rollout import hot_change
+from livevirt.rollout import hot_change, volume_migration
 from livevirt.rollout.judgement import Judgement
 from livevirt.rollout.redaction import compact
 from livevirt.rollout.summary import RESTART_REQUIRED
@@ -22,8 +22,10 @@ LIVE_UPDATE = "LiveUpdate"
 _BEGUN = (hot_change.WAITING, hot_change.UNPLUGGING)
 _GOOD = (
     hot_change.WAITING, hot_change.PLUGGING, hot_change.UNPLUGGING, hot_change.ATTACHING,
-    hot_change.DETACHING,
+    hot_change.DETACHING, volume_migration.COPYING, volume_migration.SWITCHING,
+    volume_migration.CANCELLED,
 )  # fmt: skip
+_VOLUMES = (hot_change.VOLUME, volume_migration.VOLUMES_CHANGE)
 _DONE = {hot_change.CPU: "VCPUsChanged", hot_change.MEMORY_TYPE: "MemoryChanged"}
 
 
@@ -85,7 +87,7 @@ def told(recorder: Recorder, vm: Object, vmi: Object | None, changed: dict[str, 
         return
     before: list[Condition] | None = (vm.get("status") or {}).get("conditions")
     after: list[Condition] | None = changed["conditions"]
-    for type_ in (RESTART_REQUIRED, *hot_change.TYPES, hot_change.VOLUME):
+    for type_ in (RESTART_REQUIRED, *hot_change.TYPES, *_VOLUMES):
         old, new = conditions.find(before, type_), conditions.find(after, type_)
         if new is not None and (old is None or old.get("reason") != new.get("reason")):
             if old is not None or new.get("reason") not in _BEGUN:  # LiveUpdate has told that
@@ -107,7 +109,7 @@ def _over(recorder: Recorder, vm: Object, vmi: Object, type_: str) -> None:
     status = vmi.get("status") or {}
     if type_ == RESTART_REQUIRED:
         recorder.event(vm, "Normal", "RestartNotRequired", "Nothing waits for a restart any more")
-    elif type_ == hot_change.VOLUME:
+    elif type_ in _VOLUMES:
         recorder.event(vm, "Normal", "VolumesChanged", "Every volume is where it should be")
     elif status.get("phase") == "Running":
         recorder.event(vm, "Normal", _DONE[type_], hot_change.reached(vmi, type_))

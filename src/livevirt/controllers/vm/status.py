@@ -12,7 +12,7 @@ from livevirt.api.request import Object
 from livevirt.controllers.instancetypes.newer import TYPE as NEWER
 from livevirt.controllers.vm.plan import STARTING
 from livevirt.controllers.vm.view import START, USABLE, Seen
-from livevirt.rollout import hot_change, summary
+from livevirt.rollout import hot_change, summary, volume_migration
 from livevirt.rollout.instancetypes.machine import sized_by
 from livevirt.rollout.judgement import Judgement
 
@@ -25,7 +25,7 @@ OWN = ("Ready", FAILURE, summary.RESTART_REQUIRED, "ManualRecoveryRequired", NEW
 FIELDS = (
     "conditions", "created", "desiredGeneration", "machine", "observedGeneration",
     "pendingChanges", "pendingChangesOmitted", "printableStatus", "ready", "runStrategy",
-    "startFailure", "stateChangeRequests",
+    "startFailure", "stateChangeRequests", "volumeUpdateState",
 )  # fmt: skip
 
 _FIRST_WAIT, _LONGEST_WAIT = 10, 300  # seconds
@@ -73,6 +73,9 @@ def status(
         "runStrategy": _known_strategy(seen),
         "startFailure": _start_failure(vm, seen),
         "stateChangeRequests": _requests(vm, seen),
+        "volumeUpdateState": volume_migration.state(
+            volume_migration.remembered(vm, ours, judgement)
+        ),
         **_pending(vm, judgement),
     }
     return {name: value for name, value in found.items() if value is not None}
@@ -172,7 +175,8 @@ def _put(listed: list[Condition], condition: Condition, now: datetime) -> list[C
 
     The words on volumes name the one that waits.
     """
-    words = ("message",) if condition["type"] == hot_change.VOLUME else ()
+    named = (hot_change.VOLUME, volume_migration.VOLUMES_CHANGE)
+    words = ("message",) if condition["type"] in named else ()
     old, said = conditions.find(listed, condition["type"]), ("status", "reason", *words)
     if old is not None and all(old.get(k) == condition.get(k) for k in said):
         return listed

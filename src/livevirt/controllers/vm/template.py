@@ -8,8 +8,8 @@ import hashlib
 from livevirt.api import registry
 from livevirt.api.kind import Kind
 from livevirt.api.request import Object
-from livevirt.controllers.vm.status import marks
-from livevirt.rollout import disks, machine_type
+from livevirt.controllers.vm.status import GENERATION, marks
+from livevirt.rollout import disks, machine_type, volume_migration
 from livevirt.rollout.instancetypes.machine import detached, instance_annotations, sized_by
 
 _ADOPTABLE = "cdi.kubevirt.io/allowClaimAdoption"
@@ -30,12 +30,21 @@ def owned_by(kind: Kind, owner: Object) -> Object:
 
 
 def instance_of(vm: Object, *, paused: bool = False) -> Object:
-    """Return the instance a VM starts; admission will make it complete."""
+    """Return the instance a VM starts; admission will make it complete.
+
+    One that starts from a claim which was to be copied has not all of its VM yet.
+    """
     meta, template = vm["metadata"], vm["spec"]["template"]
     given = template.get("metadata") or {}
     machine = (vm.get("status") or {}).get("machine")
     spec = machine_type.kept(copy.deepcopy(template["spec"]), machine)
     disks.add_missing(spec)
+    volumes = spec.get("volumes") or []
+    begins = volume_migration.to_start_from(vm, volumes)
+    mark = marks(vm)
+    if begins != volumes:
+        spec["volumes"] = begins
+        del mark[GENERATION]
     if paused:
         spec["startStrategy"] = "Paused"
     return {
@@ -48,7 +57,7 @@ def instance_of(vm: Object, *, paused: bool = False) -> Object:
             "annotations": {
                 **(given.get("annotations") or {}),
                 **instance_annotations(vm),
-                **marks(vm),
+                **mark,
             },
             "ownerReferences": [owned_by(registry.VM, vm)],
         },

@@ -23,7 +23,7 @@ from livevirt.controllers.vmi import status as statuses
 from livevirt.controllers.vmi.plan import CreatePod, DeletePod, LetGo, Wait, plan, untold
 from livevirt.controllers.vmi.resizing import Attempts, Bounds
 from livevirt.errors import AlreadyExists, ApiError, Conflict, Forbidden, Invalid, NotFound
-from livevirt.rollout import config, hot_change
+from livevirt.rollout import config, hot_change, migratability
 from livevirt.rollout.namespaces import as_started, namespace_of
 from livevirt.rollout.resources import Namespace
 
@@ -66,6 +66,7 @@ class Instances:
         sources.pods.on_change(self._note)
         for informer in (sources.quotas, sources.limits):
             informer.on_change(self._retry_refused)
+        sources.settings.on_change(self._retry_all)
 
     async def run(self) -> None:
         """Work until cancelled."""
@@ -91,6 +92,13 @@ class Instances:
             if key.namespace == change.key.namespace:
                 self._controller.queue.add(key)
 
+    def _retry_all(self, change: Change) -> None:
+        """Wake the instances that change their size: by other settings they may do it elsewhere."""
+        if (change.old or {}).get("spec") != (change.new or {}).get("spec"):
+            for vmi in self._from.instances.list():
+                if hot_change.under_way(vmi):
+                    self._controller.queue.add(key_of(vmi))
+
     async def reconcile(self, key: Key) -> Result:
         """Bring one instance towards a running guest or to its end."""
         vmi = self._from.instances.get(key)
@@ -108,9 +116,10 @@ class Instances:
             reason, _, message = seen.missing.partition(": ")
             events.waits_for(self._recorder, vmi, reason, message)
         last, size = LetGo() in steps, None
-        if pods and not seen.vmi.deleting:
-            size = await self._resize(key, vmi, pods[0])
-        await self._write(vmi, pods[0] if pods else None, seen, let_go=last, size=size)
+        home = pods[0] if seen.pod is not None else None
+        if home is not None and not seen.vmi.deleting:
+            size = await self._resize(key, vmi, home)
+        await self._write(vmi, home, seen, let_go=last, size=size)
         for step in steps:
             match step:
                 case DeletePod(name, uid, grace):
@@ -131,8 +140,10 @@ class Instances:
         if not hot_change.under_way(vmi):
             self._attempts.pop(key, None)
             return None
-        if _ended(pod) or stands == hot_change.WAITING_FOR_MIGRATION:
+        if _ended(pod):
             return None
+        if migratability.moving(vmi):  # to a pod that has the size
+            return resizing.moving(vmi)
         attempts = self._attempts.get(key, Attempts())
         if stands == hot_change.PLUG_FAILED and attempts.last is None:
             attempts = self._attempts[key] = attempts.failed(now)
@@ -140,13 +151,20 @@ class Instances:
         namespace = vmi["metadata"]["namespace"]
         demands = as_started(self._namespace(namespace), pod)
         need = resizing.needed(vmi, demands, back=back)
+        settings = config.read(self._from.settings.get(Key(config.NAMESPACE, config.NAME)))
+        if why := resizing.by_migration(vmi, pod, need, settings):
+            return None if back else resizing.waiting(vmi, why, settings)
         containers = resizing.containers(pod, need)
+        if containers is None and stands == hot_change.WAITING_FOR_MIGRATION:
+            return None  # it has come to a pod of that size, and its node goes on
         if containers is not None:
             try:
                 await self._ask_resize(vmi, pod, containers)
             except (Forbidden, Invalid) as error:
                 self._attempts[key] = attempts.failed(now)
-                found = resizing.refusal(error, pod, need, self._bounds(namespace))
+                hindrance = migratability.hindrance(vmi, settings)
+                bounds = self._bounds(namespace)
+                found = resizing.refusal(error, pod, need, bounds, hindrance)
                 if found[0] != stands:
                     events.resize_refused(self._recorder, vmi, *found)
                 return found
@@ -154,7 +172,7 @@ class Instances:
             return None
         if stands == hot_change.PLUG_FAILED:
             self._attempts[key] = replace(attempts, last=None)
-        elif stands in resizing.OURS:
+        elif stands in (*resizing.OURS, hot_change.WAITING_FOR_MIGRATION):
             self._attempts.pop(key, None)
         else:
             return None
@@ -176,12 +194,15 @@ class Instances:
     # ------------------------------------------------------------ reading
 
     def _pods(self, vmi: Object) -> list[Object]:
+        """Return an instance's pods, the one its guest is in first, the newest before others."""
         found = self._from.pods.by("launcher", vmi["metadata"]["uid"])
-        return sorted(found, key=lambda pod: (bool(_ended(pod)), pod["metadata"]["name"]))
+        found = sorted(found, key=_made, reverse=True)
+        return sorted(found, key=lambda pod: (not view.is_home(pod, vmi), _ended(pod)))
 
     def _seen(self, vmi: Object, pods: list[Object]) -> view.Seen:
         missing = "" if pods else self._missing(vmi)
-        seen = view.Seen(view.instance(vmi), tuple(map(view.pod, pods)), missing)
+        launchers = tuple(view.pod(pod, vmi) for pod in pods)
+        seen = view.Seen(view.instance(vmi), launchers, missing)
         key, uid, now = key_of(vmi), vmi["metadata"]["uid"], self._now()
         if not untold(seen):
             self._ended.pop(key, None)
@@ -296,6 +317,11 @@ def _launched_for(pod: Object) -> list[str]:
 
 def _claims(vmi: Object) -> list[Key]:
     return [Key(vmi["metadata"]["namespace"], name) for name in launcher.claim_names(vmi)]
+
+
+def _made(pod: Object) -> tuple[str, str]:
+    """Return when a pod was made; of the same second, what sorts the same each time."""
+    return pod["metadata"].get("creationTimestamp") or "", pod["metadata"]["name"]
 
 
 def _ended(pod: Object) -> bool:

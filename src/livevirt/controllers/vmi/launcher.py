@@ -14,6 +14,7 @@ from livevirt.rollout.resources import Namespace
 
 CREATED_BY = "kubevirt.io/created-by"
 NODE_NAME = "kubevirt.io/nodeName"
+MIGRATION_JOB = "kubevirt.io/migrationJobUID"  # the label of a pod that a guest is to come to
 OVERHEAD = "kubevirt.io/memory-overhead-bytes"
 UNPAUSED = "kubevirt.io/virtual-machine-unpaused"  # the pod's readiness gate
 IMAGE = f"livevirt/launcher:{__version__}"
@@ -129,6 +130,12 @@ def _console_log(compute: Object) -> Object:
         },
         "securityContext": {"runAsUser": RUN_AS, "runAsNonRoot": True},
     }
+
+
+def image_of(pod: Object) -> str:
+    """Return the image that a pod was made with, which an update leaves behind."""
+    containers = (pod.get("spec") or {}).get("containers") or ()
+    return next((each["image"] for each in containers if each["name"] == CONTAINER), IMAGE)
 
 
 def grace(vmi: Object) -> int:

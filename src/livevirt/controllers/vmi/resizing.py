@@ -8,11 +8,14 @@ from datetime import datetime, timedelta
 
 from livevirt.admission.headroom import under_limit_ranges, under_quotas
 from livevirt.api import conditions
+from livevirt.api.quantity import parse
 from livevirt.api.request import Object
 from livevirt.controllers.vmi.launcher import CONTAINER
 from livevirt.errors import ApiError
-from livevirt.rollout import hot_change
-from livevirt.rollout.growth import amounts, growth, shortages
+from livevirt.rollout import hot_change, instance, migratability
+from livevirt.rollout.config import IN_PLACE_GATE, Config
+from livevirt.rollout.growth import BY_MIGRATION, amounts, growth, shortages
+from livevirt.rollout.judgement import Reason
 from livevirt.rollout.reservation import held, reservation, resized, told
 from livevirt.rollout.resources import Compute, Namespace
 
@@ -62,6 +65,45 @@ def containers(pod: Object, need: Compute) -> list[Object] | None:
     return None if found == pod["spec"]["containers"] else found
 
 
+def by_migration(vmi: Object, pod: Object, need: Compute, config: Config) -> str:
+    """Return why the pod cannot come to hold what it must where it is; empty if it can or does."""
+    has = _asked(pod).requests
+    changed = [n for n, amount in need.requests.items() if parse(has.get(n, 0)) != parse(amount)]
+    changed = [n for n in changed if n in ("cpu", "memory") or n.startswith("hugepages-")]
+    if not changed:
+        return ""
+    if not config.enabled(IN_PLACE_GATE):
+        return BY_MIGRATION[Reason.IN_PLACE_DISABLED]
+    if "cpu" in changed and instance.read(vmi["spec"]).domain.cpu.dedicated_cpu_placement:
+        return BY_MIGRATION[Reason.DEDICATED_CPUS]
+    if any(name.startswith("hugepages-") for name in changed):
+        return BY_MIGRATION[Reason.HUGE_PAGES]
+    return ""
+
+
+def waiting(vmi: Object, why: str, config: Config) -> tuple[str, str] | None:
+    """Return what to say of a change that takes a migration, None if that is said already."""
+    words = "; ".join(filter(None, (why, migratability.hindrance(vmi, config))))
+    return _unless_said(vmi, hot_change.WAITING_FOR_MIGRATION, words)
+
+
+def moving(vmi: Object) -> tuple[str, str] | None:
+    """Return what to say of a change whose guest is being moved, None if that is said already."""
+    if reason_of(vmi) != hot_change.WAITING_FOR_MIGRATION:
+        return None
+    target = vmi["status"]["migrationState"].get("targetNode", "another node")
+    words = f"the guest is being migrated to {target}"
+    return _unless_said(vmi, hot_change.WAITING_FOR_MIGRATION, words)
+
+
+def _unless_said(vmi: Object, reason: str, words: str) -> tuple[str, str] | None:
+    """Return a reason and words; who began the change may have said more than that."""
+    listed = vmi["status"]["conditions"]
+    told = [conditions.find(listed, type_) or {} for type_ in hot_change.under_way(vmi)]
+    said = all(t.get("reason") == reason and t.get("message", "").endswith(words) for t in told)
+    return None if said else (reason, words)
+
+
 def reason_of(vmi: Object) -> str:
     """Return where the changes of an instance stand, as far as they stand in one place."""
     listed = (vmi.get("status") or {}).get("conditions")
@@ -82,8 +124,13 @@ class Bounds:
     ranges: Sequence[Object] = ()
 
 
-def refusal(error: ApiError, pod: Object, need: Compute, bounds: Bounds) -> tuple[str, str]:
-    """Return the reason and words for a resize that the API server did not allow."""
+def refusal(
+    error: ApiError, pod: Object, need: Compute, bounds: Bounds, hindrance: str = ""
+) -> tuple[str, str]:
+    """Return the reason and words for a resize that the API server did not allow.
+
+    `hindrance` is why the guest may not leave a node that is too small for it.
+    """
     message, has = error.message, _asked(pod)
     asked, more = amounts(has), growth(has, need)
     if "exceeded quota" in message:
@@ -92,7 +139,8 @@ def refusal(error: ApiError, pod: Object, need: Compute, bounds: Bounds) -> tupl
         return hot_change.OVER_QUOTA, f"{words}; it goes on by itself when there is room"
     causes = {cause.get("reason") for cause in error.details.get("causes") or ()}
     if "NodeCapacity" in causes or "node didn't have enough" in message:
-        return hot_change.INFEASIBLE, f"{message}; no migration is available yet"
+        next_move = hindrance or "the guest is to migrate to a node that has room"
+        return hot_change.INFEASIBLE, f"{message}; {next_move}"
     if "per Container" in message or "per Pod" in message or "limit to request ratio" in message:
         short = shortages(more, tuple(under_limit_ranges(pod, asked, bounds.ranges)))
         words = "; ".join(words for _, words in short) or message

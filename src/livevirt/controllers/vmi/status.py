@@ -57,7 +57,7 @@ def _placed(status: Object, pod: Object, node: str) -> dict[str, Any]:
     uid = pod["metadata"]["uid"]
     found: dict[str, Any] = {
         "activePods": {**(status.get("activePods") or {}), uid: node},
-        "launcherContainerImageVersion": launcher.IMAGE,
+        "launcherContainerImageVersion": launcher.image_of(pod),
         "runtimeUser": launcher.RUN_AS,
     }
     if not status.get("nodeName"):  # a migration moves it, and says so itself

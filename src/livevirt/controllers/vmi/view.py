@@ -22,6 +22,7 @@ class Launcher:
     uid: str
     node: str = ""
     phase: str = "Pending"
+    home: bool = True  # the guest is in it, or is to start in it
     deleting: bool = False
     grace: int = 0  # seconds its deletion leaves it
     unschedulable: str = ""  # why, where the scheduler finds no node
@@ -59,8 +60,8 @@ class Seen:
 
     @property
     def pod(self) -> Launcher | None:
-        """The pod the guest is to run in."""
-        return self.pods[0] if self.pods else None
+        """The pod the guest is in or is to start in; where it comes from or goes to is another."""
+        return next((pod for pod in self.pods if pod.home), None)
 
 
 def instance(vmi: Object) -> Instance:
@@ -74,8 +75,16 @@ def instance(vmi: Object) -> Instance:
     )
 
 
-def pod(obj: Object) -> Launcher:
-    """Return the view of a launcher pod."""
+def is_home(pod: Object, vmi: Object) -> bool:
+    """Tell whether an instance's guest is in a pod, or is to start in it and not to come."""
+    node = (vmi.get("status") or {}).get("nodeName")
+    if node:
+        return bool(pod["spec"].get("nodeName") == node)
+    return launcher.MIGRATION_JOB not in (pod["metadata"].get("labels") or {})
+
+
+def pod(obj: Object, vmi: Object) -> Launcher:
+    """Return the view of a launcher pod of an instance."""
     meta, spec, status = obj["metadata"], obj["spec"], obj.get("status") or {}
     scheduled = conditions.find(status.get("conditions"), "PodScheduled") or {}
     waits = (scheduled.get("status"), scheduled.get("reason")) == ("False", "Unschedulable")
@@ -84,6 +93,7 @@ def pod(obj: Object) -> Launcher:
         uid=meta["uid"],
         node=spec.get("nodeName") or "",
         phase=status.get("phase") or "Pending",
+        home=is_home(obj, vmi),
         deleting="deletionTimestamp" in meta,
         grace=meta.get("deletionGracePeriodSeconds") or 0,
         unschedulable=scheduled.get("message", "") if waits else "",

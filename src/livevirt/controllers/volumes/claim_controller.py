@@ -14,11 +14,12 @@ from livevirt.control.events import Recorder
 from livevirt.control.informer import Informer
 from livevirt.control.key import Key, key_of
 from livevirt.controllers.volumes import claim_plan as steps
-from livevirt.controllers.volumes import matching
+from livevirt.controllers.volumes import failure, filling, matching, provision
 from livevirt.controllers.volumes.claim_plan import Seen, Step, plan
 from livevirt.controllers.volumes.directories import Directories
 from livevirt.controllers.volumes.usage import Usage
 from livevirt.errors import AlreadyExists, NotFound
+from livevirt.qemu import loop_device
 
 log = logging.getLogger(__name__)
 
@@ -41,7 +42,7 @@ class Claims:
         classes: Informer,
     ) -> None:
         self._client, self._recorder = client, recorder
-        self._root, self._usage = directories.root, usage
+        self._directories, self._usage = directories, usage
         self._claims, self._volumes, self._classes = claims, volumes, classes
         claims.index(_UNBOUND, _unbound)
         volumes.index(_CLAIM, volume_claim)
@@ -61,7 +62,7 @@ class Claims:
             return DONE
         seen = self._observe(key, claim)
         try:
-            while not isinstance(step := plan(seen, self._root), steps.Rest):
+            while not isinstance(step := plan(seen, self._directories.root), steps.Rest):
                 seen = await self._act(step, seen)
         except NotFound:
             return DONE  # the claim or its volume went, and we are told of both
@@ -78,9 +79,16 @@ class Claims:
             self._classes.get(Key("", class_name)) if class_name else None,
             volume,
             tuple(self._volumes.list()) if volume is None else (),
+            disk=self._disk(volume),
             used=bool(users),
             scheduled=any(user.node for user in users),
+            no_devices=loop_device.problem(),
         )
+
+    def _disk(self, volume: Object | None) -> int | None:
+        if volume is None or not provision.is_ours(volume):
+            return None
+        return self._directories.size(volume["metadata"]["name"])
 
     def _volume_of(self, key: Key, claim: Object) -> Object | None:
         if name := claim["spec"].get("volumeName"):
@@ -116,12 +124,27 @@ class Claims:
                 message = f"the volume holds {capacity} now"
                 self._recorder.event(seen.claim, "Normal", "VolumeResizeSuccessful", message)
                 return replace(seen, volume=volume)
+            case steps.GrowDisk(size):
+                return replace(seen, disk=await self._grow_disk(seen, size))
             case steps.Report(status):
-                patch = {"status": status}
+                left_out = {name: None for name in seen.claim["status"] if name not in status}
+                patch = {"status": {**status, **left_out}}
                 claim = await self._patch_claim(seen.claim, patch, subresource="status")
                 return replace(seen, claim=claim)
             case steps.Rest():
                 return seen
+
+    async def _grow_disk(self, seen: Seen, size: int) -> int:
+        assert seen.volume is not None
+        name = seen.volume["metadata"]["name"]
+        try:
+            await filling.finished(self._directories.grow, name, size)
+        except OSError as error:
+            problem = failure.of_system(error, str(self._directories.root))
+            self._recorder.event(seen.claim, "Warning", "VolumeResizeFailed", str(problem))
+            raise problem from error
+        log.info("disk grown", extra={"claim": str(key_of(seen.claim)), "bytes": size})
+        return size
 
     async def _provision(self, claim: Object, volume: Object) -> Object:
         name = volume["metadata"]["name"]

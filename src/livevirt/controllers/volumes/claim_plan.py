@@ -7,14 +7,17 @@ from pathlib import Path
 from typing import Any, Literal
 
 from livevirt.admission import claims
+from livevirt.api import conditions
 from livevirt.api.request import Object
 from livevirt.controllers.volumes import matching, provision, storageclass
+from livevirt.qemu.raw_file import whole
 
 PROTECTION = "kubernetes.io/pvc-protection"
 BOUND_BY_US = "pv.kubernetes.io/bound-by-controller"
 BIND_COMPLETED = "pv.kubernetes.io/bind-completed"
 SELECTED_NODE = "volume.kubernetes.io/selected-node"
 BIND_AT_ONCE = "cdi.kubevirt.io/storage.bind.immediate.requested"
+RESIZING: Object = {"type": "Resizing", "status": "True", "message": "the disk is made larger"}
 
 
 @dataclass(frozen=True, slots=True)
@@ -25,8 +28,10 @@ class Seen:
     storage_class: Object | None
     volume: Object | None = None  # the one the claim names, else one that names the claim
     others: tuple[Object, ...] = ()  # volumes it could be given
+    disk: int | None = None  # bytes of the disk on a volume of ours, None if there is none
     used: bool = False  # something that runs, or is about to, has it
     scheduled: bool = False  # one of those has its node
+    no_devices: str = ""  # why no file can be a block device here, if none can
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,6 +78,13 @@ class Grow:
 
 
 @dataclass(frozen=True, slots=True)
+class GrowDisk:
+    """Make the disk on the volume larger."""
+
+    size: int
+
+
+@dataclass(frozen=True, slots=True)
 class Report:
     """Write the claim's status."""
 
@@ -88,7 +100,7 @@ class Rest:
     message: str = ""
 
 
-Step = Protect | Release | Reserve | Provision | Bind | Grow | Report | Rest
+Step = Protect | Release | Reserve | Provision | Bind | Grow | GrowDisk | Report | Rest
 
 
 def plan(seen: Seen, root: Path) -> Step:
@@ -102,7 +114,7 @@ def plan(seen: Seen, root: Path) -> Step:
     if PROTECTION not in finalizers:
         return Protect((*finalizers, PROTECTION))
     if seen.volume is not None:
-        return _towards(seen.claim, seen.volume, seen.storage_class)
+        return _towards(seen, seen.volume)
     if name := seen.claim["spec"].get("volumeName"):
         return _without(seen.claim, name)
     return _find(seen, root)
@@ -125,7 +137,7 @@ def _find(seen: Seen, root: Path) -> Step:
     if not storageclass.is_ours(storage_class):
         why = f"waiting for the provisioner {storage_class.get('provisioner')} to make a volume"
         return Rest("Normal", "ExternalProvisioning", why)
-    if why := provision.objection(claim):
+    if why := provision.objection(claim, seen.no_devices):
         return Rest("Warning", "ProvisioningFailed", why)
     return Provision(provision.volume_for(claim, storage_class, root))
 
@@ -139,9 +151,9 @@ def _has_consumer(seen: Seen) -> bool:
     )
 
 
-def _towards(claim: Object, volume: Object, storage_class: Object | None) -> Step:
+def _towards(seen: Seen, volume: Object) -> Step:
     """Bind the claim to a volume that is its own, or may become so."""
-    name = volume["metadata"]["name"]
+    claim, name = seen.claim, volume["metadata"]["name"]
     if not matching.held_by(volume, claim):
         if "claimRef" in volume["spec"] and not matching.promised_to(volume, claim):
             return _without(claim, name)
@@ -155,12 +167,19 @@ def _towards(claim: Object, volume: Object, storage_class: Object | None) -> Ste
     annotations = claim["metadata"].get("annotations") or {}
     if claim["spec"].get("volumeName") != name or annotations.get(BIND_COMPLETED) != "yes":
         return Bind(name)
-    if claims.size(claim) > matching.capacity(volume) and storage_class is not None:
+    if claims.size(claim) > matching.capacity(volume) and seen.storage_class is not None:
         if not provision.is_ours(volume):
             why = f"waiting for the provisioner of volume {name} to expand it"
             return Rest("Normal", "ExternalExpanding", why)
         return Grow(str(claims.size(claim)))
     status = bound_status(claim, volume)
+    size = whole(min(claims.size(claim), matching.capacity(volume)).bytes)
+    if seen.disk is not None and seen.disk < size:
+        # Told first; the capacity comes last, for whoever uses the disk goes by that.
+        told = claim.get("status") or {}
+        if conditions.is_true(told.get("conditions"), RESIZING["type"]):
+            return GrowDisk(size)
+        return Report({**status, "capacity": told.get("capacity"), "conditions": [RESIZING]})
     return Rest() if status == claim.get("status") else Report(status)
 
 
@@ -196,4 +215,5 @@ def bound_status(claim: Object, volume: Object) -> Object:
     status: dict[str, Any] = {**(claim.get("status") or {}), "phase": "Bound"}
     status["accessModes"] = list(volume["spec"].get("accessModes") or ())
     status["capacity"] = dict(volume["spec"].get("capacity") or {})
+    status.pop("conditions", None)  # they are all of a growth that has ended
     return status

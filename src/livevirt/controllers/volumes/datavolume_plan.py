@@ -8,7 +8,7 @@ from typing import Literal
 
 from livevirt.admission.datavolumes import SERVED
 from livevirt.api.request import Object
-from livevirt.controllers.volumes import datavolume_claim, storageclass
+from livevirt.controllers.volumes import datavolume_claim
 from livevirt.controllers.volumes.imports import Job
 
 FINAL = ("Succeeded", "Failed")
@@ -144,9 +144,6 @@ def unserved(dv: Object) -> str:
         url = (spec["source"]["registry"] or {}).get("url") or ""
         if not url.startswith("docker://"):
             return f"registry source {url!r} is not served, only docker://NAME"
-    wanted = spec.get("pvc") or spec.get("storage") or {}
-    if source and wanted.get("volumeMode") == "Block":
-        return f"volumeMode Block is not served, only {storageclass.VOLUME_MODE}"
     return ""
 
 

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import shutil
 from dataclasses import dataclass
 from pathlib import Path
+
+from livevirt.qemu import loop_device, raw_file
 
 DISK = "disk.img"
 
@@ -28,6 +31,14 @@ class Directories:
         """Tell whether a volume has its directory."""
         return self.of(volume).is_dir()
 
+    def size(self, volume: str) -> int | None:
+        """Return how large a volume's disk is, None if it has none yet."""
+        return raw_file.size(self.disk(volume))
+
+    def grow(self, volume: str, size: int) -> None:
+        """Make a volume's disk larger, durably, whoever has it open."""
+        raw_file.grow(self.disk(volume), size)
+
     def make(self, volume: str) -> None:
         """Make a volume's directory, durably."""
         # QEMU, as its own user, must be able to pass through; what is inside has its own owner.
@@ -38,6 +49,8 @@ class Directories:
     def remove(self, volume: str) -> None:
         """Remove a volume's directory and all in it; nothing happens if it is gone."""
         if self.exists(volume):
+            with contextlib.suppress(FileNotFoundError):
+                loop_device.release(self.disk(volume))  # or the file would live on in its device
             shutil.rmtree(self.of(volume))
             sync(self.root)
 

@@ -17,13 +17,16 @@ def volume_name(claim: Object) -> str:
     return f"pvc-{claim['metadata']['uid']}"
 
 
-def objection(claim: Object) -> str:
-    """Say why no directory can serve the claim, or nothing."""
+def objection(claim: Object, no_devices: str) -> str:
+    """Say why no directory can serve the claim, or nothing.
+
+    `no_devices` tells why no file of this machine can be a block device, if none can.
+    """
     spec = claim["spec"]
-    if spec.get("volumeMode") == "Block":
+    if spec.get("volumeMode") == "Block" and no_devices:
         return (
-            f"{PROVISIONER} keeps disks as files and offers volumeMode {VOLUME_MODE} only:"
-            " create the claim without volumeMode Block"
+            f"{PROVISIONER} keeps disks as files, and makes block devices of them where it has loop"
+            f" devices; {no_devices}: create the claim without volumeMode Block"
         )
     unknown = [mode for mode in spec.get("accessModes") or () if mode not in ACCESS_MODES]
     if unknown:
@@ -50,7 +53,7 @@ def volume_for(claim: Object, storage_class: Object, root: Path) -> Object:
         "spec": {
             "capacity": {"storage": str(claims.size(claim))},
             "accessModes": list(claim["spec"]["accessModes"]),
-            "volumeMode": VOLUME_MODE,
+            "volumeMode": claim["spec"].get("volumeMode") or VOLUME_MODE,
             "storageClassName": storage_class["metadata"]["name"],
             "persistentVolumeReclaimPolicy": storage_class.get("reclaimPolicy", "Delete"),
             "hostPath": {"path": str(root / name), "type": ""},

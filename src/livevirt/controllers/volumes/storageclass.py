@@ -15,7 +15,7 @@ PROVISIONER = "livevirt.io/directory"
 WAIT = "WaitForFirstConsumer"
 #: Every logical node is this machine and sees the same directories, so all may share a volume.
 ACCESS_MODES = ("ReadWriteMany", "ReadWriteOnce", "ReadOnlyMany")
-VOLUME_MODE = "Filesystem"
+VOLUME_MODE = "Filesystem"  # unless a claim asks for a block device
 
 DEFAULT: Object = {
     "apiVersion": "storage.k8s.io/v1",

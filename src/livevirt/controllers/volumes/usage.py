@@ -10,6 +10,7 @@ from livevirt.api.request import Object
 from livevirt.control.controller import Controller
 from livevirt.control.informer import Informer
 from livevirt.control.key import Key, ToKeys
+from livevirt.rollout import volume_migration
 
 _INDEX = "volumes.claim"
 ENDED = ("Succeeded", "Failed")
@@ -43,13 +44,26 @@ class Usage:
 
     def _find(self, claim: Key) -> Iterator[User]:
         for pod in self._pods.by(_INDEX, claim):
-            if _phase(pod) not in ENDED:
+            if _phase(pod) not in ENDED and not self._has_left(pod, claim):
                 node = pod["spec"].get("nodeName") or ""
                 yield User(_named("pod", pod), node, _reads_only(pod, claim.name))
         for machine in self._machines.by(_INDEX, claim):
             node = (machine.get("status") or {}).get("nodeName") or ""
             if node and _phase(machine) not in ENDED:
                 yield User(_named("virtual machine instance", machine), node, False)
+
+    def _has_left(self, pod: Object, claim: Key) -> bool:
+        for owner in pod["metadata"].get("ownerReferences") or ():
+            machine = self._machines.get(Key(claim.namespace, owner["name"]))
+            if machine is not None and machine["metadata"]["uid"] == owner["uid"]:
+                return has_left(machine, claim)
+        return False
+
+
+def has_left(machine: Object, claim: Key) -> bool:
+    """Tell whether the guest of a pod that names a claim has gone over to another one."""
+    placed = (machine.get("status") or {}).get("nodeName")
+    return bool(placed) and _phase(machine) not in ENDED and claim not in machine_claims(machine)
 
 
 def claims_of(obj: Object) -> list[Key]:
@@ -70,7 +84,8 @@ def machine_claims(machine: Object) -> list[Key]:
     One that its guest has not let go of yet is still in use, though the spec names it no more.
     """
     namespace = machine["metadata"]["namespace"]
-    found = list(map(partial(Key, namespace), _attached(machine)))
+    held = (*_attached(machine), *volume_migration.claims(machine))
+    found = list(map(partial(Key, namespace), held))
     for volume in (machine.get("spec") or {}).get("volumes") or ():
         claim = volume.get("persistentVolumeClaim") or (volume.get("ephemeral") or {}).get(
             "persistentVolumeClaim"

@@ -12,9 +12,11 @@ from livevirt.controllers.volumes.claim_plan import (
     BIND_AT_ONCE,
     BIND_COMPLETED,
     PROTECTION,
+    RESIZING,
     SELECTED_NODE,
     Bind,
     Grow,
+    GrowDisk,
     Protect,
     Provision,
     Release,
@@ -102,7 +104,6 @@ NO_VOLUME = {
     "no class": (a_claim(class_name=""), None, "FailedBinding"),
     "a class that is not there": (a_claim(class_name="gone"), None, "ProvisioningFailed"),
     "another's class": (a_claim(class_name="foreign"), FOREIGN, "ExternalProvisioning"),
-    "a block device": (a_claim(volumeMode="Block"), EAGER, "ProvisioningFailed"),
     "one pod only": (a_claim(accessModes=["ReadWriteOncePod"]), EAGER, "ProvisioningFailed"),
     "a selector": (a_claim(selector={"matchLabels": {}}), EAGER, "ProvisioningFailed"),
     "a snapshot": (a_claim(dataSource={"kind": "S", "name": "s"}), EAGER, "ProvisioningFailed"),
@@ -114,6 +115,17 @@ def test_given_a_claim_we_cannot_serve_then_its_owner_is_told(
     claim: Object, storage_class: Object | None, why: str
 ) -> None:
     assert reason(step(claim, storage_class)) == why
+
+
+def test_given_a_block_claim_then_it_is_made_only_where_files_can_be_devices() -> None:
+    made = step(a_claim(volumeMode="Block"))
+    assert isinstance(made, Provision)
+    assert made.volume["spec"]["volumeMode"] == "Block"
+    refused = step(a_claim(volumeMode="Block"), no_devices="/dev/loop-control is missing")
+    assert reason(refused) == "ProvisioningFailed"
+    assert isinstance(refused, Rest)
+    assert "/dev/loop-control is missing: create the claim without volumeMode" in refused.message
+    assert makes(step(a_claim(), no_devices="none"))
 
 
 @pytest.mark.parametrize("mode", ["ReadWriteOnce", "ReadWriteMany", "ReadOnlyMany"])
@@ -197,6 +209,26 @@ BINDING = {
 @pytest.mark.parametrize(("claim", "volume", "expected"), BINDING.values(), ids=BINDING)
 def test_binding(claim: Object, volume: Object | None, expected: Step) -> None:
     assert step(claim, volume=volume) == expected
+
+
+GROWN = a_volume("2Gi", phase="Bound", ours=True, claim=a_claim())
+MODES = {"accessModes": ["ReadWriteOnce", "ReadOnlyMany"]}
+SMALL = {"phase": "Bound", **MODES, "capacity": {"storage": "1Gi"}}
+GROWING = {**SMALL, "conditions": [RESIZING]}
+LARGE = {"phase": "Bound", **MODES, "capacity": {"storage": "2Gi"}}
+GROWTH = {
+    "given a small disk on a larger volume, then it is said": (SMALL, 2**30, Report(GROWING)),
+    "given it is said, then the disk grows": (GROWING, 2**30, GrowDisk(2 * 2**30)),
+    "given the disk has grown, then the claim has": (GROWING, 2 * 2**30, Report(LARGE)),
+    "given nobody said so before, then too": (SMALL, 2 * 2**30, Report(LARGE)),
+    "given there is no disk yet, then it is made as large": (SMALL, None, Report(LARGE)),
+    "given all is told, then nothing": (LARGE, 3 * 2**30, Rest()),
+}
+
+
+@pytest.mark.parametrize(("status", "disk", "expected"), GROWTH.values(), ids=GROWTH)
+def test_a_disk_grows_with_its_claim(status: Object, disk: int | None, expected: Step) -> None:
+    assert step(a_bound_claim(asks="2Gi", status=status), volume=GROWN, disk=disk) == expected
 
 
 def test_given_another_provisioners_volume_then_growing_is_left_to_it() -> None:

@@ -10,6 +10,7 @@ from pathlib import Path
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from livevirt.api.quantity import parse
 from livevirt.api.request import Object
 from livevirt.controllers.volumes import claim_plan, matching, provision, volume_plan
 
@@ -28,6 +29,7 @@ class Model:
     volumes: dict[str, Object] = field(default_factory=dict)
     users: set[str] = field(default_factory=set)  # names of claims with a running pod
     directories: set[str] = field(default_factory=set)
+    disks: dict[str, int] = field(default_factory=dict)  # bytes, by volume
     serial: int = 0
 
     # ------------------------------------------------ what users do
@@ -46,6 +48,9 @@ class Model:
     def use(self, name: str, _: str) -> None:
         if name in self.claims:
             self.users.add(name)
+            volume = self.claims[name]["spec"].get("volumeName")
+            if volume in self.directories:
+                self.disks.setdefault(volume, 2**30)
 
     def end_use(self, name: str, _: str) -> None:
         self.users.discard(name)
@@ -85,6 +90,7 @@ class Model:
             CLASSES[claim["spec"]["storageClassName"]],
             volume,
             tuple(self.volumes.values()) if volume is None else (),
+            disk=self.disks.get((volume or {"metadata": {"name": ""}})["metadata"]["name"]),
             used=name in self.users,
             scheduled=name in self.users,
         )
@@ -107,6 +113,10 @@ class Model:
             case claim_plan.Grow(capacity):
                 assert volume is not None
                 volume["spec"]["capacity"]["storage"] = capacity
+            case claim_plan.GrowDisk(size):
+                assert volume is not None
+                assert size > self.disks[volume["metadata"]["name"]], "no disk shrinks"
+                self.disks[volume["metadata"]["name"]] = size
             case claim_plan.Report(status):
                 claim["status"] = status
             case claim_plan.Rest():
@@ -129,6 +139,7 @@ class Model:
             case volume_plan.RemoveDirectory():
                 assert reference["name"] not in self.users or claim is not None
                 self.directories.remove(name)
+                self.disks.pop(name, None)
             case volume_plan.Delete():
                 self._mark(self.volumes, name)
             case volume_plan.SetPhase(phase):
@@ -216,3 +227,6 @@ def check_settled(model: Model) -> None:
             if provision.is_ours(volume):
                 assert volume["metadata"]["name"] in model.directories
                 assert claim["status"]["capacity"] == volume["spec"]["capacity"]
+                assert "conditions" not in claim["status"]
+                size = parse(volume["spec"]["capacity"]["storage"]).bytes
+                assert model.disks.get(volume["metadata"]["name"], size) == size

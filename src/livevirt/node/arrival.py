@@ -1,0 +1,94 @@
+"""Waits for one guest in a QEMU that was started for it, stopped, and lets it run once it is here.
+
+That it has come is on the disk before its first instruction runs here. So a guest of which there is
+no such note has not run here, whatever became of this QEMU, and may go on where it was.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import logging
+from collections.abc import Callable
+
+from livevirt.errors import LivevirtError
+from livevirt.node.guest import Guest
+from livevirt.node.handover import Handovers
+from livevirt.node.intent import Incoming
+from livevirt.node.move import Got
+from livevirt.node.pod_dir import PodDir
+from livevirt.qemu import lifecycle, migration
+from livevirt.qemu.session import Events, Session
+
+log = logging.getLogger(__name__)
+
+RETRY_SECONDS = 0.05
+LOOK_SECONDS = 1.0  # should an event be missed
+_WAITING = "inmigrate"
+
+
+class Arrival:
+    """One migration of one guest, at its target. Read `told` when woken."""
+
+    def __init__(
+        self,
+        guest: Guest,
+        incoming: Incoming,
+        folder: PodDir,
+        handovers: Handovers,
+        wake: Callable[[], None],
+    ) -> None:
+        self.told = Got()
+        self.arriving = False  # too late to call it off
+        self._guest, self._incoming, self._folder = guest, incoming, folder
+        self._handovers, self._wake = handovers, wake
+        self._task = asyncio.create_task(self._run(), name=f"arrival of {guest.intent.vmi}")
+
+    def stop(self) -> None:
+        """Let go; whoever comes next finds out how far it is."""
+        self._task.cancel()
+
+    async def _run(self) -> None:
+        while not self.told.arrived:
+            try:
+                await self._receive(self._guest.qmp())
+            except (LivevirtError, OSError) as error:
+                log.debug("no guest yet", extra=self._facts() | {"error": str(error)})
+                await asyncio.sleep(RETRY_SECONDS)
+
+    async def _receive(self, qmp: Session) -> None:
+        socket = self._guest.intent.machine.migration_socket
+        with qmp.listen(migration.EVENT) as events:
+            if await _state(qmp) == _WAITING:
+                await migration.listen(qmp, socket)
+                self._handovers.listen(self._incoming.uid, socket)
+                self._show(Got(listening=True))
+            while (state := await _state(qmp)) == _WAITING:
+                await _next(events)
+            self.arriving = True
+            await asyncio.to_thread(self._folder.note_arrival)
+            if state == "paused" and not self._incoming.paused:
+                await lifecycle.resume(qmp)
+        log.info("guest arrived", extra=self._facts())
+        await self._guest.refresh()
+        self._show(Got(listening=True, arrived=True))
+
+    def _show(self, told: Got) -> None:
+        if told != self.told:
+            self.told = told
+            self._wake()
+
+    def _facts(self) -> dict[str, str]:
+        intent = self._guest.intent
+        return {"vmi": f"{intent.namespace}/{intent.vmi}"}
+
+
+async def _state(qmp: Session) -> str:
+    found: str = (await qmp.execute("query-status"))["status"]
+    return found
+
+
+async def _next(events: Events) -> None:
+    with contextlib.suppress(TimeoutError):
+        async with asyncio.timeout(LOOK_SECONDS):
+            await anext(events)

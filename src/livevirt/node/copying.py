@@ -1,0 +1,168 @@
+"""How far the copies of a guest's volumes are, and what its instance says of them. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from datetime import datetime
+
+from livevirt.api import conditions
+from livevirt.api.conditions import Condition
+from livevirt.api.request import Object
+from livevirt.node.attachments import Goal, Problem, Wanted
+from livevirt.node.domain import DISK_PREFIX
+from livevirt.qemu.disk import Disk
+from livevirt.qemu.observe import Observed
+from livevirt.rollout import hot_change, volume_migration
+from livevirt.rollout.volume_migration import COPIED, COPYING, SWITCHING, VOLUMES_CHANGE, Move
+
+COPY_FAILED = "CopyFailed"
+DONE = "Done"  # nothing of the old claim is open any more
+_FIRST_WAIT, _LONGEST_WAIT = 2.0, 120.0  # seconds until a copy that failed is tried again
+_DIGEST = 12  # the end of a node's name, which tells the image
+
+
+@dataclass(frozen=True, slots=True)
+class Progress:
+    """Where one copy stands."""
+
+    move: Move
+    phase: str
+    how: str
+    problem: Problem | None = None
+
+
+Copies = Mapping[str, Progress]  # by volume
+
+
+def copies(
+    asked: Goal, found: Wanted, troubles: Mapping[str, Problem], now: Observed
+) -> dict[str, Progress]:
+    """Return where the copies stand that an instance asks for, by volume.
+
+    `troubles` are those of the last attempts, by volume.
+    """
+    disks = {disk.id: disk for disk in found.disks}
+    told: dict[str, Progress] = {}
+    for item in asked.items:
+        if item.move is not None:
+            problem = found.problems.get(item.name) or troubles.get(item.name)
+            told[item.name] = _progress(item.move, disks.get(item.id), problem, now)
+    return told
+
+
+def _progress(move: Move, disk: Disk | None, problem: Problem | None, now: Observed) -> Progress:
+    if disk is None or disk.node is None:
+        return Progress(move, COPYING, "to be copied", problem)
+    there = now.drive(disk.id)
+    if there is not None and there.node == disk.node:
+        phase = SWITCHING if _is_open(disk.node, now) else DONE
+        return Progress(move, phase, "copied")
+    copy = next((each for each in now.copies if each.target == disk.node), None)
+    if copy is None or copy.over:
+        return Progress(move, COPYING, "to be copied", problem)
+    if copy.ready:
+        return Progress(move, SWITCHING if move.phase == SWITCHING else COPIED, "copied")
+    return Progress(move, COPYING, f"{copy.percent}% copied")
+
+
+def _is_open(node: str, now: Observed) -> bool:
+    """Tell whether anything but its image is open of a drive, or its copy still to be forgotten."""
+    others = (each for each in now.idle_nodes if each != node)
+    copied = any(copy.target == node for copy in now.copies)
+    return copied or any(each[:-_DIGEST] == node[:-_DIGEST] for each in others)
+
+
+def settled(told: Copies) -> bool:
+    """Tell whether nothing is left to copy."""
+    return all(each.phase == DONE for each in told.values())
+
+
+def listed(vmi: Object, told: Copies) -> list[Object]:
+    """Return `migratedVolumes` of an instance: what is done goes, the rest tells its phase."""
+    found: list[Object] = []
+    moves = volume_migration.moves(vmi.get("status"))
+    for entry in (vmi.get("status") or {}).get("migratedVolumes") or ():
+        progress = told.get(entry["volumeName"])
+        if progress is None or not _is_of(progress, moves[entry["volumeName"]]):
+            found.append(entry)  # nobody has looked yet
+        elif progress.phase != DONE:
+            found.append(entry | {"phase": progress.phase})
+    return found
+
+
+def _is_of(progress: Progress, move: Move) -> bool:
+    """Tell whether what was seen is of this copy and not of one that was wanted before."""
+    return (progress.move.destination, progress.move.phase) == (move.destination, move.phase)
+
+
+def with_condition(
+    listed: list[Condition], moving: list[Object], told: Copies, now: datetime
+) -> list[Condition]:
+    """Return the conditions of an instance with what is true of the volumes still `moving`."""
+    if not moving:
+        if conditions.is_true(listed, VOLUMES_CHANGE):
+            return conditions.without_condition(listed, VOLUMES_CHANGE)
+        return listed
+    found = [told[name] for each in moving if (name := each["volumeName"]) in told]
+    return hot_change.put(listed, _condition(found), now) if found else listed
+
+
+def _condition(found: list[Progress]) -> Condition:
+    stuck = next((each for each in found if each.problem is not None), None)
+    if stuck is not None and stuck.problem is not None:
+        how, reason = stuck.problem.message, stuck.problem.reason
+        return volume_migration.condition([stuck.move], reason, how)
+    reason = SWITCHING if all(each.phase == SWITCHING for each in found) else COPYING
+    if len(found) == 1:
+        return volume_migration.condition([found[0].move], reason, found[0].how)
+    message = "; ".join(f"{each.how}: {each.move.told}" for each in found)
+    return hot_change.condition(VOLUMES_CHANGE, reason, message)
+
+
+@dataclass(slots=True)
+class _Failure:
+    problem: Problem
+    attempts: int
+    until: float
+
+
+@dataclass(slots=True)
+class Failures:
+    """Copies that failed, by the node they were to: when to try again, less and less often."""
+
+    _known: dict[str, _Failure] = field(default_factory=dict)
+
+    def see(self, wanted: Wanted, now: Observed, time: float) -> list[str]:
+        """Remember the copies that have failed, for soon QEMU forgets; return why they did.
+
+        Of copies that are not wanted any more all is forgotten.
+        """
+        nodes = {disk.node for disk in wanted.disks if disk.node and disk.id in wanted.copied}
+        self._known = {node: each for node, each in self._known.items() if node in nodes}
+        reached = {drive.node for drive in now.drives}
+        found = []
+        for copy in now.copies:
+            if copy.over and copy.target in nodes - reached:
+                found.append(copy.error or "QEMU ended it")
+                message = f"the copy failed: {found[-1]}; it is tried again"
+                self.note(copy.target, Problem(COPY_FAILED, message), time)
+        return found
+
+    def note(self, node: str, problem: Problem, now: float) -> None:
+        """Remember that one failed."""
+        attempts = self._known[node].attempts + 1 if node in self._known else 1
+        wait = min(_FIRST_WAIT * 2 ** (attempts - 1), _LONGEST_WAIT)
+        self._known[node] = _Failure(problem, attempts, now + wait)
+
+    def waits(self, node: str | None, now: float) -> bool:
+        """Tell whether it is too early to try again."""
+        return node in self._known and now < self._known[node].until
+
+    def problems(self, wanted: Wanted) -> dict[str, Problem]:
+        """Return what went wrong the last time, by volume."""
+        return {
+            disk.id.removeprefix(DISK_PREFIX): self._known[disk.node].problem
+            for disk in wanted.disks
+            if disk.node in self._known
+        }

@@ -1,0 +1,167 @@
+"""Sends one guest away: offers it, sends it once somebody waits for it, and says how that goes.
+
+A guest that was sent whole stands still here. It goes on here only if the instance says that the
+migration failed; after the last byte only the target's node says so, when its QEMU is gone.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import logging
+from collections.abc import Awaitable, Callable
+
+from livevirt.errors import LivevirtError
+from livevirt.node.guest import Guest
+from livevirt.node.handover import Handovers, Offer
+from livevirt.node.intent import Leaving
+from livevirt.node.move import Move, Patience, Sent, limits
+from livevirt.node.pod_dir import PodDir
+from livevirt.qemu import lifecycle, migration
+from livevirt.qemu.errors import CommandFailed
+from livevirt.qemu.machine import Machine
+from livevirt.qemu.migration import Undescribed
+from livevirt.qemu.session import Session
+
+log = logging.getLogger(__name__)
+
+LOOK_SECONDS = 0.2  # between looks at a transfer
+_SENT_WHOLE = "postmigrate"
+
+
+class Departure:
+    """One migration of one guest, from its source. `want` it; read `told` when woken."""
+
+    def __init__(
+        self,
+        guest: Guest,
+        folder: PodDir,
+        handovers: Handovers,
+        describe: Callable[[], Awaitable[Machine]],
+        wake: Callable[[], None],
+    ) -> None:
+        self.told = Sent()
+        self.over = False  # and the guest goes on here, or is gone
+        self._guest, self._folder, self._handovers = guest, folder, handovers
+        self._describe, self._wake = describe, wake
+        self._move: Move | None = None
+        self._patience: Patience | None = None
+        self._changed = asyncio.Event()
+        self._task = asyncio.create_task(self._run(), name=f"departure of {guest.intent.vmi}")
+
+    def want(self, move: Move) -> None:
+        """Go on with this migration, as the instance tells it now."""
+        if move != self._move:
+            self._move = move
+            self._handovers.call(move.uid, "source", self._changed.set)
+            self._changed.set()
+
+    def stop(self) -> None:
+        """Let go; whoever comes next finds out how far it is."""
+        self._task.cancel()
+
+    async def _run(self) -> None:
+        while not self.over:
+            if self._move is not None:
+                try:
+                    await self._round(self._move)
+                except (LivevirtError, OSError) as error:
+                    log.debug("migration not looked after", extra=self._facts(str(error)))
+            with contextlib.suppress(TimeoutError):
+                async with asyncio.timeout(LOOK_SECONDS):
+                    await self._changed.wait()
+            self._changed.clear()
+
+    async def _round(self, move: Move) -> None:
+        qmp = self._guest.qmp()
+        if move.ended:
+            await self._finish(qmp, move)
+            return
+        noted = self._folder.read_departure()
+        if noted is not None and noted.uid == move.uid:
+            await self._follow(qmp, move, noted)
+            return
+        if self._handovers.offered(move.uid) is None and not await self._offer(move):
+            return
+        socket = self._handovers.socket(move.uid)
+        if move.listening and socket is not None:
+            self._show(Sent(ready=True))
+            if move.started:
+                await self._send(qmp, move, socket)
+
+    async def _offer(self, move: Move) -> bool:
+        """Say what machine the guest needs; return whether it can be said."""
+        try:
+            machine = await self._describe()
+        except Undescribed as error:
+            self._show(Sent(failed=str(error)))
+            return False
+        observed = self._guest.view.observed
+        paused = observed is not None and observed.run_state == "paused"
+        self._handovers.offer(move.uid, Offer(machine, paused))
+        return True
+
+    async def _send(self, qmp: Session, move: Move, socket: str) -> None:
+        # Noted first: whoever finds the note and no transfer knows that it came to nothing.
+        await asyncio.to_thread(self._folder.note_departure, Leaving(uid=move.uid))
+        try:
+            await migration.send(qmp, socket, limits(move.settings))
+        except CommandFailed as error:
+            self._show(Sent(failed=f"QEMU does not send the guest: {error}"))
+            return
+        log.info("guest leaves", extra=self._facts(""))
+
+    async def _follow(self, qmp: Session, move: Move, noted: Leaving) -> None:
+        found = await migration.transfer(qmp)
+        if found.status in (migration.NEVER, *migration.FAILED):
+            why = found.error or "it was cut short"
+            self._show(Sent(failed=f"the guest was not sent: {why}"))
+        elif found.status != migration.COMPLETED:
+            now = asyncio.get_running_loop().time()
+            if self._patience is None:
+                self._patience = Patience(move.settings, now)
+            late = self._patience.over(found, now)
+            if late and move.settings.get("allowWorkloadDisruption") and not noted.stopped:
+                self._patience = None
+                await self._stop_guest(qmp, noted)
+            elif late:
+                self._show(Sent(late=late))
+
+    async def _stop_guest(self, qmp: Session, noted: Leaving) -> None:
+        """Have the guest stand still: what does not change is sent in one go."""
+        if (await qmp.execute("query-status"))["status"] == "running":
+            noted = Leaving(uid=noted.uid, stopped=True)
+            await asyncio.to_thread(self._folder.note_departure, noted)
+            await lifecycle.pause(qmp)
+
+    async def _finish(self, qmp: Session, move: Move) -> None:
+        if move.failed:
+            noted = self._folder.read_departure()
+            state = (await qmp.execute("query-status"))["status"]
+            stopped = noted is not None and noted.stopped and state == "paused"
+            if state == _SENT_WHOLE or stopped:
+                await lifecycle.resume(qmp)
+                log.warning("guest goes on where it was", extra=self._facts(""))
+            await asyncio.to_thread(self._folder.forget_departure)
+        else:
+            await self._say_gone(qmp)
+        self._handovers.forget(move.uid)
+        self.over = True
+        self._wake()
+
+    async def _say_gone(self, qmp: Session) -> None:
+        """Log what it took, as long as the QEMU that was left can tell."""
+        with contextlib.suppress(LivevirtError):
+            found = await migration.transfer(qmp)
+            cost = {"transferred": found.transferred, "downtime_ms": found.downtime_ms}
+            log.info("guest left", extra={**self._facts(""), **cost})
+
+    def _show(self, told: Sent) -> None:
+        if told != self.told:
+            self.told = told
+            self._wake()
+
+    def _facts(self, error: str) -> dict[str, str]:
+        intent = self._guest.intent
+        facts = {"vmi": f"{intent.namespace}/{intent.vmi}"}
+        return facts | ({"error": error} if error else {})

@@ -1,0 +1,148 @@
+"""A migration as its instance tells it, seen from one of its two pods, and what to tell of it.
+
+Pure. Who may say what: the source that it begins, that its stream broke, or that it takes too
+long; the target that it waits, that the guest has come, or that it never will. Both only until
+the end.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from datetime import datetime
+from typing import Literal
+
+from livevirt.api import quantity
+from livevirt.api.request import Object
+from livevirt.api.times import format_time
+from livevirt.qemu.migration import Limits, Transfer
+
+JOB = "kubevirt.io/migrationJobUID"  # the label of a pod that waits for a guest
+NODE_NAME = "kubevirt.io/nodeName"
+_GIB = 1024**3
+
+
+@dataclass(frozen=True, slots=True)
+class Move:
+    """One migration, as far as it is known."""
+
+    uid: str
+    role: Literal["source", "target"]
+    listening: bool = False  # the target waits for the guest
+    started: bool = False  # the source sends it
+    abort: bool = False
+    failed: bool = False
+    ended: bool = False  # failed, or the guest has arrived
+    settings: Object = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
+class Sent:
+    """What the source has to say."""
+
+    ready: bool = False  # to begin
+    failed: str = ""  # why the guest is still here
+    late: str = ""  # why it should be called off
+
+
+@dataclass(frozen=True, slots=True)
+class Got:
+    """What the target has to say."""
+
+    listening: bool = False
+    arrived: bool = False
+
+
+def of(vmi: Object | None, pod: str) -> Move | None:
+    """Return the migration that a pod takes part in, None if it takes part in none."""
+    status = (vmi or {}).get("status") or {}
+    state = status.get("migrationState") or {}
+    if pod not in (state.get("sourcePod"), state.get("targetPod")):
+        return None
+    return Move(
+        uid=state.get("migrationUid", ""),
+        role="source" if pod == state.get("sourcePod") else "target",
+        listening=bool(state.get("targetNodeDomainDetected")),
+        started=bool(state.get("startTimestamp")),
+        abort=bool(state.get("abortRequested")),
+        failed=bool(state.get("failed")),
+        ended=bool(state.get("endTimestamp")),
+        settings=state.get("migrationConfiguration") or {},
+    )
+
+
+def limits(settings: Object) -> Limits:
+    """Return how a guest may be sent."""
+    bandwidth = settings.get("bandwidthPerMigration")
+    return Limits(
+        bandwidth=quantity.parse(str(bandwidth)).bytes if bandwidth else 0,
+        auto_converge=bool(settings.get("allowAutoConverge")),
+        downtime_ms=settings.get("maxDowntimeMs") or None,
+    )
+
+
+class Patience:
+    """Tells when a transfer takes too long: in all, or without getting any nearer to its end."""
+
+    def __init__(self, settings: Object, began: float) -> None:
+        self._per_gib = float(settings.get("completionTimeoutPerGiB") or 0)
+        self._stalled = float(settings.get("progressTimeout") or 0)
+        self._began = self._moved = began
+        self._least: int | None = None
+
+    def over(self, transfer: Transfer, now: float) -> str:
+        """Return why there is no point in waiting any longer, nothing if there is."""
+        if self._least is None or transfer.remaining < self._least:
+            self._least, self._moved = transfer.remaining, now
+        most = self._per_gib * max(1.0, transfer.total / _GIB)
+        if self._per_gib and now - self._began > most:
+            return f"the guest was not sent within {most:.0f} s (completionTimeoutPerGiB)"
+        if self._stalled and now - self._moved > self._stalled:
+            return f"nothing more of the guest was sent for {self._stalled:.0f} s (progressTimeout)"
+        return ""
+
+
+def source_patch(move: Move, told: Sent, now: datetime) -> Object:
+    """Return the patch of the instance with what its source has to say."""
+    if move.ended:
+        return {}
+    if told.failed:
+        return _state(_failure(move, told.failed, now))
+    if told.late and not move.abort:
+        return _state({"abortRequested": True, "failureReason": told.late})
+    if told.ready and not move.started:
+        return _state({"startTimestamp": format_time(now)})
+    return {}
+
+
+def target_patch(vmi: Object, move: Move, told: Got, node: str, now: datetime) -> Object:
+    """Return the patch of the instance with what its target has to say."""
+    if told.arrived and (vmi.get("status") or {}).get("nodeName") != node:
+        at = format_time(now)
+        state: Object = {"completed": True, "endTimestamp": at}
+        state |= {"targetNodeDomainReadyTimestamp": at, "failed": None, "failureReason": None}
+        if move.abort:
+            state["abortStatus"] = "Failed"
+        return {
+            "metadata": {"labels": {NODE_NAME: node}},
+            "status": {"nodeName": node, "migrationState": state},
+        }
+    if told.listening and not move.listening and not move.ended:
+        return _state({"targetNodeAddress": "127.0.0.1", "targetNodeDomainDetected": True})
+    return {}
+
+
+def lost_patch(vmi: Object, move: Move, why: str, now: datetime) -> Object:
+    """Return the patch of the instance whose guest will not arrive: its place has ended."""
+    if move.ended:
+        return {}
+    state = vmi["status"]["migrationState"]
+    return _state(_failure(move, state.get("failureReason") or why, now))
+
+
+def _failure(move: Move, why: str, now: datetime) -> Object:
+    found: Object = {"failed": True, "failureReason": why, "endTimestamp": format_time(now)}
+    return found | ({"abortStatus": "Succeeded"} if move.abort else {})
+
+
+def _state(changes: Object) -> Object:
+    return {"status": {"migrationState": changes}}

@@ -1,0 +1,166 @@
+"""A node's part in migrations: which guests it waits for, sends away or has sent, and what it says.
+
+What to do about a pod is decided elsewhere; this tells the facts, has an `Arrival` or a `Departure`
+at work where one is needed, and passes on what they have to say.
+"""
+
+from __future__ import annotations
+
+import logging
+from dataclasses import dataclass
+
+from livevirt.api import registry
+from livevirt.api.request import Object
+from livevirt.client.interface import Client
+from livevirt.control.clock import Now
+from livevirt.control.events import Recorder
+from livevirt.errors import NotFound
+from livevirt.node import events, move
+from livevirt.node.arrival import Arrival
+from livevirt.node.departure import Departure
+from livevirt.node.handover import Handovers, Offer
+from livevirt.node.local import Local
+from livevirt.node.move import Move
+from livevirt.node.start import Starter
+
+log = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True, slots=True)
+class Part:
+    """A pod's part in a migration; all False for one that takes part in none."""
+
+    awaited: bool = False  # its guest is to come from elsewhere, and has not
+    unneeded: bool = False  # and will not
+    left: bool = False  # its guest runs elsewhere
+    offered: bool = False  # its guest can be received now
+
+
+class Mover:
+    """Takes part in the migrations of the guests of one node."""
+
+    def __init__(
+        self,
+        node: str,
+        client: Client,
+        recorder: Recorder,
+        starter: Starter,
+        handovers: Handovers,
+        now: Now,
+    ) -> None:
+        self._node, self._client, self._recorder = node, client, recorder
+        self._starter, self._handovers, self._now = starter, handovers, now
+
+    def part(self, local: Local, vmi: Object | None) -> Part:
+        """Return what part a pod has now."""
+        now = move.of(vmi, local.key.name)
+        if local.ending is not None:
+            return Part(left=local.has_left)
+        if local.intent is None:
+            wanted = local.target and now is not None and not (now.abort or now.ended)
+            return Part(awaited=local.target, offered=wanted and self._has_offer(local, now))
+        if local.awaits:
+            arriving = local.arrival is not None and local.arrival.arriving
+            over = now is None or now.abort or now.ended
+            return Part(awaited=True, unneeded=over and not arriving)
+        if not local.has_left and self._lives_elsewhere(local, vmi):
+            local.folder.left.touch()
+        return Part(left=local.has_left)
+
+    def is_home(self, local: Local, vmi: Object) -> bool:
+        """Tell whether a pod's guest runs in it, so that its node speaks for the instance."""
+        here = (vmi.get("status") or {}).get("nodeName") in (None, "", self._node)
+        return here and not (local.target and not local.arrived) and not local.has_left
+
+    def offer(self, local: Local, vmi: Object) -> tuple[str, Offer] | None:
+        """Return the migration and the guest that a pod can receive, None if it cannot yet."""
+        now = move.of(vmi, local.key.name)
+        found = self._handovers.offered(now.uid) if now is not None else None
+        return (now.uid, found) if now is not None and found is not None else None
+
+    def follow(self, local: Local, vmi: Object) -> bool:
+        """Have a migration go on; return whether the guest is to be held still for it."""
+        now = move.of(vmi, local.key.name)
+        if now is None or local.guest is None or local.ending is not None:
+            return False
+        if now.role == "target":
+            self._receive(local, vmi, now)
+            return local.awaits
+        return self._send(local, vmi, now)
+
+    async def report(self, local: Local, vmi: Object) -> bool:
+        """Say what is new about a migration; return whether something was."""
+        now = move.of(vmi, local.key.name)
+        if now is None:
+            return False
+        patch: Object = {}
+        if now.role == "source" and local.departure is not None:
+            patch = move.source_patch(now, local.departure.told, self._now())
+        elif now.role == "target" and local.ending is not None and not local.arrived:
+            patch = move.lost_patch(vmi, now, local.ending.message, self._now())
+        elif now.role == "target" and local.arrival is not None:
+            patch = move.target_patch(vmi, now, local.arrival.told, self._node, self._now())
+        return await self._write(vmi, patch)
+
+    async def refuse(self, local: Local, vmi: Object, why: str) -> None:
+        """Say that there is no place for a guest that was to come."""
+        now = move.of(vmi, local.key.name)
+        if now is not None:
+            await self._write(vmi, move.lost_patch(vmi, now, why, self._now()))
+
+    def _has_offer(self, local: Local, now: Move | None) -> bool:
+        if now is None:
+            return False
+        self._handovers.call(now.uid, "target", local.wake)
+        return self._handovers.offered(now.uid) is not None
+
+    def _lives_elsewhere(self, local: Local, vmi: Object | None) -> bool:
+        state = ((vmi or {}).get("status") or {}).get("migrationState") or {}
+        moved = state.get("sourcePod") == local.key.name and bool(state.get("completed"))
+        return moved and (vmi or {})["status"].get("nodeName") != self._node
+
+    def _receive(self, local: Local, vmi: Object, now: Move) -> None:
+        assert local.intent is not None
+        assert local.guest is not None
+        incoming = local.intent.incoming
+        if vmi["status"].get("nodeName") == self._node:
+            local.arrival = None
+        elif local.arrival is None and incoming is not None and incoming.uid == now.uid:
+            local.arrival = Arrival(
+                local.guest, incoming, local.folder, self._handovers, local.wake
+            )
+
+    def _send(self, local: Local, vmi: Object, now: Move) -> bool:
+        guest = local.guest
+        assert guest is not None
+        unfinished = now.failed and local.folder.read_departure() is not None
+        if local.departure is None and (not now.ended or unfinished):
+            local.hold_still()
+            local.departure = Departure(
+                guest,
+                local.folder,
+                self._handovers,
+                lambda: self._starter.described(guest, vmi),
+                local.wake,
+            )
+        if local.departure is None:
+            return False
+        local.departure.want(now)
+        if local.departure.over and not local.has_left:
+            local.go_on()
+            return False
+        return True
+
+    async def _write(self, vmi: Object, patch: Object) -> bool:
+        if not patch:
+            return False
+        meta = vmi["metadata"]
+        changed = {"resourceVersion": meta["resourceVersion"], **patch.get("metadata", {})}
+        try:
+            await self._client.patch(
+                registry.VMI, meta["name"], meta["namespace"], {**patch, "metadata": changed}
+            )
+        except NotFound:
+            return False
+        events.moved(self._recorder, vmi, patch["status"]["migrationState"], self._node)
+        return True

@@ -1,0 +1,159 @@
+"""How far copies of volumes are, and what an instance says of them."""
+
+from dataclasses import replace
+from datetime import UTC, datetime
+
+import pytest
+
+from livevirt.api.request import Object
+from livevirt.node.attachments import Goal, Problem, attachments, goal, wanted
+from livevirt.node.copying import COPY_FAILED, DONE, Failures, copies, listed, with_condition
+from livevirt.node.domain import drive
+from livevirt.node.volumes import Prepared
+from livevirt.qemu.disk import Image
+from livevirt.qemu.mirror import Copy
+from livevirt.qemu.observe import Drive, MemoryState, Observed
+from livevirt.rollout.volume_migration import COPIED, COPYING, SWITCHING, VOLUMES_CHANGE, Move
+
+NOON = datetime(2030, 1, 1, 12, 0, tzinfo=UTC)
+DISK = {"name": "data", "disk": {"bus": "scsi"}}
+
+
+def of(claim: str) -> Prepared:
+    return Prepared(Image(f"/{claim}"), claim={"metadata": {"name": claim}, "spec": {}})
+
+
+def node(claim: str) -> str:
+    found = drive(DISK, of(claim), hot=True).node
+    assert found is not None
+    return found
+
+
+def an_instance(phase: str = COPYING, *, hot: bool = True) -> Object:
+    source = {"claimName": "new"} | ({"hotpluggable": True} if hot else {})
+    entry = {
+        "volumeName": "data",
+        "sourcePVCInfo": {"claimName": "old"},
+        "destinationPVCInfo": {"claimName": "new"},
+        "phase": phase,
+    }
+    return {
+        "metadata": {},
+        "spec": {
+            "domain": {"devices": {"disks": [DISK]}},
+            "volumes": [{"name": "data", "persistentVolumeClaim": source}],
+        },
+        "status": {"migratedVolumes": [entry]},
+    }
+
+
+def on(claim: str, *jobs: Copy, idle: tuple[str, ...] = ()) -> Observed:
+    drives = (Drive("ua-data", node(claim), size=1),)
+    return Observed("running", (), MemoryState(0), drives, idle_nodes=idle, copies=jobs)
+
+
+def job(status: str, done: int = 0) -> Copy:
+    return Copy(node("new"), status, done, 10)
+
+
+#: The phase before, what QEMU says, and the phase it is in.
+PHASES = {
+    "nothing has begun": (COPYING, on("old"), COPYING),
+    "it is under way": (COPYING, on("old", job("running", 4)), COPYING),
+    "both are the same": (COPYING, on("old", job("ready", 10)), COPIED),
+    "it waits for leave": (COPIED, on("old", job("ready", 10)), COPIED),
+    "it has leave": (SWITCHING, on("old", job("ready", 10)), SWITCHING),
+    "it failed at the last moment": (SWITCHING, on("old", job("concluded")), COPYING),
+    "it has switched": (SWITCHING, on("new", job("concluded")), SWITCHING),
+    "the old image is open": (SWITCHING, on("new", idle=(node("old"),)), SWITCHING),
+    "it is done": (SWITCHING, on("new"), DONE),
+}
+
+
+@pytest.mark.parametrize("hot", [True, False])
+@pytest.mark.parametrize(("before", "now", "after"), PHASES.values(), ids=PHASES)
+def test_phase(before: str, now: Observed, after: str, hot: bool) -> None:
+    vmi = an_instance(before, hot=hot)
+    asked = goal(vmi)
+    found = wanted(asked, {"data": of("new")}, {}, now)
+    told = copies(asked, found, {}, now)
+    assert told["data"].phase == after
+    entries = listed(vmi, told)
+    assert [entry["phase"] for entry in entries] == ([] if after == DONE else [after])
+
+
+@pytest.mark.parametrize(("before", "now", "after"), PHASES.values(), ids=PHASES)
+def test_the_guest_has_the_volume_all_the_while(before: str, now: Observed, after: str) -> None:
+    asked = goal(an_instance(before))
+    prepared = {"data": of("new")}
+    told = attachments(asked, wanted(asked, prepared, {}, now), prepared, {}, now)
+    assert (told["data"].phase, told["data"].reason) == ("Ready", "VolumeReady")
+    claim = told["data"].claim
+    assert (claim is not None) == (now.drives[0].node == node("new"))
+
+
+def test_given_the_new_claim_is_not_ready_then_the_guest_keeps_what_it_has() -> None:
+    missing = Problem("FailedPvcNotFound", "PVC new not found")
+    asked, now = goal(an_instance(hot=False)), on("old")
+    found = wanted(asked, {}, {"data": missing}, now)
+    assert (found.disks, found.kept) == ((), {"ua-data"})
+    told = copies(asked, found, {}, now)
+    (condition,) = with_condition([], listed(an_instance(), told), told, NOON)
+    assert (condition["status"], condition["reason"]) == ("True", "FailedPvcNotFound")
+    assert condition["message"] == (
+        "PVC new not found: volume data from PVC old to PVC new"
+    )  # fmt: skip
+
+
+def test_the_condition_tells_how_much_is_copied_and_goes_when_nothing_is_left() -> None:
+    vmi = an_instance()
+    asked, now = goal(vmi), on("old", job("running", 4))
+    told = copies(asked, wanted(asked, {"data": of("new")}, {}, now), {}, now)
+    found = with_condition([], listed(vmi, told), told, NOON)
+    assert found[0]["message"] == "40% copied: volume data from PVC old to PVC new"
+    assert with_condition(found, [], {}, NOON) == []
+
+
+def test_the_word_on_a_copy_that_was_called_off_stays() -> None:
+    cancelled = [{"type": VOLUMES_CHANGE, "status": "False", "reason": "VolumesChangeCancellation"}]
+    assert with_condition(cancelled, [], {}, NOON) == cancelled
+
+
+def test_what_was_seen_of_another_copy_is_not_told_of_this_one() -> None:
+    vmi, seen = an_instance(), an_instance(COPIED)
+    now = on("old", job("ready"))
+    asked: Goal = goal(seen)
+    told = copies(asked, wanted(asked, {"data": of("new")}, {}, now), {}, now)
+    assert listed(vmi, told) == vmi["status"]["migratedVolumes"]
+
+
+def test_a_move_to_another_claim_than_the_volume_has_is_none() -> None:
+    vmi = an_instance()
+    vmi["spec"]["volumes"][0]["persistentVolumeClaim"]["claimName"] = "third"
+    (item,) = goal(vmi).items
+    assert item.move is None
+
+
+def test_a_copy_that_fails_is_tried_again_less_and_less_often() -> None:
+    failures, target = Failures(), node("new")
+    failed = on("old", replace(job("concluded"), error="no space"))
+    asked = wanted(goal(an_instance()), {"data": of("new")}, {}, failed)
+    now, waits = 0.0, []
+    for _ in range(8):
+        assert failures.see(asked, failed, now) == ["no space"]
+        until = now
+        while failures.waits(target, until):
+            until += 1
+        waits.append(until - now)
+        now = until
+    assert waits == [2, 4, 8, 16, 32, 64, 120, 120]
+    assert failures.problems(asked)["data"].reason == COPY_FAILED
+    failures.see(
+        wanted(goal({"metadata": {}, "spec": {"domain": {}}}), {}, {}, failed), failed, now
+    )
+    assert failures.problems(asked) == {}
+    assert not failures.waits(target, now - 1)
+
+
+def test_a_move_says_what_it_is() -> None:
+    assert Move("data", "old", "new").told == "volume data from PVC old to PVC new"

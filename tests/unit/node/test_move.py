@@ -1,0 +1,132 @@
+from __future__ import annotations
+
+from datetime import UTC, datetime
+from typing import Any
+
+import pytest
+
+from livevirt.node import move
+from livevirt.node.move import Got, Move, Patience, Sent
+from livevirt.qemu.migration import Limits, Transfer
+
+NOON = datetime(2026, 1, 1, 12, tzinfo=UTC)
+AT = "2026-01-01T12:00:00Z"
+GIB = 1024**3
+
+
+def a_vmi(node: str = "n1", **state: Any) -> Any:
+    pods = {"migrationUid": "m", "sourcePod": "s", "targetPod": "t"}
+    return {"metadata": {}, "status": {"nodeName": node, "migrationState": {**pods, **state}}}
+
+
+def told(patch: Any) -> Any:
+    """Return what a patch says of the migration, {} if it says nothing."""
+    return (patch.get("status") or {}).get("migrationState") or {}
+
+
+def a_move(vmi: Any, pod: str = "s") -> Move:
+    found = move.of(vmi, pod)
+    assert found is not None
+    return found
+
+
+def test_a_pod_has_a_part_in_the_migration_that_names_it() -> None:
+    assert a_move(a_vmi()).role == "source"
+    assert a_move(a_vmi(), "t").role == "target"
+    assert move.of(a_vmi(), "another") is None
+    assert move.of({"status": {}}, "s") is None
+    assert move.of(None, "s") is None
+
+
+SAYS: dict[str, tuple[dict[str, Any], Sent, dict[str, Any]]] = {
+    "nothing before it is ready": ({}, Sent(), {}),
+    "when it begins": ({}, Sent(ready=True), {"startTimestamp": AT}),
+    "that only once": ({"startTimestamp": AT}, Sent(ready=True), {}),
+    "that the guest stays": (
+        {"startTimestamp": AT},
+        Sent(failed="torn"),
+        {"failed": True, "failureReason": "torn", "endTimestamp": AT},
+    ),
+    "that it stays because it was called off": (
+        {"abortRequested": True},
+        Sent(failed="torn"),
+        {"failed": True, "failureReason": "torn", "endTimestamp": AT, "abortStatus": "Succeeded"},
+    ),
+    "that it takes too long": (
+        {"startTimestamp": AT},
+        Sent(late="slow"),
+        {"abortRequested": True, "failureReason": "slow"},
+    ),
+    "that only once too": ({"abortRequested": True}, Sent(late="slow"), {}),
+    "nothing after the end": ({"endTimestamp": AT}, Sent(failed="torn"), {}),
+}
+
+
+@pytest.mark.parametrize(("state", "has", "says"), SAYS.values(), ids=SAYS)
+def test_a_source_says(state: dict[str, Any], has: Sent, says: dict[str, Any]) -> None:
+    assert told(move.source_patch(a_move(a_vmi(**state)), has, NOON)) == says
+
+
+def test_a_target_says_that_it_waits_and_only_once() -> None:
+    waits = Got(listening=True)
+    vmi = a_vmi()
+    patch = move.target_patch(vmi, a_move(vmi, "t"), waits, "n2", NOON)
+    assert told(patch) == {"targetNodeAddress": "127.0.0.1", "targetNodeDomainDetected": True}
+    vmi = a_vmi(targetNodeDomainDetected=True)
+    assert move.target_patch(vmi, a_move(vmi, "t"), waits, "n2", NOON) == {}
+
+
+def test_a_guest_that_has_arrived_is_at_its_new_node_in_one_write() -> None:
+    vmi = a_vmi(targetNodeDomainDetected=True, startTimestamp=AT)
+    got = Got(listening=True, arrived=True)
+    patch = move.target_patch(vmi, a_move(vmi, "t"), got, "n2", NOON)
+    assert patch["status"]["nodeName"] == "n2"
+    assert patch["metadata"]["labels"] == {"kubevirt.io/nodeName": "n2"}
+    assert (told(patch)["completed"], told(patch)["endTimestamp"]) == (True, AT)
+    assert "abortStatus" not in told(patch)
+    assert move.target_patch(a_vmi("n2"), a_move(vmi, "t"), got, "n2", NOON) == {}
+
+
+def test_given_it_was_called_off_too_late_then_that_is_said_beside_the_success() -> None:
+    vmi = a_vmi(abortRequested=True)
+    got = Got(listening=True, arrived=True)
+    patch = move.target_patch(vmi, a_move(vmi, "t"), got, "n2", NOON)
+    assert (told(patch)["completed"], told(patch)["abortStatus"]) == (True, "Failed")
+
+
+def test_a_place_that_is_gone_says_why_the_guest_stays_and_keeps_a_reason_given_before() -> None:
+    vmi = a_vmi()
+    assert told(move.lost_patch(vmi, a_move(vmi, "t"), "crashed", NOON)) == {
+        "failed": True, "failureReason": "crashed", "endTimestamp": AT,
+    }  # fmt: skip
+    late = a_vmi(abortRequested=True, failureReason="slow")
+    found = told(move.lost_patch(late, a_move(late, "t"), "crashed", NOON))
+    assert (found["failureReason"], found["abortStatus"]) == ("slow", "Succeeded")
+    ended = a_vmi(endTimestamp=AT)
+    assert move.lost_patch(ended, a_move(ended, "t"), "crashed", NOON) == {}
+
+
+def test_settings_become_limits() -> None:
+    assert move.limits({}) == Limits()
+    settings = {"bandwidthPerMigration": "64Mi", "allowAutoConverge": True, "maxDowntimeMs": 50}
+    assert move.limits(settings) == Limits(64 << 20, auto_converge=True, downtime_ms=50)
+    assert move.limits({"bandwidthPerMigration": "0"}) == Limits()
+
+
+def test_patience_ends_by_the_size_of_the_guest() -> None:
+    patience = Patience({"completionTimeoutPerGiB": 10}, 0)
+    sending = Transfer("active", total=2 * GIB, remaining=GIB)
+    assert patience.over(sending, 20) == ""
+    assert "20 s" in patience.over(sending, 20.1)
+
+
+def test_patience_ends_when_nothing_gets_any_less() -> None:
+    patience = Patience({"progressTimeout": 5}, 0)
+    assert patience.over(Transfer("active", remaining=100), 0) == ""
+    assert patience.over(Transfer("active", remaining=90), 4) == ""
+    assert patience.over(Transfer("active", remaining=95), 9) == ""
+    assert "5 s" in patience.over(Transfer("active", remaining=90), 9.1)
+
+
+def test_without_limits_patience_never_ends() -> None:
+    assert Patience({}, 0).over(Transfer("active", remaining=1), 1e9) == ""
