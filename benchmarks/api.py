@@ -14,6 +14,7 @@ import argparse
 import asyncio
 import contextlib
 import json
+import os
 import ssl
 import statistics
 import subprocess
@@ -37,13 +38,16 @@ KUBE_APISERVER = {  # measured once with etcd on such a machine, for orientation
 
 
 @contextlib.contextmanager
-def livevirt(folder: Path) -> Iterator[tuple[Target, float, int]]:
+def livevirt(
+    folder: Path, *options: str, log: Path = Path(os.devnull)
+) -> Iterator[tuple[Target, float, int]]:
     """Start `livevirt up`; yield where it answers, how long that took, and its process."""
     began = time.perf_counter()
-    server = subprocess.Popen(
-        [BIN / "livevirt", "up", "--data-dir", str(folder), "--listen", "127.0.0.1:0"],
-        stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True,
-    )  # fmt: skip
+    with log.open("a") as said:
+        server = subprocess.Popen(
+            [BIN / "livevirt", "up", "--data-dir", folder, "--listen", "127.0.0.1:0", *options],
+            stdout=subprocess.PIPE, stderr=said, text=True,
+        )  # fmt: skip
     try:
         assert server.stdout is not None
         line = server.stdout.readline()

@@ -39,6 +39,10 @@ class HollowGuest(Guest):
     async def refresh(self) -> None:
         """Find nothing new: what is shown is all there is."""
 
+    async def room(self) -> int:
+        """Have room for all CPUs there may be."""
+        return self.intent.machine.cpu.max_sockets
+
     async def do(self, step: Step) -> None:
         """Have done it."""
         assert self.view.observed is not None

@@ -46,7 +46,7 @@ from livevirt.client import kubeconfig
 from livevirt.client.remote import RemoteClient
 from livevirt.node.images import ImageStore
 from livevirt.paths import DataDir, default_data_dir
-from livevirt.qemu import cmdline
+from livevirt.qemu import cmdline, translation
 from livevirt.qemu.agent import GuestAgent
 from livevirt.qemu.machine import MIB, Machine, Thread
 from livevirt.qemu.observe import PERIPHERALS
@@ -172,7 +172,10 @@ class Raw:
         await self._qmp.execute("qom-set", request)
 
     async def settled(self) -> None:
-        pass
+        # QEMU aborts if an emulated CPU comes while its cache is full. livevirt looks after that
+        # by itself, and in its turns it is timed.
+        while not await translation.room(self._qmp):
+            await self._agent.exec("/bin/true")
 
 
 class Edited:

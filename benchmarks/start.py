@@ -44,6 +44,7 @@ from livevirt.node.intent import Intent
 from livevirt.node.pod_dir import PodDir
 from livevirt.paths import DataDir, default_data_dir
 from livevirt.qemu.agent import GuestAgent
+from livevirt.qemu.disk import Image
 from livevirt.qemu.errors import AgentUnavailable
 
 IMAGE = "livevirt/guest:latest"
@@ -81,6 +82,12 @@ def a_vm(name: str, memory: str) -> Object:
             },
         },
     }
+
+
+def all_pods(data: DataDir) -> Iterator[PodDir]:
+    """Yield what the nodes of a server, running or not, have of pods."""
+    for node in sorted(data.nodes.glob("*")):
+        yield from pod_dir.all_in(node / "pods", data.run)
 
 
 # ---------------------------------------------------------------- by kubectl
@@ -162,8 +169,8 @@ class Host:
                 await asyncio.sleep(0.05)
 
     def pods(self) -> Iterator[PodDir]:
-        """Yield what the node has of pods."""
-        return pod_dir.all_in(self.data.root / "nodes" / NODE / "pods", self.data.run)
+        """Yield what the nodes have of pods."""
+        return all_pods(self.data)
 
     def spawned(self) -> float:
         """Return when the only guest's process was started, on the clock of the machine's boot."""
@@ -191,7 +198,10 @@ class Hand:
 
     def __init__(self, root: Path, intent: Intent, folder: PodDir, argv: Sequence[str]) -> None:
         self._root = root
-        moves = {str(folder.root): f"{root}/pod", str(folder.run): f"{root}/run"}
+        images = [disk.image for disk in intent.machine.disks if disk.image is not None]
+        (disks,) = {Path(image.path).parent for image in images}
+        moves = {str(folder.root): f"{root}/pod", str(folder.run): f"{root}/run",
+                 str(disks): f"{root}/pod/disks"}  # fmt: skip
         self._argv = [_moved(word, moves) for word in argv]
         self._agent = _moved(intent.machine.agent_socket, moves)
         self._kept = root / "kept"
@@ -201,15 +211,11 @@ class Hand:
         # no more in the way of one guest than of the other.
         self._groups = cgroups.Cgroups.discover(intent.node, (os.cpu_count() or 1) * 1000)
         self._cgroup = self._groups.of(f"-by-hand-{os.getpid()}")
-        self._bases = {
-            Path(disk.image.path).name: disk.image.backing
-            for disk in intent.machine.disks
-            if disk.image is not None
-        }
+        self._bases = {Path(image.path).name: image.backing for image in images}
         self._kept.mkdir()
-        for disk in folder.disks.iterdir():
-            if self._bases[disk.name] is None:
-                subprocess.run(["cp", "--sparse=always", disk, self._kept / disk.name], check=True)
+        for image in images:
+            if image.backing is None:
+                renew(self._kept / Path(image.path).name, Path(image.path), None)
 
     async def start(self) -> float:
         """Start QEMU; return the seconds until its agent has answered. Ends it too."""
@@ -247,13 +253,7 @@ class Hand:
         (self._root / "run").mkdir()
         (self._root / "pod/serial.log").touch()
         for name, base in self._bases.items():
-            if base is None:
-                subprocess.run(["cp", "--sparse=always", self._kept / name, disks], check=True)
-                continue
-            subprocess.run(
-                ["qemu-img", "create", "-q", "-f", "qcow2", "-F", base.format, "-b", base.path,
-                 disks / name], check=True,
-            )  # fmt: skip
+            renew(disks / name, self._kept / name, base)
         if self._account is not None:
             for path in (self._root / "pod", self._root / "run", *self._root.glob("pod/**/*")):
                 os.chown(path, *self._account.owner)
@@ -261,21 +261,38 @@ class Hand:
         self._cgroup.apply(self._limits)
 
     def _spawn(self) -> subprocess.Popen[bytes]:
-        with (self._root / "pod/qemu.log").open("wb") as log:
-            return subprocess.Popen(
-                self._argv, stdin=subprocess.DEVNULL, stdout=log, stderr=log,
-                preexec_fn=self._become,
-            )  # fmt: skip
+        return spawn(self._argv, self._root / "pod/qemu.log", self._cgroup, self._account)
 
-    def _become(self) -> None:
-        for file in self._cgroup.procs:
+
+def renew(path: Path, kept: Path, base: Image | None) -> None:
+    """Make a disk as it was before its guest's first start: on its base, or what was kept of it."""
+    if base is None:
+        command = ["cp", "--sparse=always", str(kept), str(path)]
+    else:
+        command = ["qemu-img", "create", "-q", "-f", "qcow2", "-F", base.format, "-b", base.path,
+                   str(path)]  # fmt: skip
+    subprocess.run(command, check=True)
+
+
+def spawn(
+    argv: Sequence[str], log: Path, cgroup: cgroups.PodCgroup, account: process.Account | None
+) -> subprocess.Popen[bytes]:
+    """Start a QEMU with nothing between it and us."""
+
+    def become() -> None:
+        for file in cgroup.procs:
             Path(file).write_text("0")
         os.setsid()
         os.umask(0o077)
-        if self._account is not None:
-            os.setgroups(self._account.groups)
-            os.setresgid(*[self._account.group] * 3)
-            os.setresuid(*[self._account.user] * 3)
+        if account is not None:
+            os.setgroups(account.groups)
+            os.setresgid(*[account.group] * 3)
+            os.setresuid(*[account.user] * 3)
+
+    with log.open("wb") as said:
+        return subprocess.Popen(
+            argv, stdin=subprocess.DEVNULL, stdout=said, stderr=said, preexec_fn=become
+        )
 
 
 def _moved(text: str, moves: dict[str, str]) -> str:
@@ -379,7 +396,7 @@ async def measure(data: DataDir, pid: int, root: Path, args: argparse.Namespace)
 
 def end_guests(data: DataDir) -> None:
     """Kill every guest of a server that has ended, and remove its cgroup."""
-    for folder in pod_dir.all_in(data.root / "nodes" / NODE / "pods", data.run):
+    for folder in all_pods(data):
         intent = folder.read_intent()
         if intent is None:
             continue

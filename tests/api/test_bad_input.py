@@ -18,7 +18,7 @@ from .bad_requests import SPACE, Bad, requests
 from .manifests import a_map, a_pod, a_vm
 
 pytestmark = pytest.mark.slow
-SECONDS = 30.0
+SECONDS = 60.0
 CONNECTIONS = 6
 #: What a server does by itself, whatever clients do.
 OWN_AFFAIRS = ("Lease", "Node", "Event")
@@ -29,7 +29,7 @@ def attacked() -> Iterator[ServerProcess]:
     """A server of its own, with a few objects to aim at."""
     with running_server() as server:
         server.kubectl("create", "namespace", SPACE)
-        server.kubectl("-n", SPACE, "wait", "--for=create", "sa/default", "--timeout=20s")
+        server.kubectl("-n", SPACE, "wait", "--for=create", "sa/default", "--timeout=50s")
         for obj in (a_map("a", x="1"), a_pod("p"), a_vm("web")):
             server.kubectl("-n", SPACE, "create", "-f", "-", input=json.dumps(obj))
         yield server

@@ -69,7 +69,7 @@ def a_map(name: str, **data: str) -> Object:
 
 
 async def eventually(condition: Callable[[], object]) -> None:
-    async with asyncio.timeout(10):
+    async with asyncio.timeout(60):
         while not condition():  # noqa: ASYNC110 - there is nobody to set an event
             await asyncio.sleep(0.01)
 
@@ -136,7 +136,7 @@ async def test_a_watch_goes_on_from_a_list(client: Client) -> None:
     await client.patch(CONFIG_MAP, "a", "default", {"data": {"x": "1"}})
     await client.delete(CONFIG_MAP, "a", "default")
     seen = []
-    async with asyncio.timeout(10):
+    async with asyncio.timeout(60):
         async for event in client.watch(
             CONFIG_MAP, "default", resource_version=start, bookmarks=False
         ):
@@ -201,7 +201,7 @@ async def test_the_lease_passes_from_one_candidate_to_the_next(client: Client) -
         order.append(lease["spec"]["holderIdentity"])
 
     for identity in ("one", "two"):
-        async with asyncio.timeout(10):
+        async with asyncio.timeout(60):
             await Election(client, Key("default", "leader"), identity, now).run(work)
     lease = await client.get(LEASE, "leader", "default")
     assert order == ["one", "two"]

@@ -45,7 +45,7 @@ class World:
         """Return once it holds, asking again after every change of the store."""
         watch = self.store.watch(None, since=self.store.revision)
         try:
-            async with asyncio.timeout(10):
+            async with asyncio.timeout(60):
                 while not holds():
                     await anext(watch)
         finally:
@@ -371,7 +371,7 @@ async def test_a_controller_that_is_added_shares_what_the_others_have(quiet: Wor
 
     run = embedded.run(quiet.client, quiet.store, now, [another])
     controllers = asyncio.create_task(run)
-    async with asyncio.timeout(10):
+    async with asyncio.timeout(60):
         shared = await given.get()
     assert shared.informers.of(registry.POD) is shared.informers.of(registry.POD)
     assert shared.informers.of(registry.POD) is not shared.informers.of(registry.NODE)

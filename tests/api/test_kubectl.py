@@ -19,7 +19,7 @@ from ..server_process import BIN, ServerProcess
 from .manifests import a_map, a_pod, a_vm, owned_by
 
 pytestmark = pytest.mark.slow
-SECONDS = 20.0
+SECONDS = 60.0
 SOCKETS = "{.spec.template.spec.domain.cpu.sockets}"
 
 
@@ -297,7 +297,7 @@ def test_create_of_a_kind_that_kubectl_sends_as_protobuf(
 
 def test_create_namespace_makes_a_place_with_its_service_account(kubectl: Kubectl) -> None:
     assert kubectl.json("get", "ns", kubectl.namespace)["status"]["phase"] == "Active"
-    kubectl("wait", "--for=create", "sa/default", "--timeout=20s")
+    kubectl("wait", "--for=create", "sa/default", "--timeout=50s")
 
 
 def test_create_token_gives_one_that_the_server_takes(kubectl: Kubectl) -> None:
@@ -451,7 +451,7 @@ def test_wait_for_a_condition(kubectl: Kubectl) -> None:
     status, said = kubectl.fails("wait", "--for=condition=Ready", "pod/p", "--timeout=100ms")
     assert status == 1
     assert "timed out" in said
-    with watching(kubectl, "wait", "--for=condition=Ready", "pod/p", "--timeout=20s") as until:
+    with watching(kubectl, "wait", "--for=condition=Ready", "pod/p", "--timeout=50s") as until:
         ready = {"status": {"conditions": [{"type": "Ready", "status": "True"}]}}
         kubectl("patch", "pod", "p", "--subresource=status", "-p", json.dumps(ready))
         until(lambda text: "condition met" in text)
@@ -459,7 +459,7 @@ def test_wait_for_a_condition(kubectl: Kubectl) -> None:
 
 def test_wait_for_a_value(kubectl: Kubectl) -> None:
     kubectl.create(a_vm("web"))
-    wait = ("wait", f"--for=jsonpath={SOCKETS}=4", "vm/web", "--timeout=20s")
+    wait = ("wait", f"--for=jsonpath={SOCKETS}=4", "vm/web", "--timeout=50s")
     with watching(kubectl, *wait) as until:
         sockets = {"spec": {"template": {"spec": {"domain": {"cpu": {"sockets": 4}}}}}}
         kubectl("patch", "vm", "web", "--type=merge", "-p", json.dumps(sockets))
@@ -472,7 +472,7 @@ def test_wait_for_deletion(kubectl: Kubectl) -> None:
     kubectl.create(held)
     kubectl("delete", "cm", "a", "--wait=false")
     assert "deletionTimestamp" in kubectl.json("get", "cm", "a")["metadata"]
-    with watching(kubectl, "wait", "--for=delete", "cm/a", "--timeout=20s", "-v=6") as until:
+    with watching(kubectl, "wait", "--for=delete", "cm/a", "--timeout=50s", "-v=6") as until:
         until(lambda text: "configmaps/a" in text)  # of a map gone before it looks it says nothing
         kubectl("patch", "cm", "a", "--type=merge", "-p", '{"metadata":{"finalizers":null}}')
         until(lambda text: "condition met" in text)
@@ -480,7 +480,7 @@ def test_wait_for_deletion(kubectl: Kubectl) -> None:
 
 def test_describe_and_events_show_why_a_pod_waits(kubectl: Kubectl) -> None:
     kubectl.create(a_pod("p", schedulerName="default-scheduler", nodeSelector={"on": "the-moon"}))
-    kubectl("wait", "--for=condition=PodScheduled=false", "pod/p", "--timeout=20s")
+    kubectl("wait", "--for=condition=PodScheduled=false", "pod/p", "--timeout=50s")
     events = eventually(lambda: kubectl("events", "--for", "pod/p", "--no-headers"))
     assert "FailedScheduling" in events
     described = kubectl("describe", "pod", "p")
@@ -540,18 +540,18 @@ def a_family(kubectl: Kubectl) -> None:
 def test_a_background_deletion_is_followed_by_the_dependents(kubectl: Kubectl) -> None:
     a_family(kubectl)
     kubectl("delete", "cm", "owner", "--cascade=background")
-    kubectl("wait", "--for=delete", "cm/child", "--timeout=20s")
+    kubectl("wait", "--for=delete", "cm/child", "--timeout=50s")
 
 
 def test_a_foreground_deletion_ends_with_the_owner(kubectl: Kubectl) -> None:
     a_family(kubectl)
-    kubectl("delete", "cm", "owner", "--cascade=foreground", "--timeout=20s")
+    kubectl("delete", "cm", "owner", "--cascade=foreground", "--timeout=50s")
     assert kubectl.maps() == []
 
 
 def test_an_orphaning_deletion_leaves_dependents_without_owner(kubectl: Kubectl) -> None:
     a_family(kubectl)
-    kubectl("delete", "cm", "owner", "--cascade=orphan", "--timeout=20s")
+    kubectl("delete", "cm", "owner", "--cascade=orphan", "--timeout=50s")
     child = kubectl.json("get", "cm", "child")
     assert "ownerReferences" not in child["metadata"]
 
@@ -579,7 +579,7 @@ def test_a_deleted_namespace_takes_all_with_it(server: ServerProcess) -> None:
     name = "to-be-emptied"
     server.kubectl("create", "namespace", name)
     server.kubectl("-n", name, "create", "configmap", "a")
-    server.kubectl("delete", "namespace", name, "--timeout=20s")
+    server.kubectl("delete", "namespace", name, "--timeout=50s")
     done = server.run_kubectl("-n", name, "get", "cm")
     assert "No resources found" in done.stderr
 

@@ -26,7 +26,7 @@ from livevirt.server.api import Api
 from livevirt.server.services import Services, StoreReader
 from livevirt.store import Store
 
-SECONDS = 30.0
+SECONDS = 60.0
 SPACES = ("one", "two")
 bounded = settings(
     max_examples=40, deadline=None, derandomize=True,

@@ -22,7 +22,7 @@ from ..server_process import ServerProcess
 from .manifests import a_vm
 
 pytestmark = pytest.mark.slow
-SECONDS = 20
+SECONDS = 60
 
 
 @pytest.fixture

@@ -34,6 +34,7 @@ from livevirt.controllers.volumes.factory import storage
 from livevirt.controllers.volumes.importer import Order
 from livevirt.controllers.volumes.qemu_img import Progress
 from livevirt.errors import Invalid
+from livevirt.qemu import loop_device
 from livevirt.server.api import Api
 from livevirt.server.services import Services, StoreReader
 from livevirt.store import Store
@@ -75,7 +76,7 @@ class World:
     def get(self, kind: Kind, name: str, namespace: str = NAMESPACE) -> Object | None:
         return self.read.get(kind, name, namespace)
 
-    async def until(self, holds: Callable[[], Any], seconds: float = 8) -> None:
+    async def until(self, holds: Callable[[], Any], seconds: float = 60) -> None:
         """Return once it holds, asking again after every change of the store."""
         watch = self.store.watch(None, since=self.store.revision)
         try:
@@ -138,8 +139,8 @@ class World:
             for event in self.read.list(registry.EVENT, NAMESPACE)
         )
 
-    async def succeeded(self, name: str, seconds: float = 8) -> None:
-        await self.until(lambda: self.phase(registry.DATA_VOLUME, name) == "Succeeded", seconds)
+    async def succeeded(self, name: str) -> None:
+        await self.until(lambda: self.phase(registry.DATA_VOLUME, name) == "Succeeded")
 
 
 @pytest.fixture
@@ -228,8 +229,9 @@ async def test_a_claim_waits_for_a_pod_with_a_node_and_then_has_a_directory(worl
 
 
 async def test_an_immediate_class_binds_at_once_and_a_block_claim_is_told_why_not(
-    world: World,
+    world: World, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    monkeypatch.setattr(loop_device, "problem", lambda: "there is none")
     eager = {**storageclass.DEFAULT, "metadata": {"name": "eager"}}
     eager["volumeBindingMode"] = "Immediate"
     await world.client.create(registry.STORAGE_CLASS, eager)
@@ -319,6 +321,37 @@ async def test_a_claim_that_asks_for_more_gets_it(world: World) -> None:
     assert volume["spec"]["capacity"] == {"storage": "20Mi"}
 
 
+GROWN = {"phase": "Bound", "accessModes": ["ReadWriteMany"], "capacity": {"storage": "20Mi"}}
+
+
+@pytest.mark.parametrize("after", [False, True], ids=["before a write", "after a write"])
+async def test_given_kills_at_any_write_when_a_claim_grows_then_so_does_its_disk(
+    quiet: World, after: bool
+) -> None:
+    def grown() -> bool:
+        return bool((quiet.get(registry.CLAIM, "data") or {})["status"] == GROWN)
+
+    writes, dying = 1, True
+    while dying:
+        async with running(quiet):
+            await quiet.data_volume("data", "8Mi", blank={})
+            await quiet.succeeded("data")
+        disk = quiet.disk("data")
+        with disk.open("r+b") as file:
+            file.write(CONTENT)
+        patch = {"spec": {"resources": {"requests": {"storage": "20Mi"}}}}
+        await quiet.client.patch(registry.CLAIM, "data", NAMESPACE, patch)
+        dying = await dies(quiet, writes, after, grown)
+        async with running(quiet):
+            await quiet.until(grown)
+            assert disk.stat().st_size == 20 * MIB
+            assert holds(disk)
+            await quiet.client.delete(registry.DATA_VOLUME, "data", NAMESPACE)
+            await quiet.until(lambda: not quiet.read.list(registry.VOLUME))
+        writes += 1
+    assert writes > 3, "the volume, that it grows, and that it has"
+
+
 async def test_a_bound_claim_whose_volume_was_torn_away_is_lost(quiet: World) -> None:
     async with running(quiet):
         await quiet.claim("data", metadata={"annotations": {BIND_AT_ONCE: "true"}})
@@ -378,7 +411,7 @@ async def test_an_image_that_is_not_there_is_waited_for(world: World, tmp_path: 
     await world.until(lambda: world.says("system", "Running").get("reason") == "ImagePullFailed")
     assert "livevirt image import" in world.says("system", "Running")["message"]
     world.images["team/guest:1"] = Image(raw(tmp_path / "guest.raw"), "raw")
-    await world.succeeded("system", 15)
+    await world.succeeded("system")
     dv = world.get(registry.DATA_VOLUME, "system")
     assert dv is not None
     assert dv["status"]["restartCount"] >= 1
@@ -539,7 +572,7 @@ async def test_a_file_that_breaks_off_is_never_used_and_fetched_again(
     await world.until(lambda: world.says("system", "Running").get("reason") == "Error")
     assert not world.disk("system").exists()
     site.short = False
-    await world.succeeded("system", 15)
+    await world.succeeded("system")
     assert holds(world.disk("system"), site.files["/disk"])
     assert world.leftovers("system") == []
 
@@ -712,7 +745,7 @@ async def test_a_full_disk_is_said_and_tried_again_until_there_is_room(
     assert not world.disk("system").exists()
 
     enlarge(little_room)
-    await world.succeeded("system", 15)
+    await world.succeeded("system")
     assert holds(world.disk("system"), content)
     assert world.leftovers("system") == []
 

@@ -253,12 +253,8 @@ def operation_of(number: int, round_: int) -> str:
 
 
 def boot_of(host: GuestHost) -> tuple[str, int, object]:
-    """Return what tells one boot of the bystander, and one QEMU, from another.
-
-    A server that has just started answers before its node has found its guests again.
-    """
-    asked = ("livevirt", "exec", BYSTANDER, "--", "true")
-    until("the bystander to be found", lambda: host.attempt(*asked).returncode == 0)
+    """Return what tells one boot of the bystander, and one QEMU, from another."""
+    host.found(BYSTANDER)
     pid = host.qemu(BYSTANDER)
     return host.boot_id(BYSTANDER), pid, process.seen(pid)
 

@@ -10,7 +10,7 @@ import signal
 import ssl
 import subprocess
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from functools import cached_property
 from pathlib import Path
 from typing import Any
@@ -26,7 +26,9 @@ from ..server_process import BIN, ServerProcess, short_directory
 
 IMAGE = "livevirt/guest:latest"
 SECONDS = 240.0  # an emulated CPU on a busy machine
-SOON = 2.0  # how soon an event must show in the API
+SOON = 5.0  # how soon an event must show in the API; it takes far less where nothing else runs
+
+GONE = (OSError, http.client.HTTPException)  # what a client meets whose server has died
 
 Object = dict[str, Any]
 
@@ -68,6 +70,17 @@ class GuestHost:
         self.server.kubectl("delete", kind, *names, "--wait=false")
         gone = [(kind, name) for name in names]
         until(f"{gone} to be gone", lambda: not any(self.get(*each) for each in gone))
+
+    def discard(self, *names: str, kind: str = "vm") -> None:
+        """Delete VMs that are done with: their guests are not given the time to shut down."""
+        self.server.kubectl("delete", kind, *names, "--wait=false")
+
+        def gone() -> bool:
+            for name in names:
+                kill(self.qemus(name))
+            return not any(self.get(kind, name) or self.pods(name) for name in names)
+
+        until(f"{names} to be gone", gone)
 
     # ------------------------------------------------------------ the API
 
@@ -151,6 +164,14 @@ class GuestHost:
 
         until(f"the agent of {name}", answering)
 
+    def found(self, name: str) -> None:
+        """Return once a guest can be asked again.
+
+        A server that has just started answers before its node has found its guests.
+        """
+        asked = ("livevirt", "exec", name, "--", "true")
+        until(f"{name} to be found", lambda: self.attempt(*asked).returncode == 0)
+
     def boot_id(self, name: str) -> str:
         """Return what the kernel of a guest calls its boot."""
         return self.shell(name, "cat /proc/sys/kernel/random/boot_id")
@@ -183,15 +204,43 @@ class GuestHost:
         volume = self.get("pvc", claim)["spec"]["volumeName"]
         return self.server.data / "volumes" / volume / "disk.img"
 
+    @staticmethod
+    def request(size: str) -> str:
+        """Return the patch of a claim that asks for so much."""
+        return json.dumps({"spec": {"resources": {"requests": {"storage": size}}}})
+
+    def warnings(self, name: str) -> set[tuple[str, str]]:
+        """Return the reasons and messages of the warnings about an instance."""
+        listed = self.read("api/v1/namespaces/default/events")["items"]
+        return {
+            (each["reason"], each["message"])
+            for each in listed
+            if each["type"] == "Warning" and each["involvedObject"]["name"] == name
+        }
+
+    def grow(self, claim: str, size: str) -> None:
+        """Ask for more storage, as a person does."""
+        self.server.kubectl("patch", "pvc", claim, "-p", self.request(size))
+
     def end(self) -> None:
         """Kill every guest that is left, then the server."""
-        with contextlib.suppress(AssertionError, subprocess.TimeoutExpired):
+        with contextlib.suppress(AssertionError, subprocess.TimeoutExpired, *GONE):
             self.server.kubectl("delete", "vm,vmi", "--all", "--wait=false")
-            self.server.kubectl("wait", "vm,vmi", "--all", "--for=delete", "--timeout=40s")
+            until("guests to end", self._empty, 40)
         if self._connection is not None:
             self._connection.close()
         self.server.stop()
-        for pid in self.qemus():
+        kill(self.qemus())
+
+    def _empty(self) -> bool:
+        kill(self.qemus())
+        return not any(self.get(kind)["items"] for kind in ("vm", "vmi", "pod"))
+
+
+def kill(pids: Iterable[int]) -> None:
+    """Kill processes, some of which may have ended."""
+    for pid in pids:
+        with contextlib.suppress(ProcessLookupError):
             os.kill(pid, signal.SIGKILL)
 
 

@@ -33,6 +33,15 @@ def a_claim(name: str, size: str = "16Mi") -> Object:
     }
 
 
+def a_data_volume(name: str, source: Object, size: str) -> Object:
+    return {
+        "apiVersion": "cdi.kubevirt.io/v1beta1",
+        "kind": "DataVolume",
+        "metadata": {"name": name},
+        "spec": {"source": source, "storage": {"resources": {"requests": {"storage": size}}}},
+    }
+
+
 def a_disc(folder: Path, label: str) -> Path:
     """Make an ISO file with one text on it that tells its label."""
     path, text = folder / f"{label}.iso", f"this is {label}\n".encode()
@@ -127,6 +136,11 @@ class HotGuest:
         word = f"livevirt.io/force-detach={names}" if names else "livevirt.io/force-detach-"
         self.host.server.kubectl("annotate", "vm", self.name, word, "--overwrite")
 
+    def forced(self) -> str:
+        """Return the volumes that go by force, and have not yet."""
+        annotations = self.host.get("vm", self.name)["metadata"].get("annotations") or {}
+        return str(annotations.get("livevirt.io/force-detach", ""))
+
     # ------------------------------------------------------------ the API's view
 
     def status(self) -> Object:
@@ -207,7 +221,7 @@ class HotGuest:
             found = {os.readlink(link) for link in links.iterdir()}
             return {each for each in found if each.startswith(str(folder))}
 
-        until(f"QEMU to have just {wanted} open", lambda: opened() == wanted, 10)
+        until(f"QEMU to have just {wanted} open", lambda: opened() == wanted, SECONDS)
 
     def shell(self, script: str) -> str:
         return self.host.shell(self.name, script)
@@ -224,6 +238,25 @@ class HotGuest:
     def sees(self, *names: str) -> None:
         """Expect the guest to see just these disks."""
         until(f"the guest to see {names}", lambda: self.serials() == set(names), SECONDS)
+
+    def grows_to(self, name: str, size: int) -> None:
+        """Expect the disk of a claim of its name to have so many MiB, and that name at its start.
+
+        The guest sees it, can use it to its end, and the API tells of it.
+        """
+        device = f"$(echo {BY_ID}/*{name})"
+        asked = f"blockdev --getsize64 {device}"
+        until(f"{name} of {size}Mi", lambda: self.shell(asked) == str(size << 20), SECONDS)
+        last = f"dd if=/dev/zero of={device} bs=1M count=1 conv=fsync seek={size - 1}"
+        assert self.shell(f"{last} && head -c {len(name)} {device}") == name
+
+        def told() -> bool:
+            entry = self.told()[name]
+            capacity = entry["persistentVolumeClaimInfo"]["capacity"]
+            return (capacity, entry["size"]) == ({"storage": f"{size}Mi"}, size << 20)
+
+        until("the status", told, SECONDS)
+        assert not self.host.get("pvc", name)["status"].get("conditions")
 
     def drives(self) -> set[str]:
         """Return the CD-ROM drives that the guest knows."""

@@ -160,6 +160,24 @@ class LiveGuest:
             and self.reasons("vmi") == self.reasons("vm") == {}
         )
 
+    def is_given(self) -> bool:
+        """Tell whether the guest was offered the size asked for: what it takes, others see to.
+
+        The instance asks for it, its pod has the room and QEMU was told about memory.
+        """
+        sockets, memory = self.asked
+        vmi, pod = self.host.get("vmi", self.name), self.pod
+        domain, told = vmi["spec"]["domain"], vmi["status"].get("memory") or {}
+        (container,) = pod["spec"]["containers"]
+        in_force = [each.get("resources") for each in pod["status"]["containerStatuses"]]
+        return bool(
+            domain["cpu"]["sockets"] == sockets
+            and parse(domain["memory"]["guest"]) == parse(memory)
+            and parse(container["resources"]["requests"]["cpu"]).milli() == sockets * MILLI_PER_VCPU
+            and in_force == [container["resources"]]
+            and parse(told.get("guestRequested", "0")) == parse(memory)
+        )
+
     # ------------------------------------------------------------ what must be so
 
     def settles(self, seconds: float = CHANGE_SECONDS) -> None:

@@ -147,6 +147,15 @@ def script() -> tuple[list[list[str]], list[list[str]]]:
     return kept[:switch], kept[switch:]
 
 
+def whole_script() -> str:
+    """Return the script on switching as it is written, with an image of ours."""
+    text = SWITCHING.read_text()
+    start = text.index("./cluster-up/kubectl.sh apply -k")
+    text, renamed = _IMAGE.subn(IMAGE, text[start : text.index("\n```", start)])
+    assert renamed == 1
+    return text
+
+
 def alpine() -> Object:
     """Return the VM of the script, with an image of ours."""
     text = SWITCHING.read_text()

@@ -13,7 +13,8 @@ from pathlib import Path
 
 import pytest
 
-from ..server_process import BIN, ServerProcess, short_directory
+from ..server_process import BIN, ServerProcess
+from .guest_host import GuestHost
 from .terminal import Terminal, log_in_and_out
 
 pytestmark = [
@@ -26,23 +27,16 @@ SECONDS = 180.0  # an emulated CPU on a busy machine
 
 
 @pytest.fixture(scope="module")
-def host() -> Iterator[ServerProcess]:
+def host(guest_host: GuestHost) -> Iterator[ServerProcess]:
     """A server with a guest `web` whose agent answers."""
-    with short_directory() as home:
-        home.chmod(0o711)  # QEMU, which has a user of its own, must get through
-        server = ServerProcess(home)
-        server.start()
-        try:
-            made = run(server, "virtctl", "create", "vm", "--name=web", "--memory=256Mi",
-                       "--volume-containerdisk=src:livevirt/guest:latest",
-                       "--termination-grace-period=20")  # fmt: skip
-            server.kubectl("apply", "-f", "-", input=made)
-            agent_answers(server)
-            yield server
-        finally:
-            with contextlib.suppress(AssertionError, subprocess.TimeoutExpired):
-                server.kubectl("delete", "vm", "--all", "--timeout=50s")
-            server.stop()
+    server = guest_host.server
+    made = run(server, "virtctl", "create", "vm", "--name=web", "--memory=256Mi",
+               "--volume-containerdisk=src:livevirt/guest:latest",
+               "--termination-grace-period=20")  # fmt: skip
+    server.kubectl("apply", "-f", "-", input=made)
+    agent_answers(server)
+    yield server
+    guest_host.discard("web")
 
 
 def attempt(server: ServerProcess, *command: str) -> subprocess.CompletedProcess[str]:
@@ -124,7 +118,8 @@ def test_a_person_logs_in_on_the_console(host: ServerProcess) -> None:
 
 def test_the_logs_of_the_launcher_are_qemus_and_the_serial_ports(host: ServerProcess) -> None:
     agent_answers(host)
-    pod = host.kubectl("get", "pods", "-o", "name").split("/")[1].strip()
+    owner = ("-l", "vm.kubevirt.io/name=web", "-o", "jsonpath={.items[*].metadata.name}")
+    (pod,) = host.kubectl("get", "pods", *owner).split()
     path = f"/api/v1/namespaces/default/pods/{pod}/log"
     until("the prompt", lambda: "login: " in serial_log(host, path))
     host.kubectl("logs", pod)
@@ -134,6 +129,7 @@ def serial_log(server: ServerProcess, path: str) -> str:
     return server.kubectl("get", "--raw", f"{path}?container=guest-console-log")
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("verb", ["soft-reboot", "reset"])
 def test_a_rebooted_guest_is_the_same_instance(host: ServerProcess, verb: str) -> None:
     before, uid = boot_id(host), host.kubectl("get", "vmi", "web", "-o", "jsonpath={.metadata.uid}")
@@ -151,9 +147,7 @@ def test_a_vm_is_restarted_stopped_and_started(host: ServerProcess) -> None:
     done = attempt(host, "livevirt", "exec", "web", "--", "true")
     assert (done.returncode, "virtctl start" in done.stderr) == (1, True), done.stderr
     run(host, "virtctl", "start", "web", "--wait")
-    agent_answers(host)
     run(host, "virtctl", "stop", "web", "--force", "--grace-period=0", "--wait")
-    run(host, "virtctl", "start", "web")
 
 
 # ---------------------------------------------------------------- the demonstration
@@ -174,7 +168,7 @@ def processes_of(folder: Path) -> list[str]:
     return found
 
 
-@pytest.mark.parametrize("time_", ["first", "second"])
+@pytest.mark.parametrize("time_", ["first", pytest.param("second", marks=pytest.mark.long)])
 def test_the_demo_shows_the_guest_and_leaves_nothing(time_: str) -> None:
     before = demo_directories()
     done = subprocess.run(

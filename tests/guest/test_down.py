@@ -8,7 +8,8 @@ from collections.abc import Iterator
 
 import pytest
 
-from ..server_process import BIN, ServerProcess, short_directory
+from ..server_process import BIN, ServerProcess
+from .guest_host import running_host
 from .test_commands import agent_answers, run, until
 
 pytestmark = [pytest.mark.guest, pytest.mark.slow]
@@ -16,15 +17,8 @@ pytestmark = [pytest.mark.guest, pytest.mark.slow]
 
 @pytest.fixture
 def host() -> Iterator[ServerProcess]:
-    with short_directory() as home:
-        home.chmod(0o711)
-        server = ServerProcess(home)
-        server.start()
-        try:
-            yield server
-        finally:
-            server.stop()
-            down(server, "--guests", "stop")
+    with running_host() as host:
+        yield host.server
 
 
 def down(server: ServerProcess, *options: str) -> str:
@@ -64,8 +58,7 @@ def test_guests_outlive_the_server_unless_told_otherwise(host: ServerProcess) ->
 
     host.start()  # the VM shall always run: it gets a new guest, the old one ended well
     until("a new instance", lambda: (the_vmi(host).get("metadata") or {}).get("uid", uid) != uid)
-    agent_answers(host)
-    assert len(emulators(host)) == 1
+    until("its guest", lambda: len(emulators(host)) == 1)
     assert emulators(host) != first
     reasons = host.kubectl("get", "events", "-o", "jsonpath={.items[*].reason}")
     assert "BackOff" not in reasons

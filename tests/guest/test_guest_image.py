@@ -84,7 +84,7 @@ class Guest:
                 return False
             return True
 
-        eventually(connected, 10)
+        eventually(connected, 60)
         return connection
 
     def monitor(self, command: str, **arguments: Any) -> Any:

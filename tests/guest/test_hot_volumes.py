@@ -16,7 +16,7 @@ from pathlib import Path
 import pytest
 
 from .guest_host import IMAGE, GuestHost, a_bare_vm, image_missing, running_host, until
-from .hot_volumes import BY_ID, SECONDS, HotGuest, a_claim, a_disc, on_claim
+from .hot_volumes import BY_ID, SECONDS, HotGuest, a_claim, a_data_volume, a_disc, on_claim
 
 pytestmark = [
     pytest.mark.guest,
@@ -27,7 +27,7 @@ pytestmark = [
 
 CLAIMS = ("alpha", "beta", "gamma", "delta", "epsilon", "zeta")
 DISCS = ("red", "blue")
-STORM_EDITS, EVERY, CALM_SECONDS = 40, 0.05, 10.0
+STORM_EDITS, EVERY, CALM_SECONDS = 40, 0.05, 30.0
 MANY = 60
 
 
@@ -62,17 +62,7 @@ def guest(booted: HotGuest) -> HotGuest:
 
 
 def test_a_disk_is_added_written_read_and_removed_by_plain_edits(guest: HotGuest) -> None:
-    guest.host.apply(
-        {
-            "apiVersion": "cdi.kubevirt.io/v1beta1",
-            "kind": "DataVolume",
-            "metadata": {"name": "blank"},
-            "spec": {
-                "source": {"blank": {}},
-                "storage": {"resources": {"requests": {"storage": "16Mi"}}},
-            },
-        }
-    )
+    guest.host.apply(a_data_volume("blank", {"blank": {}}, "16Mi"))
     guest.add(
         {"name": "plugged", "dataVolume": {"name": "blank", "hotpluggable": True}},
         disk={"bus": "scsi"},
@@ -103,7 +93,9 @@ def test_a_disk_is_added_written_read_and_removed_by_plain_edits(guest: HotGuest
         assert b"kept" in file.read()
 
 
-@pytest.mark.parametrize(("name", "device"), [("cd", "sr0"), ("stick", "sr1")])
+@pytest.mark.parametrize(
+    ("name", "device"), [("cd", "sr0"), pytest.param("stick", "sr1", marks=pytest.mark.long)]
+)
 def test_a_disc_is_injected_swapped_and_ejected_by_plain_edits(
     guest: HotGuest, name: str, device: str
 ) -> None:
@@ -169,15 +161,15 @@ def test_given_a_sata_drive_is_removed_then_its_disc_goes_at_once(guest: HotGues
 
 @pytest.mark.long
 def test_virtio_disks_take_ports_and_one_too_many_waits_for_one(guest: HotGuest) -> None:
-    free = guest.status()["freePCIePorts"]
-    assert free == 3
+    free = 3
+    until("free ports", lambda: guest.status()["freePCIePorts"] == free, SECONDS)
     for name in CLAIMS[: free + 1]:
         guest.add(on_claim(name), disk={"bus": "virtio"})
     guest.add(on_claim("zeta"), disk={"bus": "scsi"})
     guest.apply()
     guest.waits(CLAIMS[free], "Pending", "CannotAttach", "no PCIe port is free")
     guest.sees(*CLAIMS[:free], "zeta")
-    assert guest.status()["freePCIePorts"] == 0
+    until("no free port", lambda: guest.status()["freePCIePorts"] == 0, SECONDS)
     guest.drop(CLAIMS[0])
     guest.apply()
     guest.settles()
@@ -208,7 +200,7 @@ def test_the_next_disk_takes_the_letter_that_became_free(guest: HotGuest) -> Non
 # ------------------------------------------------------------ what the guest still uses
 
 
-@pytest.mark.parametrize("bus", ["scsi", "virtio"])
+@pytest.mark.parametrize("bus", ["scsi", pytest.param("virtio", marks=pytest.mark.long)])
 def test_given_a_disk_is_mounted_then_it_waits_until_it_is_not(guest: HotGuest, bus: str) -> None:
     guest.add(on_claim("alpha"), disk={"bus": bus})
     guest.add(on_claim("beta"))
@@ -220,7 +212,7 @@ def test_given_a_disk_is_mounted_then_it_waits_until_it_is_not(guest: HotGuest, 
     guest.drop("beta")
     guest.apply()
     guest.waits("alpha", "Detaching", "InUseByGuest", "mounted at /mnt/a")
-    assert set(guest.told()) == {"alpha"}  # the other one is gone
+    until("the other one to go", lambda: set(guest.told()) == {"alpha"}, SECONDS)
     guest.host.server.kubectl("delete", "pvc", "alpha", "--wait=false")
     guest.shell("echo still there > /mnt/a/file; sync; cat /mnt/a/file")
     assert guest.host.get("pvc", "alpha")["metadata"]["deletionTimestamp"]
@@ -254,6 +246,7 @@ def test_given_force_then_a_mounted_disk_and_a_locked_disc_go(guest: HotGuest) -
     guest.force("alpha,cd")
     guest.settles()
     guest.sees()
+    until("force to be taken back", lambda: not guest.forced(), SECONDS)
     guest.shell("umount -l /mnt/a; umount -l /mnt/c")
     assert guest.disc() == "this is blue"
     guest.nothing_leaks()
@@ -265,12 +258,17 @@ def test_given_force_then_a_mounted_disk_and_a_locked_disc_go(guest: HotGuest) -
 def test_one_bad_claim_does_not_stall_another_and_follows_once_it_is_there(
     guest: HotGuest,
 ) -> None:
+    guest.host.apply(a_data_volume("huge", {"registry": {"url": f"docker://{IMAGE}"}}, "1Mi"))
     guest.add(on_claim("absent"))
     guest.add(on_claim("beta"))
+    guest.add({"name": "huge", "dataVolume": {"name": "huge", "hotpluggable": True}})
     guest.apply()
     guest.waits("absent", "Pending", "FailedPvcNotFound", "PVC absent not found")
+    guest.waits("huge", "Pending", "DataVolumeFailed", "a larger claim is needed")
     until("the good one", lambda: guest.claims() == {"beta": "beta"}, SECONDS)
     guest.sees("beta")
+    guest.drop("huge")
+    guest.apply()
     guest.host.apply(a_claim("absent"))
     guest.settles()
     guest.sees("absent", "beta")
@@ -314,6 +312,31 @@ def test_given_a_claim_is_missing_then_the_guest_starts_without_and_gets_it_late
     host.apply(a_claim("later"))
     until("it is attached", lambda: phase() == "Ready", SECONDS)
     host.delete("early")
+
+
+# ------------------------------------------------------------ growth
+
+
+def test_given_a_claim_grows_then_the_disk_does_in_the_running_guest(guest: HotGuest) -> None:
+    guest.add(on_claim("gamma"), disk={"bus": "scsi"})
+    guest.add(on_claim("delta"), disk={"bus": "virtio"})
+    guest.apply()
+    guest.settles()
+    guest.sees("gamma", "delta")
+    guest.shell(f"for d in gamma delta; do printf $d | dd of=$(echo {BY_ID}/*$d) conv=fsync; done")
+
+    for size, kills in ((24, False), (40, True)):
+        for claim in ("gamma", "delta"):
+            guest.host.grow(claim, f"{size}Mi")
+        if kills:
+            guest.host.server.kill()
+            guest.host.server.start()
+            guest.host.found(guest.name)
+        for claim in ("gamma", "delta"):
+            guest.grows_to(claim, size)
+    done = guest.host.server.run_kubectl("patch", "pvc", "gamma", "-p", GuestHost.request("1Mi"))
+    assert "can not be less than status.capacity" in done.stderr
+    guest.needs_no_restart()
 
 
 # ------------------------------------------------------------ gates, strategy, other fields
@@ -406,6 +429,7 @@ def test_given_a_storm_of_edits_then_the_last_one_wins(guest: HotGuest) -> None:
     guest.nothing_leaks()
 
 
+@pytest.mark.long
 def test_given_the_control_plane_is_killed_meanwhile_then_it_ends_the_same(
     guest: HotGuest,
 ) -> None:
@@ -420,6 +444,7 @@ def test_given_the_control_plane_is_killed_meanwhile_then_it_ends_the_same(
         guest.host.server.kill()
         guest.host.server.start()
         guest.settles()
+        guest.host.found(guest.name)
         guest.sees(*names)
         guest.nothing_leaks()
     guest.needs_no_restart()
@@ -440,3 +465,84 @@ def test_sixty_volumes_in_one_edit(guest: HotGuest) -> None:
     print(f"{MANY} volumes came in {came:.2f} s and went in {went:.2f} s")
     until("the guest to see none", lambda: guest.count() == 0, SECONDS)
     guest.nothing_leaks()
+
+
+# ------------------------------------------------------------ one after another, paused, restarted
+
+
+@pytest.mark.long
+def test_five_volumes_come_one_after_another_are_used_and_go(guest: HotGuest) -> None:
+    before = guest.host.warnings(guest.name)
+    for name in CLAIMS[:5]:
+        guest.add(on_claim(name))
+        guest.apply()
+        guest.settles()
+    guest.sees(*CLAIMS[:5])
+    device = f"{BY_ID}/scsi-0QEMU_QEMU_HARDDISK_$d"
+    used = guest.shell(
+        f"for d in {' '.join(CLAIMS[:5])}; do printf $d | dd of={device} conv=fsync 2>/dev/null;"
+        f" head -c ${{#d}} {device}; echo; done"
+    )
+    assert used.split() == list(CLAIMS[:5])
+    for name in CLAIMS[:5]:
+        guest.drop(name)
+        guest.apply()
+        guest.settles()
+    guest.sees()
+    guest.nothing_leaks()
+    assert guest.host.warnings(guest.name) == before
+
+
+@pytest.mark.long
+def test_a_virtio_disk_has_a_thread_of_its_own_if_asked_to(guest: HotGuest) -> None:
+    guest.spec["volumes"].append(on_claim("alpha"))
+    disk = {"name": "alpha", "disk": {"bus": "virtio"}, "dedicatedIOThread": True}
+    guest.devices["disks"].append(disk)
+    guest.apply()
+    guest.settles()
+    guest.sees("alpha")
+    listed = guest.host.get("vmi", guest.name)["spec"]["domain"]["devices"]["disks"]
+    assert disk in listed
+    guest.drop("alpha")
+    guest.apply()
+    guest.settles()
+    guest.sees()
+    guest.nothing_leaks()
+
+
+@pytest.mark.long
+def test_given_the_guest_is_paused_then_a_scsi_disk_comes_all_the_same(guest: HotGuest) -> None:
+    guest.host.run("virtctl", "pause", "vm", guest.name)
+    try:
+        guest.add(on_claim("alpha"))
+        guest.apply()
+        guest.settles()
+    finally:
+        guest.host.run("virtctl", "unpause", "vm", guest.name)
+    guest.sees("alpha")
+
+
+@pytest.mark.long
+def test_hot_disks_are_there_after_a_restart_and_can_still_go(guest: HotGuest) -> None:
+    guest.add(on_claim("alpha"))
+    guest.add(on_claim("beta"), disk={"bus": "virtio"})
+    guest.apply()
+    guest.settles()
+    guest.sees("alpha", "beta")
+    guest.shell(f"for d in alpha beta; do printf $d | dd of=$(echo {BY_ID}/*$d) conv=fsync; done")
+    before = guest.host.uid(guest.name)
+    guest.host.run("virtctl", "restart", guest.name)
+    until("another instance", lambda: guest.host.uid(guest.name) not in ("", before))
+    guest.host.answers(guest.name)
+    guest.shell("modprobe usb-storage")
+    guest.settles()
+    guest.sees("alpha", "beta")
+    for name in ("alpha", "beta"):
+        assert guest.shell(f"head -c {len(name)} $(echo {BY_ID}/*{name})") == name
+    for name in ("alpha", "beta"):
+        guest.drop(name)
+    guest.apply()
+    guest.settles()
+    guest.sees()
+    guest.nothing_leaks()
+    guest.needs_no_restart()

@@ -105,7 +105,7 @@ def test_given_a_type_beyond_the_guests_room_then_a_restart_is_required_until_it
     assert guest.is_settled()  # half of it would be no size that anybody asked for
     assert guest.look().memory == guest.born.look.memory
     assert guest.update("u1.nano").returncode == 0
-    assert not guest.restart_required()
+    until("nothing to wait", lambda: not guest.restart_required())
     assert "pendingChanges" not in guest.host.get("vm", guest.name)["status"]
     guest.has(NANO)
 
@@ -172,12 +172,12 @@ def test_given_a_type_made_to_measure_when_it_is_edited_then_a_vm_gets_it_only_w
 
     assert guest.update("vmf/u1.mysize").returncode == 0
     guest.has((5, "5Gi"))
-    assert not guest.newer()
+    until("the VM to have the newest", lambda: not guest.newer())
 
     guest.patch(revisionName=first)
     guest.has((4, "4Gi"))
     assert guest.revision == first
-    assert guest.newer()
+    until("the VM to say that there is a newer one", guest.newer)
 
 
 # ------------------------------------------------------------ custom sizes

@@ -28,7 +28,7 @@ def host(guest_host: GuestHost) -> Iterator[GuestHost]:
     guest_host.apply(a_vm(NAME, terminationGracePeriodSeconds=GRACE))
     guest_host.answers(NAME)
     yield guest_host
-    guest_host.delete(NAME)
+    guest_host.discard(NAME)
 
 
 def serial_log(host: GuestHost) -> str:
@@ -73,7 +73,7 @@ def uptime(host: GuestHost) -> float:
     return float(host.shell(NAME, "cut -d' ' -f1 /proc/uptime"))
 
 
-@pytest.mark.parametrize("verb", ["soft-reboot", "reset"])
+@pytest.mark.parametrize("verb", ["soft-reboot", pytest.param("reset", marks=pytest.mark.long)])
 def test_given_a_reboot_then_only_the_guest_starts_again(host: GuestHost, verb: str) -> None:
     boot, pid, uid = host.boot_id(NAME), host.qemu(NAME), host.uid(NAME)
     host.shell(NAME, "touch /tmp/of-the-old-boot")
@@ -96,6 +96,7 @@ def silence_agent(host: GuestHost) -> None:
     until("no agent", lambda: not host.holds("vmi", NAME, "AgentConnected"))
 
 
+@pytest.mark.long
 def test_given_no_agent_when_a_soft_reboot_is_asked_for_then_the_button_and_a_reset_do_it(
     host: GuestHost,
 ) -> None:
@@ -162,22 +163,25 @@ def test_the_agent_tells_what_the_guest_is(host: GuestHost) -> None:
     info = json.loads(host.run("virtctl", "guestosinfo", NAME))
     release, address, mac = host.shell(
         NAME,
-        "uname -r; ip -4 -o addr show dev eth0 | awk '{print $4}' | cut -d/ -f1;"
+        "uname -r; until ip -4 -o addr show dev eth0 | grep -q inet; do usleep 50000; done;"
+        "ip -4 -o addr show dev eth0 | awk '{print $4}' | cut -d/ -f1;"
         "cat /sys/class/net/eth0/address",
     ).splitlines()
     assert info["os"]["kernelRelease"] == release
 
     def told() -> bool:
-        (card,) = host.get("vmi", NAME)["status"]["interfaces"]
-        return bool(card.get("ipAddress") == address and card.get("mac") == mac)
+        status = host.get("vmi", NAME)["status"]
+        (card,) = status.get("interfaces") or [{}]
+        found = (card.get("ipAddress"), card.get("mac"))
+        system = status.get("guestOSInfo") or {}
+        return found == (address, mac) and system.get("kernelRelease") == release
 
-    until("its address", told)
-    assert host.get("vmi", NAME)["status"]["guestOSInfo"]["kernelRelease"] == release
+    until("its addresses and its kernel", told)
 
 
 def test_logs_show_what_qemu_said_and_nothing_of_the_guest(host: GuestHost) -> None:
     (pod,) = host.pods(NAME)
-    assert "login: " in serial_log(host)
+    until("the prompt", lambda: "login: " in serial_log(host))
     assert "login: " not in host.server.kubectl("logs", pod["metadata"]["name"])
 
 
@@ -188,4 +192,4 @@ def test_given_a_stop_then_the_guest_hears_the_button_and_shuts_itself_down(
     host.run("virtctl", "stop", NAME)
     until("it stopped", lambda: host.word(NAME) == "Stopped", GRACE / 2)
     assert host.qemus(NAME) == []
-    assert host.get("vmi", NAME) == {}
+    until("its instance to go", lambda: not host.get("vmi", NAME))

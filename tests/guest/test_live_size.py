@@ -28,9 +28,9 @@ SMALL, LARGE = (1, "512Mi"), (3, "1Gi")
 #: What a pod needs more for LARGE than for SMALL: the guest's own and, with it, QEMU's.
 MORE_CPU, MORE_MEMORY = 200, (512 + 1 + 2 * 8) * MIB
 LONGEST_GAP = 1.5  # seconds; a guest that is stopped to be changed stands still for longer
-# The calm comes within a second; an emulated guest that was changed often before may first have to
-# empty its cache of translated code, which takes some more.
-STORM_SECONDS, EVERY, CALM_SECONDS = 10.0, 0.05, 10.0
+STORM_SECONDS, EVERY = 10.0, 0.05
+CALM_SECONDS = 3.0  # after the last edit; a second is usual
+ALONE_SECONDS = 1.0  # for an edit and one back, on a machine where nothing else runs
 ACCEPT_SECONDS = 20.0  # after which a guest that does nothing is said not to accept
 
 
@@ -263,19 +263,42 @@ def test_given_the_guest_does_not_accept_then_cause_and_cure_are_told_and_it_may
 # ------------------------------------------------------------ the next boot
 
 
+def alone(guest: LiveGuest, editor: Editor) -> float:
+    """Return how long the guest needs to follow one edit to LARGE, and another one back."""
+    began = time.monotonic()
+    for size in (LARGE, SMALL):
+        editor.ask(*size)
+        guest.settles()
+    return time.monotonic() - began
+
+
 # Late, for it tells so much that events of this guest are cut short after it.
 def test_given_a_storm_of_growing_edits_then_the_last_one_wins_soon(
     guest: LiveGuest, editor: Editor
 ) -> None:
-    most, number, began = int(STORM_SECONDS / EVERY), 0, time.monotonic()
-    while time.monotonic() < began + STORM_SECONDS:
-        number += 1
-        editor.ask(1 + 3 * number // most, f"{512 + 2 * number}Mi")
+    before = alone(guest, editor)
+    most, number, edits, began = int(STORM_SECONDS / EVERY), 0, 0, time.monotonic()
+    while number < most:
         time.sleep(max(0.0, began + number * EVERY - time.monotonic()))  # the pace is the test
-    took = until("the calm", guest.is_settled)
-    print(f"{number} edits, calm after {took:.2f} s")
-    assert took < CALM_SECONDS
+        due = int((time.monotonic() - began) / EVERY)  # a machine that is too slow leaves some out
+        number = min(max(number, due) + 1, most)
+        editor.ask(1 + 3 * number // most, f"{512 + 2 * number}Mi")
+        edits += 1
+    ended = time.monotonic()
+    until("all to be given", guest.is_given)
+    given = time.monotonic() - ended
+    until("the calm", guest.is_settled)
+    calm = time.monotonic() - ended
     guest.has_what_it_asked_for()
+    # What is ours must be done in time everywhere. How long the guest takes is the machine's
+    # affair: where others work too, an emulated CPU comes many times later. What the same guest
+    # needs for single edits, before and after, tells how many.
+    editor.ask(*SMALL)
+    guest.settles()
+    slow = max(1.0, before / ALONE_SECONDS, alone(guest, editor) / ALONE_SECONDS)
+    print(f"{edits} edits; given after {given:.2f} s, calm after {calm:.2f} s, {slow:.1f} x slow")
+    assert given < CALM_SECONDS
+    assert calm < CALM_SECONDS * slow
 
 
 @pytest.mark.long

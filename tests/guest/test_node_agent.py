@@ -44,8 +44,9 @@ from .qemu.test_qemu_lifecycle import PANIC, POWEROFF
 
 pytestmark = pytest.mark.guest
 
-SOON = 2.0  # seconds within which an end must be told
+SOON = 5.0  # seconds within which an end must be told, also where much else goes on
 UPTIME = "cut -d' ' -f1 /proc/uptime"
+OF_THE_NODE = (registry.NODE.resource, registry.LEASE.resource)  # written however slow a guest is
 
 
 @pytest.fixture
@@ -69,8 +70,8 @@ async def world(root: Path, images: Path) -> AsyncIterator[World]:
 async def running(world: World, vmi: Object, **resources: Any) -> None:
     await world.make(vmi, **resources)
     name = vmi["metadata"]["name"]
-    await world.until("pod and VMI run", lambda: world.pod_phase(name) == "Running")
-    assert world.phase(name) == "Running"
+    await world.until("the VMI runs", lambda: world.phase(name) == "Running")
+    await world.until("its pod runs", lambda: world.pod_phase(name) == "Running")
 
 
 async def test_a_node_registers_itself_with_what_it_offers(world: World) -> None:
@@ -131,7 +132,7 @@ async def test_given_a_guest_ignores_the_power_button_then_it_is_switched_off_af
         await world.client.delete(
             registry.POD, world.pod()["metadata"]["name"], SPACE, grace_seconds=1
         )
-        await world.until("the pod is gone", lambda: not world.pod(), 10)
+        await world.until("the pod is gone", lambda: not world.pod())
     assert world.phase() == "Succeeded"
     assert qemus(root) == leftovers(root) == []
     assert files(root) == []
@@ -179,11 +180,12 @@ async def test_given_a_guest_ends_by_itself_then_it_is_told_how(
     ImageStore(images).import_(boot, "ends")
     async with working(world.agent):
         await running(world, a_blank_vmi(image="ends", startStrategy="Paused"))
-        assert world.condition("Paused")
-        assert not ready(world)
+        await world.until("it is paused", lambda: world.condition("Paused"))
+        await world.until("it is not ready", lambda: not ready(world))
         if watched:
             began = time.monotonic()
             await Doors([world.agent]).unpause(SPACE, "web")
+            await world.until("the VMI ended", lambda: world.phase() == phase)
             await world.until("the pod ended", lambda: world.pod_phase() == phase)
             assert time.monotonic() - began < 2 * SOON  # the firmware needs its time too
     if not watched:
@@ -192,6 +194,7 @@ async def test_given_a_guest_ends_by_itself_then_it_is_told_how(
                 await lifecycle.resume(qmp)
                 await anext(events)
         async with working(node_world.an_agent(world.client, root, images)):
+            await world.until("the VMI ended", lambda: world.phase() == phase, SOON)
             await world.until("the pod ended", lambda: world.pod_phase() == phase, SOON)
     assert (world.phase(), world.vmi()["status"].get("reason", "")) == (phase, reason)
     assert world.container()["state"]["terminated"]["exitCode"] == status
@@ -211,7 +214,7 @@ async def test_a_reset_restarts_the_guest_and_not_its_pod(world: World, root: Pa
         assert guest is not None
         with guest.qmp().listen("RESET") as events:
             await Doors([world.agent]).reset(SPACE, "web")
-            async with asyncio.timeout(10):
+            async with asyncio.timeout(60):
                 await anext(events)
         assert qemus(root) == before
         assert world.pod() == pod
@@ -246,7 +249,7 @@ async def test_a_pod_is_resized_in_place_and_waits_or_is_refused_where_the_node_
         await world.until(
             "granted", lambda: world.container()["allocatedResources"]["cpu"] == "2500m"
         )
-        assert pending(world) == ""
+        await world.until("nothing waits", lambda: pending(world) == "")
 
 
 async def resize(world: World, **resources: Any) -> None:
@@ -279,7 +282,7 @@ async def test_given_a_memory_limit_too_small_then_the_oom_kill_is_told(world: W
         assert world.container()["state"]["terminated"]["exitCode"] == 137
 
 
-@pytest.mark.slow
+@pytest.mark.long
 @pytest.mark.skipif(not GUEST.exists(), reason="the test guest has not been built")
 async def test_a_guest_boots_is_paused_outlives_its_agent_and_powers_off(
     world: World, root: Path, images: Path
@@ -290,7 +293,8 @@ async def test_a_guest_boots_is_paused_outlives_its_agent_and_powers_off(
         await running(world, a_vmi())
         await world.until("the agent", lambda: world.condition("AgentConnected"), 120)
         await world.until("an address", lambda: address(world).startswith("10."))
-        assert world.store.revision - before < 20
+        told = [name for name in await written(world, before) if name not in OF_THE_NODE]
+        assert len(told) < 20, told
         status = world.vmi()["status"]
         assert status["guestOSInfo"]["id"] == "livevirt-guest"
         assert status["memory"]["guestCurrent"] == "256Mi"
@@ -329,7 +333,7 @@ async def test_a_guest_boots_is_paused_outlives_its_agent_and_powers_off(
     async with working(agent):
         await eventually("adopted", lambda: answers(world))
         assert float(await world.run(UPTIME)) > uptime
-        assert b"login: " in log.read_bytes()
+        await eventually("the prompt", lambda: b"login: " in log.read_bytes())
         shutting = asyncio.create_task(world.run("poweroff -f || poweroff"))
         await eventually("it shut down", lambda: not qemus(root))
         began = time.monotonic()
@@ -342,6 +346,16 @@ async def test_a_guest_boots_is_paused_outlives_its_agent_and_powers_off(
         assert log.exists()  # until the pod goes
         await world.client.delete(registry.POD, world.pod()["metadata"]["name"], SPACE)
         await eventually("no files", lambda: not files(root))
+
+
+async def written(world: World, since: int) -> list[str]:
+    """List what was written since a revision, by resource."""
+    found: list[Any] = []
+    watch = world.store.watch(None, since=since)
+    while len(found) < world.store.revision - since:
+        found += await anext(watch)
+    watch.close()
+    return [event.key.resource for event in found]
 
 
 def points(filesystems: list[Object]) -> list[str]:

@@ -40,4 +40,4 @@ def test_given_a_model_the_node_has_then_the_guest_gets_it_and_else_it_waits(
         until("waiting", lambda: guest_host.word("unheard-of") == "ErrorUnschedulable")
         assert guest_host.qemus("unheard-of") == []
     finally:
-        guest_host.delete(*vms)
+        guest_host.discard(*vms)

@@ -13,7 +13,7 @@ from livevirt.api.quantity import parse
 from .guest_host import GuestHost, Object, a_vm
 from .web_site import serving
 
-pytestmark = [pytest.mark.guest, pytest.mark.slow]
+pytestmark = [pytest.mark.guest, pytest.mark.long]
 
 NAME = "loaded"
 MiB = 1 << 20
@@ -33,7 +33,7 @@ def host(guest_host: GuestHost) -> Iterator[GuestHost]:
     guest_host.apply(vm)
     guest_host.answers(NAME)
     yield guest_host
-    guest_host.delete(NAME)
+    guest_host.discard(NAME)
 
 
 def mapped(pid: int) -> dict[int, int]:

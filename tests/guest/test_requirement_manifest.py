@@ -41,7 +41,7 @@ def manifest() -> str:
 def applied(guest_host: GuestHost) -> Iterator[GuestHost]:
     guest_host.server.kubectl("apply", "-f", "-", input=manifest())
     yield guest_host
-    guest_host.delete("alpine")
+    guest_host.discard("alpine")
 
 
 def test_it_becomes_ready_with_the_size_it_asks_for(applied: GuestHost) -> None:

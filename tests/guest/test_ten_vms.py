@@ -17,7 +17,7 @@ from .guest_host import IMAGE, GuestHost, a_vm, image_missing, running_host, unt
 
 pytestmark = [
     pytest.mark.guest,
-    pytest.mark.slow,
+    pytest.mark.long,
     pytest.mark.skipif(not shutil.which("qemu-system-x86_64"), reason="QEMU is not installed"),
     pytest.mark.skipif(image_missing(), reason=f"image {IMAGE} is not imported"),
 ]
@@ -98,7 +98,7 @@ def test_ten_vms_at_once_become_ready_and_go_without_a_trace(host: GuestHost) ->
     assert used < RESIDENT
     assert slowest < QUICK
     host.delete(*NAMES)
-    assert host.get("pod")["items"] == []
+    until("pods to go", lambda: not host.get("pod")["items"], 60)
     assert host.qemus() == []
     data = host.server.data
     until("files to go", lambda: not [*data.glob("run/*"), *data.glob("nodes/*/pods/*")], 60)

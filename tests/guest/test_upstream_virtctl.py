@@ -60,7 +60,7 @@ def virtctl(guest_host: GuestHost) -> Iterator[Upstream]:
     guest_host.apply(yaml.safe_load(made))
     guest_host.answers(NAME)
     yield found
-    guest_host.delete(NAME)
+    guest_host.discard(NAME)
 
 
 def test_it_tells_the_versions_of_both_sides(virtctl: Upstream) -> None:

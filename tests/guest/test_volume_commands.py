@@ -31,7 +31,7 @@ def guest(host: GuestHost) -> Iterator[HotGuest]:
     guest.apply()
     host.answers(guest.name)
     yield guest
-    host.delete(guest.name)
+    host.discard(guest.name)
 
 
 def test_a_disk_is_added_used_and_removed(guest: HotGuest) -> None:
@@ -91,6 +91,7 @@ def test_a_disc_is_injected_by_addvolume_and_leaves_its_drive(guest: HotGuest) -
     assert "sr0" in guest.drives()
 
 
+@pytest.mark.long
 def test_an_instance_without_a_vm_has_volumes_added_too(host: GuestHost) -> None:
     template = HotGuest(host, "alone").manifest["spec"]["template"]
     instance = {
@@ -108,4 +109,4 @@ def test_an_instance_without_a_vm_has_volumes_added_too(host: GuestHost) -> None
         host.run("virtctl", "removevolume", "alone", "--volume-name=lonely", "--wait")
         until("no disk", lambda: host.shell("alone", seen) == "0")
     finally:
-        host.delete("alone", kind="vmi")
+        host.discard("alone", kind="vmi")

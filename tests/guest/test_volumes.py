@@ -112,6 +112,32 @@ def test_a_data_volume_of_a_web_site_holds_what_was_sent_and_room_beyond(
     assert seen == f"{FETCHED.decode()}{8 * MiB}"
 
 
+@pytest.mark.parametrize(
+    ("disk", "claim"),
+    [("virtio-CLAIM", "disks-claim"), ("scsi-0QEMU_QEMU_HARDDISK_BLANK", "disks-blank")],
+)
+def test_given_a_claim_grows_then_so_does_the_disk_the_guest_was_started_with(
+    many_disks: GuestHost, disk: str, claim: str
+) -> None:
+    overwrite(many_disks, disk, "before")
+    many_disks.grow(claim, "48Mi")
+    asked = f"blockdev --getsize64 {BY_ID}/{disk}; head -c 6 {BY_ID}/{disk}"
+    expected = [str(48 * MiB), "before"]
+    until(f"{claim} of 48Mi", lambda: many_disks.shell(NAME, asked).split() == expected, 60)
+
+    def told() -> list[object]:
+        listed = many_disks.get("vmi", NAME)["status"]["volumeStatus"]
+        infos = [(each.get("persistentVolumeClaimInfo") or {}, each) for each in listed]
+        return [
+            (info["capacity"], each["size"])
+            for info, each in infos
+            if info.get("claimName") == claim
+        ]
+
+    until("the status", lambda: told() == [({"storage": "48Mi"}, 48 * MiB)], 60)
+    assert many_disks.disk_of(claim).stat().st_size == 48 * MiB
+
+
 def test_given_the_vm_stops_and_starts_then_claims_have_kept_what_others_have_lost(
     many_disks: GuestHost,
 ) -> None:

@@ -58,7 +58,7 @@ class Place:
     async def until_all_are_there(self) -> None:
         watch = self.store.watch(None, since=self.store.revision)
         try:
-            async with asyncio.timeout(10):
+            async with asyncio.timeout(60):
                 while self.count() < COUNT:
                     await anext(watch)
         finally:
@@ -169,7 +169,7 @@ async def test_it_can_be_switched_off_and_on_while_the_server_runs(place: Place)
 async def _until_account(place: Place, namespace: str, since: int) -> None:
     watch = place.store.watch(None, since=since)
     try:
-        async with asyncio.timeout(10):
+        async with asyncio.timeout(60):
             while place.read.get(registry.SERVICE_ACCOUNT, "default", namespace) is None:
                 await anext(watch)
     finally:

@@ -242,6 +242,26 @@ async def test_every_instance_type_is_told_with_how_it_can_be_had(
     assert quiet.store.revision == before
 
 
+async def test_of_a_stopped_vm_it_is_told_which_types_a_node_has_room_for(
+    served: Served, played: Played, quiet: World
+) -> None:
+    await played.create("Halted")
+    labels = ("kubevirt.io/schedulable", "machine-type.node.kubevirt.io/q35")
+    meta = {"labels": {**dict.fromkeys(labels, "true"), "kubernetes.io/arch": "amd64"}}
+    node = {"apiVersion": "v1", "kind": "Node", "metadata": {"name": "node-1", **meta}}
+    await quiet.components.create(registry.NODE, node)
+    room = {"status": {"allocatable": {"cpu": "2", "memory": "3Gi"}}}
+    await quiet.components.patch(registry.NODE, "node-1", "", room, subresource="status")
+    fits = json.loads(await served.succeed("virtctl", "what-fits", "web", "-o", "json"))
+    told = {each["name"]: (each["reach"], each["why"]) for each in fits}
+    assert told["u1.micro"] == ("next start", "")
+    reach, why = told["u1.medium"]
+    assert reach == "next start, will wait"
+    assert why.startswith("no node has room: Node node-1 lacks ")
+    assert why.endswith(" of memory")
+    assert told["cx1.medium"] == ("next start, will wait", "there is no node that takes it")
+
+
 async def test_a_vm_is_expanded_from_the_server_and_from_a_file(
     served: Served, played: Played
 ) -> None:

@@ -22,7 +22,7 @@ from livevirt.server.services import Services, StoreReader
 from livevirt.store import Store
 
 SPACE = "default"
-SECONDS = 30.0
+SECONDS = 120.0
 ADMIN = User("admin", ("system:masters",))
 
 

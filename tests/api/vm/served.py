@@ -13,7 +13,7 @@ from pathlib import Path
 from livevirt.api import registry
 from livevirt.api.request import Object
 from livevirt.client.local import LocalClient
-from livevirt.errors import BadRequest
+from livevirt.errors import BadRequest, Conflict
 from livevirt.paths import DataDir
 from livevirt.qemu.agent import Finished
 from livevirt.server import guest_access, kubeconfig, pki
@@ -28,7 +28,7 @@ from livevirt.server.tokens import Tokens
 from .vm_world import NAMESPACE, NODE, World, now
 
 BIN = Path(sys.executable).parent
-SECONDS = 30.0
+SECONDS = 60.0
 
 
 @dataclass
@@ -81,10 +81,18 @@ class Guests:
         await self._condition(vmi, "AgentConnected", "True")
 
     async def _condition(self, vmi: str, type_: str, status: str) -> None:
-        told = (self.world.vmi(vmi).get("status") or {}).get("conditions") or []
-        others = [condition for condition in told if condition["type"] != type_]
-        patch = {"status": {"conditions": [*others, {"type": type_, "status": status}]}}
-        await LocalClient(self.world.api, NODE).patch(registry.VMI, vmi, NAMESPACE, patch)
+        client = LocalClient(self.world.api, NODE)
+        while True:
+            found = self.world.vmi(vmi)
+            told = (found.get("status") or {}).get("conditions") or []
+            others = [condition for condition in told if condition["type"] != type_]
+            patch = {
+                "metadata": {"resourceVersion": found["metadata"]["resourceVersion"]},
+                "status": {"conditions": [*others, {"type": type_, "status": status}]},
+            }
+            with contextlib.suppress(Conflict):  # the controllers write conditions too
+                await client.patch(registry.VMI, vmi, NAMESPACE, patch)
+                return
 
 
 @dataclass

@@ -85,12 +85,58 @@ async def test_given_a_gate_is_closed_then_volumes_wait_and_opening_it_lets_them
     await running.until(lambda: not required(running))
 
 
-async def test_what_is_to_be_forced_is_passed_on_and_taken_back(running: World) -> None:
-    def forced() -> str | None:
-        found: str | None = (running.vmi()["metadata"].get("annotations") or {}).get(FORCE)
-        return found
+def forced(obj: Any) -> str | None:
+    found: str | None = (obj["metadata"].get("annotations") or {}).get(FORCE)
+    return found
 
+
+async def tell(world: World, **claims: str) -> None:
+    """Let the instance say that its guest has these claims, and is letting go of those with a !"""
+    told = [
+        {
+            "name": name,
+            "phase": "Detaching" if claim.endswith("!") else "Ready",
+            "target": "sdb",
+            "hotplugVolume": {},
+            "persistentVolumeClaimInfo": {"claimName": claim.rstrip("!")},
+        }
+        for name, claim in claims.items()
+    ]
+    patch = {"status": {"volumeStatus": told}}
+    await world.components.patch(registry.VMI, "web", NAMESPACE, patch)
+
+
+async def force(world: World, names: str | None) -> None:
+    await world.patch_vm({"metadata": {"annotations": {FORCE: names}}})
+
+
+async def test_what_is_to_be_forced_is_passed_on_and_taken_back_by_its_owner(
+    running: World,
+) -> None:
+    await running.patch_vm(template(volumes=[ROOT, on_claim("data"), on_claim("cd", "iso")]))
+    await running.until(lambda: set(has(running)) == {"data", "cd"})
     for wanted in ("data", "data,cd", None):
-        patch = {"metadata": {"annotations": {FORCE: wanted}}}
-        await running.owner.patch(registry.VM, "web", NAMESPACE, patch)
-        await running.until(lambda wanted=wanted: forced() == wanted)
+        await force(running, wanted)
+        await running.until(lambda wanted=wanted: forced(running.vmi()) == wanted)
+        assert forced(running.vm()) == wanted
+
+
+async def test_force_is_for_one_time(running: World) -> None:
+    await running.patch_vm(template(volumes=[ROOT, on_claim("data"), on_claim("cd", "red")]))
+    await running.until(lambda: set(has(running)) == {"data", "cd"})
+    await tell(running, data="data", cd="red")
+    await running.patch_vm(template(volumes=[ROOT, on_claim("cd", "blue")]))
+    await running.until(lambda: has(running) == {"cd": "blue"})
+    await tell(running, data="data!", cd="red!")
+    await force(running, "data, cd")
+    await running.until(lambda: forced(running.vmi()) == "data=data,cd=red")
+    assert forced(running.vm()) == "data, cd"
+    await tell(running, cd="red!")
+    await running.until(lambda: forced(running.vm()) == "cd")
+    await tell(running, cd="blue")
+    await running.until(lambda: forced(running.vm()) is None and forced(running.vmi()) is None)
+
+
+async def test_given_no_such_volume_then_force_is_taken_back_at_once(running: World) -> None:
+    await force(running, "nothing")
+    await running.until(lambda: forced(running.vm()) is None and forced(running.vmi()) is None)

@@ -65,7 +65,7 @@ class World:
         """Return once it holds, asking again after every change of the store."""
         watch = self.store.watch(None, since=self.store.revision)
         try:
-            async with asyncio.timeout(10):
+            async with asyncio.timeout(60):
                 while not holds():
                     await anext(watch)
         finally:

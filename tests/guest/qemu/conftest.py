@@ -76,7 +76,7 @@ def _complaint(machine: Machine) -> str:
 
 
 @asynccontextmanager
-async def _start(machine: Machine, seconds: float = 30) -> AsyncIterator[Started]:
+async def _start(machine: Machine, seconds: float = 120) -> AsyncIterator[Started]:
     process = _spawn(machine)
     try:
         async with asyncio.timeout(seconds), await _connect(machine, process) as qmp:

@@ -18,7 +18,7 @@ from livevirt.qemu.observe import Observed, observe
 from livevirt.qemu.plan import Seen, SetVcpus, UnplugDisk, Wanted, plan
 from livevirt.qemu.session import Session
 
-pytestmark = [pytest.mark.guest, pytest.mark.slow]
+pytestmark = [pytest.mark.guest, pytest.mark.long]
 MIB = 1024 * 1024
 CD = Disk(id="ua-cd", image=None, kind="cdrom", bus="sata")
 

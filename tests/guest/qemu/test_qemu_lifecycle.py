@@ -45,7 +45,7 @@ async def test_given_a_guest_powers_off_then_qemu_stays_says_so_and_can_be_quit(
         assert standing(state).ended
 
         await lifecycle.quit(guest.qmp)
-        assert await asyncio.to_thread(guest.process.wait, 10) == 0
+        assert await asyncio.to_thread(guest.process.wait, 60) == 0
 
 
 async def test_given_a_guest_panics_then_qemu_stays_and_says_so(a_machine, start, run_dir) -> None:

@@ -19,7 +19,8 @@ ANSWERS = {
     "query-hotpluggable-cpus": ["type", "props", "qom-path"],
     "query-memory-size-summary": ["base-memory"],
     "query-block": ["qdev", "removable", "locked", "tray_open", "io-status", "inserted"],
-    "query-named-block-nodes": ["node-name"],
+    "query-named-block-nodes": ["node-name", "image"],
+    "query-jobs": ["id", "type", "status", "current-progress", "total-progress", "error"],
     "query-chardev": ["label", "frontend-open"],
     "qom-list": ["name", "type"],
 }
@@ -29,6 +30,7 @@ EVENTS = {
     "SHUTDOWN": ["guest", "reason"],
     "MEMORY_DEVICE_SIZE_CHANGE": ["id", "size"],
     "VSERPORT_CHANGE": ["id", "open"],
+    "JOB_STATUS_CHANGE": ["id", "status"],
 }
 
 
