@@ -32,7 +32,7 @@ demo: setup ## start, boot a guest from kubectl apply, look inside it
 	@$(BIN)/livevirt demo
 
 bench: setup ## every benchmark, each as JSON
-	@for file in api start scale live rollout instancetypes volumes; do \
+	@for file in api start scale live rollout instancetypes volumes migration; do \
 	  [ ! -f benchmarks/$$file.py ] || { echo "# benchmarks/$$file.py"; $(BIN)/python benchmarks/$$file.py; }; \
 	done
 
