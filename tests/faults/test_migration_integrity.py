@@ -142,7 +142,7 @@ def test_given_more_moves_than_a_node_may_send_then_they_take_turns_or_leave_not
             lambda name=name: not host.get("vmi", name)["spec"].get("nodeSelector"),
             MOVE_SECONDS,
         )
-    with sent_slowly(host):
+    with sent_slowly(host, "16Ki"):  # there is next to nothing in them
         for name in names:
             guests[name].ask(f"{name}-slow")
         until("two to go", lambda: len(going(asked())) == 2, MOVE_SECONDS)

@@ -103,14 +103,14 @@ def two_nodes(*flags: str) -> Iterator[GuestHost]:
 
 
 @contextlib.contextmanager
-def sent_slowly(host: GuestHost) -> Iterator[None]:
+def sent_slowly(host: GuestHost, bandwidth: str = "1Mi") -> Iterator[None]:
     """Have guests sent so slowly that it would take minutes."""
     kubevirt = ("patch", "kubevirt", "kubevirt", "-n", "kubevirt", "--type", "merge", "-p")
 
     def settings(migrations: Object | None) -> str:
         return json.dumps({"spec": {"configuration": {"migrations": migrations}}})
 
-    host.server.kubectl(*kubevirt, settings({"bandwidthPerMigration": "1Mi"}))
+    host.server.kubectl(*kubevirt, settings({"bandwidthPerMigration": bandwidth}))
     try:
         yield
     finally:

@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from .guest_host import IMAGE, GuestHost, image_missing, until
+from .guest_host import IMAGE, GuestHost, a_bare_vm, image_missing, until
 from .hot_volumes import BY_ID, a_disc
 from .moving_guest import MOVE_SECONDS, MovingGuest, Ticks, a_movable_vm, sent_slowly, two_nodes
 
@@ -251,3 +251,41 @@ def test_given_a_claim_only_one_node_can_have_then_the_migration_is_refused_with
     assert "DisksNotLiveMigratable" in refused.stderr
     host.run("virtctl", "removevolume", guest.name, "--volume-name", "single")
     until("it to be movable", lambda: host.holds("vmi", guest.name, "LiveMigratable"), MOVE_SECONDS)
+
+
+@pytest.mark.long
+def test_draining_a_node_moves_its_guests(host: GuestHost) -> None:
+    vms = [a_bare_vm(name, evictionStrategy="LiveMigrate") for name in ("left", "right")]
+    host.apply(*vms)
+    guests = [MovingGuest(host, vm) for vm in vms]
+    for guest in guests:
+        until("it to run", lambda guest=guest: host.phase(guest.name) == "Running", MOVE_SECONDS)
+        until(
+            "it to be movable",
+            lambda guest=guest: host.holds("vmi", guest.name, "LiveMigratable"),
+            MOVE_SECONDS,
+        )
+    drained = guests[0].node
+    pids = {guest.name: host.qemu(guest.name) for guest in guests}
+    stayed = [guest.name for guest in guests if guest.node != drained]
+    # The guest of the other tests has no strategy and would be shut down.
+    selector = "--pod-selector=vm.kubevirt.io/name in (left,right)"
+    host.server.kubectl(
+        "drain", drained, selector, "--delete-emptydir-data", "--force", "--timeout=50s"
+    )
+    try:
+        for guest in guests:
+            guest.is_alone()
+            assert guest.node != drained
+            moved = host.qemu(guest.name) != pids[guest.name]
+            assert moved == (guest.name not in stayed)
+            until(
+                "the note to go",
+                lambda guest=guest: (
+                    not host.get("vmi", guest.name)["status"].get("evacuationNodeName")
+                ),
+                MOVE_SECONDS,
+            )
+    finally:
+        host.server.kubectl("uncordon", drained)
+        host.discard(*pids)

@@ -321,6 +321,8 @@ class Agent:
             case Stand():
                 assert pod is not None
                 await self._reporter.report_place(local, pod)
+                if (vmi := self._vmi_of(local, pod)) is not None:
+                    await self._mover.give_up(local, vmi)
             case Press():
                 await self._press(local, pod)
             case Record(what):

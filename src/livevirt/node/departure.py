@@ -26,6 +26,7 @@ from livevirt.qemu.session import Session
 log = logging.getLogger(__name__)
 
 LOOK_SECONDS = 0.2  # between looks at a transfer
+PREPARE_SECONDS = 120.0  # for the other side to wait for the guest; it takes a second or two
 _SENT_WHOLE = "postmigrate"
 
 
@@ -46,6 +47,7 @@ class Departure:
         self._describe, self._wake = describe, wake
         self._move: Move | None = None
         self._patience: Patience | None = None
+        self._began = asyncio.get_running_loop().time()
         self._changed = asyncio.Event()
         self._task = asyncio.create_task(self._run(), name=f"departure of {guest.intent.vmi}")
 
@@ -67,6 +69,8 @@ class Departure:
                     await self._round(self._move)
                 except (LivevirtError, OSError) as error:
                     log.debug("migration not looked after", extra=self._facts(str(error)))
+                except Exception as error:  # a guest that is held still must not be forgotten
+                    log.exception("migration not looked after", extra=self._facts(str(error)))
             with contextlib.suppress(TimeoutError):
                 async with asyncio.timeout(LOOK_SECONDS):
                     await self._changed.wait()
@@ -84,7 +88,9 @@ class Departure:
         if self._handovers.offered(move.uid) is None and not await self._offer(move):
             return
         socket = self._handovers.socket(move.uid)
-        if move.listening and socket is not None:
+        if not move.started and asyncio.get_running_loop().time() - self._began > PREPARE_SECONDS:
+            self._show(Sent(failed=f"nobody waited for the guest within {PREPARE_SECONDS:.0f} s"))
+        elif move.listening and socket is not None:
             self._show(Sent(ready=True))
             if move.started:
                 await self._send(qmp, move, socket)

@@ -102,6 +102,13 @@ class Mover:
             patch = move.target_patch(vmi, now, local.arrival.told, self._node, self._now())
         return await self._write(vmi, patch)
 
+    async def give_up(self, local: Local, vmi: Object) -> None:
+        """Say of a place that has no QEMU yet that the migration was called off in time."""
+        now = move.of(vmi, local.key.name)
+        if now is not None and now.abort:
+            why = "it was called off before the guest was sent"
+            await self._write(vmi, move.lost_patch(vmi, now, why, self._now()))
+
     async def refuse(self, local: Local, vmi: Object, why: str) -> None:
         """Say that there is no place for a guest that was to come."""
         now = move.of(vmi, local.key.name)

@@ -211,8 +211,12 @@ class Starter:
                     prepared = await self._volumes.attachable(namespace, item.volume)
                 except VolumeProblem:
                     continue
-            if prepared is not None or domain.kind_of(item.disk) == "cdrom":
+            if prepared is None and domain.kind_of(item.disk) != "cdrom":
+                continue
+            try:
                 yield domain.drive(item.disk, prepared, hot=item.volume is not None)
+            except ValueError:
+                continue  # no guest was ever given such a drive
 
     def remove_disks(self, vmi_uid: str) -> None:
         """Remove what a guest wrote to disks that do not outlive it."""
