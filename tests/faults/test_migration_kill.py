@@ -122,6 +122,7 @@ def test_given_kills_between_the_steps_of_a_move_then_one_guest_is_left_that_nev
             dice = random.Random(7)
             found = [*dice.sample(found, 4), "before 1 qmp cont"]
         for point in found:
+            print(point)
             moved.move(point)
         moved.host.server.start()
         ticks.counts_on()

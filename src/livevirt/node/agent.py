@@ -371,6 +371,7 @@ class Agent:
         offer = self._mover.offer(local, vmi)
         if offer is not None:
             await self._starter.receive(local, pod, vmi, *offer, self._now())
+            self._mover.follow(local, vmi)
 
     async def _press(self, local: Local, pod: Object | None) -> None:
         vmi = self._vmi_of(local, pod)

@@ -24,6 +24,7 @@ log = logging.getLogger(__name__)
 
 RETRY_SECONDS = 0.05
 LOOK_SECONDS = 1.0  # should an event be missed
+PEACE_SECONDS = 0.15  # a guest that has just arrived has better things to do than to be looked at
 _WAITING = "inmigrate"
 
 
@@ -59,19 +60,19 @@ class Arrival:
     async def _receive(self, qmp: Session) -> None:
         socket = self._guest.intent.machine.migration_socket
         with qmp.listen(migration.EVENT) as events:
-            if await _state(qmp) == _WAITING:
+            if await lifecycle.run_state(qmp) == _WAITING:
                 await migration.listen(qmp, socket)
                 self._handovers.listen(self._incoming.uid, socket)
-                self._show(Got(listening=True))
-            while (state := await _state(qmp)) == _WAITING:
+            while (state := await lifecycle.run_state(qmp)) == _WAITING:
                 await _next(events)
             self.arriving = True
             await asyncio.to_thread(self._folder.note_arrival)
             if state == "paused" and not self._incoming.paused:
                 await lifecycle.resume(qmp)
         log.info("guest arrived", extra=self._facts())
-        await self._guest.refresh()
-        self._show(Got(listening=True, arrived=True))
+        self._show(Got(arrived=True))
+        await asyncio.sleep(PEACE_SECONDS)
+        await self._guest.look_again()
 
     def _show(self, told: Got) -> None:
         if told != self.told:
@@ -81,11 +82,6 @@ class Arrival:
     def _facts(self) -> dict[str, str]:
         intent = self._guest.intent
         return {"vmi": f"{intent.namespace}/{intent.vmi}"}
-
-
-async def _state(qmp: Session) -> str:
-    found: str = (await qmp.execute("query-status"))["status"]
-    return found
 
 
 async def _next(events: Events) -> None:

@@ -28,6 +28,7 @@ log = logging.getLogger(__name__)
 LOOK_SECONDS = 0.2  # between looks at a transfer
 PREPARE_SECONDS = 120.0  # for the other side to wait for the guest; it takes a second or two
 _SENT_WHOLE = "postmigrate"
+_SENT = (_SENT_WHOLE, "finish-migrate")  # the second for a moment only
 
 
 class Departure:
@@ -46,6 +47,7 @@ class Departure:
         self._guest, self._folder, self._handovers = guest, folder, handovers
         self._describe, self._wake = describe, wake
         self._move: Move | None = None
+        self._noting: asyncio.Task[None] | None = None  # that it leaves
         self._patience: Patience | None = None
         self._began = asyncio.get_running_loop().time()
         self._changed = asyncio.Event()
@@ -81,7 +83,7 @@ class Departure:
         if move.ended:
             await self._finish(qmp, move)
             return
-        noted = self._folder.read_departure()
+        noted = self._folder.read_departure() if self._noting is None else None
         if noted is not None and noted.uid == move.uid:
             await self._follow(qmp, move, noted)
             return
@@ -90,7 +92,12 @@ class Departure:
         socket = self._handovers.socket(move.uid)
         if not move.started and asyncio.get_running_loop().time() - self._began > PREPARE_SECONDS:
             self._show(Sent(failed=f"nobody waited for the guest within {PREPARE_SECONDS:.0f} s"))
-        elif move.listening and socket is not None:
+        elif socket is not None:
+            # Noted before it is begun: whoever finds the note and no transfer knows that it came
+            # to nothing. That it begins is told meanwhile.
+            if self._noting is None:
+                note = asyncio.to_thread(self._folder.note_departure, Leaving(uid=move.uid))
+                self._noting = asyncio.create_task(note)
             self._show(Sent(ready=True))
             if move.started:
                 await self._send(qmp, move, socket)
@@ -108,21 +115,28 @@ class Departure:
         return True
 
     async def _send(self, qmp: Session, move: Move, socket: str) -> None:
-        # Noted first: whoever finds the note and no transfer knows that it came to nothing.
-        await asyncio.to_thread(self._folder.note_departure, Leaving(uid=move.uid))
+        assert self._noting is not None
+        await self._noting
+        self._guest.look_away()  # it needs the machine more than we need to know
         try:
             await migration.send(qmp, socket, limits(move.settings))
         except CommandFailed as error:
             self._show(Sent(failed=f"QEMU does not send the guest: {error}"))
             return
+        finally:
+            self._noting = None
         log.info("guest leaves", extra=self._facts(""))
 
     async def _follow(self, qmp: Session, move: Move, noted: Leaving) -> None:
         found = await migration.transfer(qmp)
-        if found.status in (migration.NEVER, *migration.FAILED):
+        # A QEMU that the guest once came to says of that, too, that it is completed.
+        sent = found.status == migration.COMPLETED and await lifecycle.run_state(qmp) in _SENT
+        if found.status in (migration.NEVER, *migration.FAILED) or (
+            found.status == migration.COMPLETED and not sent
+        ):
             why = found.error or "it was cut short"
             self._show(Sent(failed=f"the guest was not sent: {why}"))
-        elif found.status != migration.COMPLETED:
+        elif not sent:
             now = asyncio.get_running_loop().time()
             if self._patience is None:
                 self._patience = Patience(move.settings, now)
@@ -135,7 +149,7 @@ class Departure:
 
     async def _stop_guest(self, qmp: Session, noted: Leaving) -> None:
         """Have the guest stand still: what does not change is sent in one go."""
-        if (await qmp.execute("query-status"))["status"] == "running":
+        if await lifecycle.run_state(qmp) == "running":
             noted = Leaving(uid=noted.uid, stopped=True)
             await asyncio.to_thread(self._folder.note_departure, noted)
             await lifecycle.pause(qmp)
@@ -143,12 +157,13 @@ class Departure:
     async def _finish(self, qmp: Session, move: Move) -> None:
         if move.failed:
             noted = self._folder.read_departure()
-            state = (await qmp.execute("query-status"))["status"]
+            state = await lifecycle.run_state(qmp)
             stopped = noted is not None and noted.stopped and state == "paused"
             if state == _SENT_WHOLE or stopped:
                 await lifecycle.resume(qmp)
                 log.warning("guest goes on where it was", extra=self._facts(""))
             await asyncio.to_thread(self._folder.forget_departure)
+            await self._guest.look_again()
         else:
             await self._say_gone(qmp)
         self._handovers.forget(move.uid)

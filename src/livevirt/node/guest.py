@@ -41,7 +41,8 @@ _EVENTS = (
     "DEVICE_TRAY_MOVED",
     mirror.JOB_EVENT,
 )
-_FIRST_CONNECT, _LAST_CONNECT = 0.02, 1.0  # seconds between attempts
+_FIRST_CONNECT, _LAST_CONNECT = 0.01, 1.0  # seconds between attempts
+_HURRY = 1.0  # seconds in which a QEMU that was just started should answer
 _ASK_OFTEN, _ASK_SELDOM = 1.0, 15.0  # seconds between questions to the guest agent
 _OFTEN = 30  # questions asked often, while the guest has no address
 QUIT_SECONDS = 5.0
@@ -103,6 +104,7 @@ class Guest:
         self._mute = False  # an agent is there and does not answer
         self._rebooting = False  # a shutdown is the first half of a reboot
         self._looking = asyncio.Lock()
+        self._away = False  # nobody is to look
         self._asked = asyncio.Event()  # the agent's port has opened or closed
         self._task = asyncio.create_task(self._run(), name=f"guest {intent.vmi}")
 
@@ -145,6 +147,15 @@ class Guest:
         """Press the power button; a reboot that the guest has not begun is off."""
         self._rebooting = False
         await lifecycle.powerdown(self.qmp())
+
+    def look_away(self) -> None:
+        """Ask QEMU nothing by ourselves until somebody says so: it has to hurry."""
+        self._away = True
+
+    async def look_again(self) -> None:
+        """Look at once, and whenever QEMU says something."""
+        self._away = False
+        await self.refresh()
 
     async def refresh(self) -> None:
         """Look again at once, for who has just changed something."""
@@ -212,6 +223,7 @@ class Guest:
     async def _follow(self) -> None:
         """Keep a session with QEMU and look at it again whenever it says something."""
         pause = _FIRST_CONNECT
+        hurried = asyncio.get_running_loop().time() + _HURRY
         while True:
             try:
                 async with await Session.connect(self.intent.machine.qmp_socket) as qmp:
@@ -220,16 +232,19 @@ class Guest:
                     self._qmp = qmp
                     await self._pin(qmp)
                     with qmp.listen(*_EVENTS) as events:
-                        await self._look(qmp)
+                        if not self._away:
+                            await self._look(qmp)
                         async for first in events:
                             for event in (first, *events.waiting()):  # one look is for all
                                 if event.name == "SHUTDOWN":
                                     self._last_shutdown = event
-                            await self._look(qmp)
+                            if not self._away:
+                                await self._look(qmp)
             except (LivevirtError, OSError) as error:
                 log.debug("QEMU does not answer", extra=self._facts(error))
             await asyncio.sleep(pause)
-            pause = min(pause * 2, _LAST_CONNECT)
+            if asyncio.get_running_loop().time() > hurried:
+                pause = min(pause * 2, _LAST_CONNECT)
 
     async def _pin(self, qmp: Session) -> None:
         """Put its threads on the CPUs they have; a guest that cannot be pinned does not run."""

@@ -29,8 +29,8 @@ def main() -> None:
         print(error, file=sys.stderr)
         sys.exit(1)
     if pid:
-        print(pid)
-        return
+        print(pid, flush=True)
+        os._exit(0)  # nothing is left to tidy up, and somebody waits for the end
     try:
         _become(order, log)
     except OSError as error:

@@ -1,7 +1,7 @@
 """A migration as its instance tells it, seen from one of its two pods, and what to tell of it.
 
-Pure. Who may say what: the source that it begins, that its stream broke, or that it takes too
-long; the target that it waits, that the guest has come, or that it never will. Both only until
+Pure. Who may say what: the source that the target waits and it begins, that its stream broke, or
+that it takes too long; the target that the guest has come, or that it never will. Both only until
 the end.
 """
 
@@ -27,7 +27,6 @@ class Move:
 
     uid: str
     role: Literal["source", "target"]
-    listening: bool = False  # the target waits for the guest
     started: bool = False  # the source sends it
     abort: bool = False
     failed: bool = False
@@ -48,7 +47,6 @@ class Sent:
 class Got:
     """What the target has to say."""
 
-    listening: bool = False
     arrived: bool = False
 
 
@@ -61,7 +59,6 @@ def of(vmi: Object | None, pod: str) -> Move | None:
     return Move(
         uid=state.get("migrationUid", ""),
         role="source" if pod == state.get("sourcePod") else "target",
-        listening=bool(state.get("targetNodeDomainDetected")),
         started=bool(state.get("startTimestamp")),
         abort=bool(state.get("abortRequested")),
         failed=bool(state.get("failed")),
@@ -109,8 +106,9 @@ def source_patch(move: Move, told: Sent, now: datetime) -> Object:
         return _state(_failure(move, told.failed, now))
     if told.late and not move.abort:
         return _state({"abortRequested": True, "failureReason": told.late})
-    if told.ready and not move.started:
-        return _state({"startTimestamp": format_time(now)})
+    if told.ready and not move.started:  # the target has told the source that it waits
+        waits = {"targetNodeAddress": "127.0.0.1", "targetNodeDomainDetected": True}
+        return _state({**waits, "startTimestamp": format_time(now)})
     return {}
 
 
@@ -126,8 +124,6 @@ def target_patch(vmi: Object, move: Move, told: Got, node: str, now: datetime) -
             "metadata": {"labels": {NODE_NAME: node}},
             "status": {"nodeName": node, "migrationState": state},
         }
-    if told.listening and not move.listening and not move.ended:
-        return _state({"targetNodeAddress": "127.0.0.1", "targetNodeDomainDetected": True})
     return {}
 
 

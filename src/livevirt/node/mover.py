@@ -133,6 +133,7 @@ class Mover:
         if vmi["status"].get("nodeName") == self._node:
             local.arrival = None
         elif local.arrival is None and incoming is not None and incoming.uid == now.uid:
+            local.guest.look_away()
             local.arrival = Arrival(
                 local.guest, incoming, local.folder, self._handovers, local.wake
             )

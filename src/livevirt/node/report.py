@@ -62,10 +62,11 @@ class Reporter:
         self, local: Local, pod: Object | None, vmi: Object | None
     ) -> timedelta | None:
         """Tell what is true now; return when to look again, if by itself."""
+        moved = vmi is not None and await self._mover.report(local, vmi)
         guest = local.guest
         if local.ending is None and (guest is None or guest.view.standing is None):
             return None  # QEMU will say something in a moment, or be gone
-        if vmi is not None and not await self._mover.report(local, vmi):
+        if vmi is not None and not moved:
             await self._report_home(local, pod, vmi)
         if pod is None:
             return None

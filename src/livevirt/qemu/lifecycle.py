@@ -62,6 +62,12 @@ def standing(run_state: str, last_shutdown: Event | None = None) -> Standing:
     return Standing(condition, run_state)
 
 
+async def run_state(qmp: Session) -> str:
+    """Return the state the machine is in, in QEMU's own word."""
+    found: str = (await qmp.execute("query-status"))["status"]
+    return found
+
+
 async def powerdown(qmp: Session) -> None:
     """Press the power button; a guest may take its time, or ignore it."""
     await qmp.execute("system_powerdown")

@@ -7,6 +7,7 @@ when told to. The stream itself is QEMU's own.
 
 from __future__ import annotations
 
+import asyncio
 import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -116,12 +117,20 @@ def _drives(
 
 async def places(qmp: Session, observed: Observed) -> Places:
     """Ask where everything is plugged in."""
-    ports = {}
-    for id, driver in observed.devices.items():
-        if driver == "pcie-root-port" and id not in observed.free_ports:
-            for plugged in await _on_bus(qmp, f"{PERIPHERALS}/{id}/{id}"):
-                ports[plugged] = int(id.removeprefix("port"))
-    told = await qmp.execute("human-monitor-command", {"command-line": "info usb"})
+    taken = [
+        id
+        for id, driver in observed.devices.items()
+        if driver == "pcie-root-port" and id not in observed.free_ports
+    ]
+    told, *on_ports = await asyncio.gather(
+        qmp.execute("human-monitor-command", {"command-line": "info usb"}),
+        *(_on_bus(qmp, f"{PERIPHERALS}/{id}/{id}") for id in taken),
+    )
+    ports = {
+        plugged: int(id.removeprefix("port"))
+        for id, found in zip(taken, on_ports, strict=True)
+        for plugged in found
+    }
     on_usb = usb_ports(told)  # nothing else tells a port that QEMU chose
     usb = {
         drive.id: on_usb[id]

@@ -23,6 +23,10 @@ PERIPHERALS = "/machine/peripheral"  # where every device with an id is
 _CHILD = re.compile(r"child<(.+)>")
 _INSERTED, _SUCCESS = 1, 0  # ACPI's words in _OST
 _SCSI_DRIVERS = ("scsi-hd", "scsi-cd", "scsi-block")
+_QUESTIONS = (
+    "query-block", "query-status", "query-hotpluggable-cpus", "query-memory-size-summary",
+    "query-memory-devices", "query-jobs", "query-chardev", "query-acpi-ospm-status",
+)  # fmt: skip
 
 
 @dataclass(frozen=True, slots=True)
@@ -98,29 +102,36 @@ async def observe(qmp: Session) -> Observed:
         if driver in _SCSI_DRIVERS and bridge_id(id) not in devices
     ]
     bridges = [id for id, driver in devices.items() if driver == "usb-bot"]
-    luns = await _properties(qmp, on_scsi, "lun")
-    attached = await _properties(qmp, bridges, "attached")
+    told, luns, attached, free_ports, nodes = await asyncio.gather(
+        _answers(qmp, _QUESTIONS),
+        _properties(qmp, on_scsi, "lun"),
+        _properties(qmp, bridges, "attached"),
+        _free_ports(qmp, _ports(devices)),
+        qmp.execute("query-named-block-nodes", {"flat": True}),
+    )
     drives = tuple(
         drive
-        for drive in drives_of(await qmp.execute("query-block"), luns)
+        for drive in drives_of(told["query-block"], luns)
         if attached.get(bridge_id(drive.id), True)  # else plugged by halves, and not seen yet
     )
-    nodes = await qmp.execute("query-named-block-nodes", {"flat": True})
     return Observed(
-        run_state=(await qmp.execute("query-status"))["status"],
-        cpus=cpu_slots(await qmp.execute("query-hotpluggable-cpus")),
-        memory=memory_state(
-            await qmp.execute("query-memory-size-summary"),
-            await qmp.execute("query-memory-devices"),
-        ),
+        run_state=told["query-status"]["status"],
+        cpus=cpu_slots(told["query-hotpluggable-cpus"]),
+        memory=memory_state(told["query-memory-size-summary"], told["query-memory-devices"]),
         drives=drives,
         devices=devices,
-        free_ports=await _free_ports(qmp, _ports(devices)),
+        free_ports=free_ports,
         idle_nodes=idle_nodes(nodes, drives),
-        copies=copies_of(await qmp.execute("query-jobs")),
-        agent_open=agent_port_open(await qmp.execute("query-chardev")),
-        accepted=accepted_devices(await qmp.execute("query-acpi-ospm-status")),
+        copies=copies_of(told["query-jobs"]),
+        agent_open=agent_port_open(told["query-chardev"]),
+        accepted=accepted_devices(told["query-acpi-ospm-status"]),
     )
+
+
+async def _answers(qmp: Session, questions: Sequence[str]) -> dict[str, Any]:
+    """Ask several questions at once: what takes time is the way there and back."""
+    answers = await asyncio.gather(*(qmp.execute(question) for question in questions))
+    return dict(zip(questions, answers, strict=True))
 
 
 async def pci_addresses(qmp: Session) -> dict[str, PciAddress]:
@@ -247,7 +258,7 @@ async def _is_free(qmp: Session, port: str) -> bool:
 
 
 async def _properties(qmp: Session, ids: Sequence[str], name: str) -> dict[str, int]:
-    """Ask for a property of many devices at once: what takes time is the way there and back."""
+    """Ask for a property of many devices at once."""
     values = await asyncio.gather(*(_property(qmp, id, name) for id in ids))
     return dict(zip(ids, values, strict=True))
 

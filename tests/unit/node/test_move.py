@@ -40,7 +40,15 @@ def test_a_pod_has_a_part_in_the_migration_that_names_it() -> None:
 
 SAYS: dict[str, tuple[dict[str, Any], Sent, dict[str, Any]]] = {
     "nothing before it is ready": ({}, Sent(), {}),
-    "when it begins": ({}, Sent(ready=True), {"startTimestamp": AT}),
+    "that the target waits and when it begins": (
+        {},
+        Sent(ready=True),
+        {
+            "startTimestamp": AT,
+            "targetNodeAddress": "127.0.0.1",
+            "targetNodeDomainDetected": True,
+        },
+    ),
     "that only once": ({"startTimestamp": AT}, Sent(ready=True), {}),
     "that the guest stays": (
         {"startTimestamp": AT},
@@ -67,18 +75,9 @@ def test_a_source_says(state: dict[str, Any], has: Sent, says: dict[str, Any]) -
     assert told(move.source_patch(a_move(a_vmi(**state)), has, NOON)) == says
 
 
-def test_a_target_says_that_it_waits_and_only_once() -> None:
-    waits = Got(listening=True)
-    vmi = a_vmi()
-    patch = move.target_patch(vmi, a_move(vmi, "t"), waits, "n2", NOON)
-    assert told(patch) == {"targetNodeAddress": "127.0.0.1", "targetNodeDomainDetected": True}
-    vmi = a_vmi(targetNodeDomainDetected=True)
-    assert move.target_patch(vmi, a_move(vmi, "t"), waits, "n2", NOON) == {}
-
-
 def test_a_guest_that_has_arrived_is_at_its_new_node_in_one_write() -> None:
     vmi = a_vmi(targetNodeDomainDetected=True, startTimestamp=AT)
-    got = Got(listening=True, arrived=True)
+    got = Got(arrived=True)
     patch = move.target_patch(vmi, a_move(vmi, "t"), got, "n2", NOON)
     assert patch["status"]["nodeName"] == "n2"
     assert patch["metadata"]["labels"] == {"kubevirt.io/nodeName": "n2"}
@@ -89,7 +88,7 @@ def test_a_guest_that_has_arrived_is_at_its_new_node_in_one_write() -> None:
 
 def test_given_it_was_called_off_too_late_then_that_is_said_beside_the_success() -> None:
     vmi = a_vmi(abortRequested=True)
-    got = Got(listening=True, arrived=True)
+    got = Got(arrived=True)
     patch = move.target_patch(vmi, a_move(vmi, "t"), got, "n2", NOON)
     assert (told(patch)["completed"], told(patch)["abortStatus"]) == (True, "Failed")
 

@@ -1,0 +1,155 @@
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from livevirt.node import departure
+from livevirt.node.departure import Departure
+from livevirt.node.handover import Handovers
+from livevirt.node.intent import Leaving
+from livevirt.node.move import Move, Sent
+from livevirt.node.pod_dir import PodDir
+from livevirt.qemu.machine import Machine
+from livevirt.qemu.migration import Undescribed
+
+from .moving_qemu import MACHINE, Qmp, a_guest
+
+SOCKET = "/run/other/guest.sock"
+
+
+class Source:
+    """One departure, and what is around it."""
+
+    def __init__(self, folder: Path, qmp: Qmp, noted: Leaving | None = None) -> None:
+        self.qmp, self.handovers, self.woken = qmp, Handovers(), 0
+        self.folder = PodDir(folder / "nodes" / "n" / "pods", folder / "run", "uid")
+        self.folder.create(None)
+        if noted is not None:
+            self.folder.note_departure(noted)
+        self.departure = Departure(
+            a_guest(qmp), self.folder, self.handovers, self.describe, lambda: None
+        )
+        self.cannot = ""
+
+    async def describe(self) -> Machine:
+        if self.cannot:
+            raise Undescribed(self.cannot)
+        return MACHINE
+
+    async def until(self, holds: Callable[[], Any]) -> None:
+        async with asyncio.timeout(10):
+            while True:
+                if holds():
+                    return
+                await asyncio.sleep(0.01)
+
+    async def stays(self, told: Sent) -> None:
+        """Expect nothing else to be said, however long it takes."""
+        for _ in range(20):
+            await asyncio.sleep(0.01)
+            assert self.departure.told == told
+
+
+@pytest.fixture(autouse=True)
+def often(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(departure, "LOOK_SECONDS", 0.01)
+
+
+def a_move(**facts: Any) -> Move:
+    return Move("m", "source", **facts)
+
+
+async def test_a_guest_is_offered_noted_and_sent_in_that_order(tmp_path: Path) -> None:
+    source = Source(tmp_path, Qmp())
+    source.departure.want(a_move())
+    await source.until(lambda: source.handovers.offered("m"))
+    await source.stays(Sent())
+    source.handovers.listen("m", SOCKET)
+    await source.until(lambda: source.departure.told == Sent(ready=True))
+    assert "migrate" not in source.qmp.told
+    source.departure.want(a_move(started=True))
+    await source.until(lambda: "migrate" in source.qmp.told)
+    assert source.folder.read_departure() == Leaving(uid="m")
+    await source.stays(Sent(ready=True))
+    assert source.qmp.told.count("migrate") == 1
+
+
+async def test_a_guest_that_cannot_be_described_stays(tmp_path: Path) -> None:
+    source = Source(tmp_path, Qmp())
+    source.cannot = "a drive is on its way out"
+    source.departure.want(a_move())
+    await source.until(lambda: source.departure.told == Sent(failed=source.cannot))
+
+
+@pytest.mark.parametrize("status", ["", "failed", "cancelled", "completed"])
+async def test_given_a_note_and_no_transfer_then_it_came_to_nothing(
+    tmp_path: Path, status: str
+) -> None:
+    """It runs: what QEMU calls completed is that the guest once came here."""
+    source = Source(tmp_path, Qmp("running", status), Leaving(uid="m"))
+    source.departure.want(a_move(started=True))
+    await source.until(lambda: source.departure.told.failed)
+    assert source.qmp.told == []
+
+
+@pytest.mark.parametrize(("state", "status"), [("running", "active"), ("postmigrate", "completed")])
+async def test_given_a_transfer_under_way_or_whole_then_it_is_left_alone(
+    tmp_path: Path, state: str, status: str
+) -> None:
+    source = Source(tmp_path, Qmp(state, status), Leaving(uid="m"))
+    source.departure.want(a_move(started=True))
+    await source.stays(Sent())
+    assert source.qmp.told == []
+
+
+async def test_a_guest_that_was_sent_whole_goes_on_here_only_once_it_has_failed(
+    tmp_path: Path,
+) -> None:
+    source = Source(tmp_path, Qmp("postmigrate", "completed"), Leaving(uid="m"))
+    source.departure.want(a_move(started=True))
+    await source.stays(Sent())
+    source.departure.want(a_move(started=True, failed=True, ended=True))
+    await source.until(lambda: source.departure.over)
+    assert source.qmp.told == ["cont", "look"]
+    assert source.folder.read_departure() is None
+
+
+async def test_a_guest_that_has_arrived_is_left_as_it_is(tmp_path: Path) -> None:
+    source = Source(tmp_path, Qmp("postmigrate", "completed"), Leaving(uid="m"))
+    source.departure.want(a_move(started=True, ended=True))
+    await source.until(lambda: source.departure.over)
+    assert source.qmp.told == []
+
+
+async def test_given_it_takes_too_long_then_it_is_to_be_called_off(tmp_path: Path) -> None:
+    source = Source(tmp_path, Qmp("running", "active"), Leaving(uid="m"))
+    source.departure.want(a_move(started=True, settings={"completionTimeoutPerGiB": 0.01}))
+    await source.until(lambda: source.departure.told.late)
+    assert source.qmp.told == []
+
+
+async def test_given_it_may_be_disturbed_then_the_guest_is_stopped_first_and_resumed_if_it_stays(
+    tmp_path: Path,
+) -> None:
+    settings = {"completionTimeoutPerGiB": 0.01, "allowWorkloadDisruption": True}
+    source = Source(tmp_path, Qmp("running", "active"), Leaving(uid="m"))
+    source.departure.want(a_move(started=True, settings=settings))
+    await source.until(lambda: source.qmp.run_state == "paused")
+    assert source.folder.read_departure() == Leaving(uid="m", stopped=True)
+    source.departure.want(a_move(started=True, settings=settings, failed=True, ended=True))
+    await source.until(lambda: source.departure.over)
+    assert source.qmp.run_state == "running"
+
+
+async def test_given_nobody_waits_for_the_guest_then_it_is_given_up(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(departure, "PREPARE_SECONDS", 0.05)
+    source = Source(tmp_path, Qmp())
+    source.departure.want(a_move())
+    await source.until(lambda: source.departure.told.failed)
+    assert "nobody waited" in source.departure.told.failed
