@@ -42,7 +42,7 @@ from pair import Pair
 from scale import nodes_ready
 from start import IMAGE, SPACE, Host, a_vm, end_guests
 
-from livevirt.api import registry
+from livevirt.api import conditions, registry
 from livevirt.api.request import Object
 from livevirt.client import kubeconfig
 from livevirt.client.remote import RemoteClient
@@ -195,6 +195,9 @@ class Asked:
 
     async def stand_still(self) -> None:
         await self._server.ask("PUT", f"{RUN_STATE}/pause")
+        async with asyncio.timeout(SECONDS):
+            while not _paused(await self._server.ask("GET", f"{VMIS}/{NAME}")):  # noqa: ASYNC110
+                await asyncio.sleep(0.01)  # the condition follows the pause
 
     async def move(self) -> Moved:
         server, name, before = self._server, f"move-{next(self._numbers)}", len(self._costs())
@@ -230,6 +233,10 @@ class Asked:
         """Return how it is sent, given that it was before."""
         vmi = await self._server.ask("GET", f"{VMIS}/{NAME}")
         return move.limits(vmi["status"]["migrationState"]["migrationConfiguration"])
+
+
+def _paused(vmi: Object) -> bool:
+    return conditions.is_true(vmi["status"].get("conditions"), "Paused")
 
 
 async def moves(server: Server, root: Path, program: str, pairs: int) -> dict[str, Any]:

@@ -169,11 +169,12 @@ class Agent:
 
     def moves(self, namespace: str, vmi: str) -> bool:
         """Tell whether a guest of this node is about to leave it."""
-        found = (local for local in self._locals if local.departure is not None)
         return any(
             local.intent is not None
             and (local.intent.namespace, local.intent.vmi) == (namespace, vmi)
-            for local in found
+            and local.departure is not None
+            and not local.has_left
+            for local in self._locals
         )
 
     def held_pod(self, key: Key) -> Local | None:
