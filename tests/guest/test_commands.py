@@ -188,10 +188,13 @@ def test_the_demo_shows_the_guest_and_leaves_nothing(time_: str) -> None:
 
 def test_an_interrupted_demo_cleans_up() -> None:
     seen, interrupted = "", False
+    # Tests that run in the background of a shell ignore it, and so would what they start.
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)
     with subprocess.Popen(
         [str(BIN / "livevirt"), "demo"], stdin=subprocess.DEVNULL, stdout=subprocess.PIPE,
         stderr=subprocess.STDOUT, text=True, start_new_session=True,
     ) as process:  # fmt: skip
+        signal.signal(signal.SIGINT, before)
         assert process.stdout is not None
         for line in process.stdout:
             seen += line

@@ -73,7 +73,8 @@ def uptime(host: GuestHost) -> float:
     return float(host.shell(NAME, "cut -d' ' -f1 /proc/uptime"))
 
 
-@pytest.mark.parametrize("verb", ["soft-reboot", pytest.param("reset", marks=pytest.mark.long)])
+@pytest.mark.long
+@pytest.mark.parametrize("verb", ["soft-reboot", "reset"])
 def test_given_a_reboot_then_only_the_guest_starts_again(host: GuestHost, verb: str) -> None:
     boot, pid, uid = host.boot_id(NAME), host.qemu(NAME), host.uid(NAME)
     host.shell(NAME, "touch /tmp/of-the-old-boot")
