@@ -261,7 +261,7 @@ def _started_generation(vmi: Object | None, generation: int) -> int:
 
 def _migrating(vmi: Object | None) -> bool:
     state = ((vmi or {}).get("status") or {}).get("migrationState") or {}
-    return bool(state.get("startTimestamp")) and not state.get("completed")
+    return bool(state.get("startTimestamp")) and not state.get("endTimestamp")
 
 
 def _of(vmi: Object | None) -> list[Condition]:

@@ -46,11 +46,19 @@ FAILED_START = {
     "retryAfterTimestamp": times.format_time(NOON + timedelta(seconds=9)),
 }
 MIGRATING = {"migrationState": {"startTimestamp": times.format_time(NOON)}}
+MIGRATION_FAILED = {
+    "migrationState": {
+        **MIGRATING["migrationState"], "failed": True, "endTimestamp": times.format_time(NOON),
+    }
+}  # fmt: skip
 
 WORDS: dict[str, tuple[str, Object, Object | None, dict[str, str]]] = {
     "a deleted VM": ("Terminating", deleted(a_vm()), a_vmi(), {}),
     "a deleted guest": ("Stopping", a_vm(), deleted(a_vmi()), {}),
     "a guest that moves": ("Migrating", a_vm(), a_vmi(**MIGRATING), {}),
+    "a guest whose move failed or was called off": (
+        "Running", a_vm(), a_vmi(**MIGRATION_FAILED), {},
+    ),
     "a paused guest": ("Paused", a_vm(), a_vmi("Running", because("Paused", "", "True")), {}),
     "a running guest": ("Running", a_vm(), a_vmi(), {}),
     "a running guest whose volume failed": ("Running", a_vm(), a_vmi(), {"disk": "Failed"}),
