@@ -30,7 +30,6 @@ from livevirt.node.host import Host
 from livevirt.node.images import ImageStore
 from livevirt.node.intent import UnknownIntent
 from livevirt.node.local import Local, Locals
-from livevirt.node.move import JOB
 from livevirt.node.mover import Mover
 from livevirt.node.plan import (
     Clean,
@@ -58,6 +57,7 @@ from livevirt.node.volumes import Volumes
 from livevirt.paths import DataDir
 from livevirt.qemu import lifecycle
 from livevirt.qemu.errors import QmpError
+from livevirt.rollout.migratability import JOB
 from livevirt.rollout.volume_lists import claim_of
 
 log = logging.getLogger(__name__)

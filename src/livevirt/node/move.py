@@ -15,9 +15,8 @@ from livevirt.api import quantity
 from livevirt.api.request import Object
 from livevirt.api.times import format_time
 from livevirt.qemu.migration import Limits, Transfer
+from livevirt.rollout.migratability import NODE_NAME
 
-JOB = "kubevirt.io/migrationJobUID"  # the label of a pod that waits for a guest
-NODE_NAME = "kubevirt.io/nodeName"
 _GIB = 1024**3
 
 

@@ -7,6 +7,8 @@ from livevirt.api.request import Object
 from livevirt.rollout.config import Config
 
 LIVE_MIGRATE, EVICT = "LiveMigrate", "Evict"  # the workloadUpdateMethods there are
+JOB = "kubevirt.io/migrationJobUID"  # the label of a pod that a guest is to come to
+NODE_NAME = "kubevirt.io/nodeName"  # the label of an instance: where its guest is
 NOT_ALLOWED = "the KubeVirt object does not list LiveMigrate in workloadUpdateMethods"
 
 

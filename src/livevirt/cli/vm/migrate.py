@@ -17,8 +17,9 @@ from livevirt.cli.progress import waiting
 from livevirt.cli.session import DRY_RUN, VM, Session, refusals, seconds, talk
 from livevirt.cli.vm import migration, wait
 from livevirt.cli.vm.flags import Command, FlagError
-from livevirt.cli.vm.migration import JOB_LABEL, Outcome, View
+from livevirt.cli.vm.migration import Outcome, View
 from livevirt.errors import NotFound
+from livevirt.rollout import migratability
 
 F = TypeVar("F", bound=Callable[..., Any])
 
@@ -186,7 +187,7 @@ async def _ended(
             # The pod of a failed migration may go first; why it had no node is still of interest.
             return seen(replace(view, pod=pod or view.pod))
 
-        labels = f"{JOB_LABEL}={meta['uid']}"
+        labels = f"{migratability.JOB}={meta['uid']}"
         try:
             async with asyncio.timeout(limit):
                 await wait.first(

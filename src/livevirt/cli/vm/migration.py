@@ -10,7 +10,6 @@ from livevirt.api import conditions
 from livevirt.api.request import Object
 
 FINAL = ("Succeeded", "Failed")
-JOB_LABEL = "kubevirt.io/migrationJobUID"  # of the target pod
 
 #: Conditions that say why a migration is not started yet.
 _HELD_UP = (

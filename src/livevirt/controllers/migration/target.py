@@ -8,11 +8,12 @@ import hashlib
 from livevirt.api.request import Object
 from livevirt.controllers.migration.view import JOB_NAME, JOB_UID, TARGET_NODE
 from livevirt.controllers.vmi import launcher
+from livevirt.rollout.migratability import NODE_NAME
 from livevirt.rollout.reservation import reservation, resized, told
 from livevirt.rollout.resources import Namespace
 
 HOSTNAME = "kubernetes.io/hostname"
-_NOT_COPIED = (launcher.NODE_NAME, TARGET_NODE)  # of the instance's labels: they name the source
+_NOT_COPIED = (NODE_NAME, TARGET_NODE)  # of the instance's labels: they name the source
 _SUFFIX = "bcdfghjklmnpqrstvwxz2456789"  # what Kubernetes makes generated names from
 _SUFFIX_LENGTH = 5
 

@@ -8,11 +8,10 @@ from datetime import UTC, datetime, timedelta
 from livevirt.admission.migrations import FINALIZER, PRIORITIES
 from livevirt.api import conditions, times
 from livevirt.api.request import Object
-from livevirt.controllers.vmi import launcher
-from livevirt.rollout import hot_change
+from livevirt.rollout import hot_change, migratability
 
 FINAL = ("Succeeded", "Failed")
-JOB_UID = launcher.MIGRATION_JOB  # label of a target pod
+JOB_UID = migratability.JOB
 JOB_NAME = "kubevirt.io/migrationJobName"  # annotation of a target pod
 TARGET_NODE = "kubevirt.io/migrationTargetNodeName"  # label of an instance that is moving
 WORKLOAD_UPDATE = "kubevirt.io/workloadUpdateMigration"

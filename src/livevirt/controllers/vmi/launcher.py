@@ -13,8 +13,6 @@ from livevirt.rollout import config, instance, namespaces, node_labels, resource
 from livevirt.rollout.resources import Namespace
 
 CREATED_BY = "kubevirt.io/created-by"
-NODE_NAME = "kubevirt.io/nodeName"
-MIGRATION_JOB = "kubevirt.io/migrationJobUID"  # the label of a pod that a guest is to come to
 OVERHEAD = "kubevirt.io/memory-overhead-bytes"
 UNPAUSED = "kubevirt.io/virtual-machine-unpaused"  # the pod's readiness gate
 IMAGE = f"livevirt/launcher:{__version__}"

@@ -12,6 +12,7 @@ from livevirt.controllers.vmi import launcher
 from livevirt.controllers.vmi.plan import phase
 from livevirt.controllers.vmi.view import Seen
 from livevirt.rollout import hot_change
+from livevirt.rollout.migratability import NODE_NAME
 
 SYNCHRONIZED = "Synchronized"
 
@@ -50,7 +51,7 @@ def label_changes(vmi: Object, seen: Seen) -> dict[str, str]:
     """Return the labels that must change: the node's name, for who looks for its guests."""
     labels = vmi["metadata"].get("labels") or {}
     node = seen.pod.node if seen.pod is not None else ""
-    return {launcher.NODE_NAME: node} if node and labels.get(launcher.NODE_NAME) != node else {}
+    return {NODE_NAME: node} if node and labels.get(NODE_NAME) != node else {}
 
 
 def _placed(status: Object, pod: Object, node: str) -> dict[str, Any]:

@@ -9,6 +9,7 @@ from livevirt.admission.vmi import FINALIZER
 from livevirt.api import conditions
 from livevirt.api.request import Object
 from livevirt.controllers.vmi import launcher
+from livevirt.rollout import migratability
 
 FINAL = ("Succeeded", "Failed")
 _IMAGE_REASONS = ("ErrImagePull", "ImagePullBackOff", "InvalidImageName", "ErrImageNeverPull")
@@ -80,7 +81,7 @@ def is_home(pod: Object, vmi: Object) -> bool:
     node = (vmi.get("status") or {}).get("nodeName")
     if node:
         return bool(pod["spec"].get("nodeName") == node)
-    return launcher.MIGRATION_JOB not in (pod["metadata"].get("labels") or {})
+    return migratability.JOB not in (pod["metadata"].get("labels") or {})
 
 
 def pod(obj: Object, vmi: Object) -> Launcher:
