@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import contextlib
+import logging
 from collections.abc import Callable, Hashable, Iterator
 from datetime import datetime
+from pathlib import Path
 from typing import TypeVar
 
 from livevirt.control.key import Key
 from livevirt.node import intent as intents
+from livevirt.node import pod_dir
 from livevirt.node import process as processes
 from livevirt.node.adjuster import Adjuster
 from livevirt.node.arrival import Arrival
@@ -17,12 +20,14 @@ from livevirt.node.cgroups import PodCgroup
 from livevirt.node.departure import Departure
 from livevirt.node.ending import Ending
 from livevirt.node.guest import Guest
-from livevirt.node.intent import Intent
+from livevirt.node.intent import Intent, UnknownIntent
 from livevirt.node.pod_dir import PodDir
 from livevirt.node.pod_status import Waiting
 from livevirt.node.process import Process
 
 K = TypeVar("K", bound=Hashable)
+
+log = logging.getLogger(__name__)
 
 
 class Local:
@@ -134,7 +139,9 @@ class Local:
 class Locals:
     """What a node holds of all its pods, found without looking through them."""
 
-    def __init__(self) -> None:
+    def __init__(self, pods: Path, run: Path, wake: Callable[[Key], None]) -> None:
+        """Hold nothing yet. Files are in these two directories; `wake` has a pod looked at."""
+        self._pods, self._run, self._wake = pods, run, wake
         self._by_uid: dict[str, Local] = {}
         self._by_key: dict[Key, dict[str, Local]] = {}  # a name may be given again
         self._by_vmi: dict[str, dict[str, Local]] = {}
@@ -159,12 +166,48 @@ class Locals:
         """Return the uid of the VMI that a pod is for."""
         return self._vmis[local.folder.uid]
 
-    def add(self, local: Local, vmi_uid: str) -> None:
-        """Hold a pod that is for that VMI."""
-        uid = local.folder.uid
+    def guest(self, namespace: str, vmi: str) -> Guest | None:
+        """Return the guest of a VMI, if it is here."""
+        for local in self:
+            guest = local.guest
+            if guest is None or local.awaits or local.has_left:
+                continue
+            if (guest.intent.namespace, guest.intent.vmi) == (namespace, vmi):
+                return guest
+        return None
+
+    def leaving(self, namespace: str, vmi: str) -> bool:
+        """Tell whether the guest of a VMI is about to go elsewhere."""
+        return any(
+            local.intent is not None
+            and (local.intent.namespace, local.intent.vmi) == (namespace, vmi)
+            and local.departure is not None
+            and not local.has_left
+            for local in self
+        )
+
+    def adopt(self) -> Iterator[Local]:
+        """Hold what an earlier run left, and yield it; whether it is wanted, the API will say."""
+        for folder in pod_dir.all_in(self._pods, self._run):
+            try:
+                intent = folder.read_intent()
+            except UnknownIntent as error:
+                log.error("left alone", extra={"pod_uid": folder.uid, "error": str(error)})
+                continue
+            if intent is None:
+                folder.remove()  # a start that came to nothing: an intent comes before a process
+            else:
+                key = Key(intent.namespace, intent.pod)
+                yield self.hold(key, folder.uid, intent.vmi_uid)
+
+    def hold(self, key: Key, uid: str, vmi_uid: str, *, target: bool = False) -> Local:
+        """Hold a pod that is for that VMI, whose guest may come from elsewhere."""
+        folder = PodDir(self._pods, self._run, uid)
+        local = Local(key, folder, lambda: self._wake(key), target=target)
         self._by_uid[uid], self._vmis[uid] = local, vmi_uid
         self._by_key.setdefault(local.key, {})[uid] = local
         self._by_vmi.setdefault(vmi_uid, {})[uid] = local
+        return local
 
     def remove(self, local: Local) -> None:
         """Hold it no longer."""

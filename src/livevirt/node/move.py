@@ -30,7 +30,37 @@ class Move:
     abort: bool = False
     failed: bool = False
     ended: bool = False  # failed, or the guest has arrived
+    completed: bool = False  # it has arrived
+    node: str = ""  # where the guest is
     settings: Object = field(default_factory=dict)
+
+    @property
+    def wanted(self) -> bool:
+        """Whether the guest should still get there."""
+        return not (self.abort or self.ended)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Side:
+    """What a node has of a pod, as far as migrations are concerned."""
+
+    node: str
+    target: bool = False  # its guest comes from elsewhere
+    begun: bool = False  # a QEMU was intended
+    ended: bool = False  # and is no more
+    awaits: bool = False  # it is there for a guest that has not come yet
+    arriving: bool = False  # which does so now
+    left: bool = False  # its guest is known to run elsewhere
+
+
+@dataclass(frozen=True, slots=True)
+class Part:
+    """A pod's part in a migration; all False for one that takes part in none."""
+
+    awaited: bool = False  # its guest is to come from elsewhere, and has not
+    unneeded: bool = False  # and will not
+    left: bool = False  # its guest runs elsewhere
+    offered: bool = False  # its guest can be received now
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,8 +92,27 @@ def of(vmi: Object | None, pod: str) -> Move | None:
         abort=bool(state.get("abortRequested")),
         failed=bool(state.get("failed")),
         ended=bool(state.get("endTimestamp")),
+        completed=bool(state.get("completed")),
+        node=status.get("nodeName") or "",
         settings=state.get("migrationConfiguration") or {},
     )
+
+
+def part(move: Move | None, side: Side, *, offered: bool) -> Part:
+    """Return what part a pod has in a migration, if in one; `offered` if its guest is on offer."""
+    wanted = move is not None and move.wanted
+    if side.target and not side.begun:
+        return Part(awaited=True, offered=wanted and offered)
+    if side.awaits and not side.ended:
+        return Part(awaited=True, unneeded=not wanted and not side.arriving)
+    elsewhere = (
+        move is not None
+        and move.role == "source"
+        and move.completed
+        and move.node != side.node
+        and side.begun
+    )
+    return Part(left=side.left or elsewhere)
 
 
 def limits(settings: Object) -> Limits:

@@ -7,7 +7,6 @@ at work where one is needed, and passes on what they have to say.
 from __future__ import annotations
 
 import logging
-from dataclasses import dataclass
 
 from livevirt.api import registry
 from livevirt.api.request import Object
@@ -20,20 +19,10 @@ from livevirt.node.arrival import Arrival
 from livevirt.node.departure import Departure
 from livevirt.node.handover import Handovers, Offer
 from livevirt.node.local import Local
-from livevirt.node.move import Move
+from livevirt.node.move import Move, Part, Side
 from livevirt.node.start import Starter
 
 log = logging.getLogger(__name__)
-
-
-@dataclass(frozen=True, slots=True)
-class Part:
-    """A pod's part in a migration; all False for one that takes part in none."""
-
-    awaited: bool = False  # its guest is to come from elsewhere, and has not
-    unneeded: bool = False  # and will not
-    left: bool = False  # its guest runs elsewhere
-    offered: bool = False  # its guest can be received now
 
 
 class Mover:
@@ -54,18 +43,30 @@ class Mover:
     def part(self, local: Local, vmi: Object | None) -> Part:
         """Return what part a pod has now."""
         now = move.of(vmi, local.key.name)
-        if local.ending is not None:
-            return Part(left=local.has_left)
-        if local.intent is None:
-            wanted = local.target and now is not None and not (now.abort or now.ended)
-            return Part(awaited=local.target, offered=wanted and self._has_offer(local, now))
-        if local.awaits:
-            arriving = local.arrival is not None and local.arrival.arriving
-            over = now is None or now.abort or now.ended
-            return Part(awaited=True, unneeded=over and not arriving)
-        if not local.has_left and self._lives_elsewhere(local, vmi):
-            local.folder.left.touch()
-        return Part(left=local.has_left)
+        side = Side(
+            node=self._node,
+            target=local.target,
+            begun=local.intent is not None,
+            ended=local.ending is not None,
+            awaits=local.awaits,
+            arriving=local.arrival is not None and local.arrival.arriving,
+            left=local.has_left,
+        )
+        offered = (
+            now is not None
+            and now.wanted
+            and local.target
+            and local.intent is None
+            and self._has_offer(local, now)
+        )
+        return move.part(now, side, offered=offered)
+
+    def may_run_elsewhere(self, local: Local, vmi: Object | None) -> bool:
+        """Tell whether what ended here may not have been the guest, or not the only place of it."""
+        if local.has_left or (local.target and not local.arrived):
+            return True
+        now = move.of(vmi, local.key.name)
+        return now is not None and now.role == "source" and now.started and not now.ended
 
     def is_home(self, local: Local, vmi: Object) -> bool:
         """Tell whether a pod's guest runs in it, so that its node speaks for the instance."""
@@ -115,16 +116,9 @@ class Mover:
         if now is not None:
             await self._write(vmi, move.lost_patch(vmi, now, why, self._now()))
 
-    def _has_offer(self, local: Local, now: Move | None) -> bool:
-        if now is None:
-            return False
+    def _has_offer(self, local: Local, now: Move) -> bool:
         self._handovers.call(now.uid, "target", local.wake)
         return self._handovers.offered(now.uid) is not None
-
-    def _lives_elsewhere(self, local: Local, vmi: Object | None) -> bool:
-        state = ((vmi or {}).get("status") or {}).get("migrationState") or {}
-        moved = state.get("sourcePod") == local.key.name and bool(state.get("completed"))
-        return moved and (vmi or {})["status"].get("nodeName") != self._node
 
     def _receive(self, local: Local, vmi: Object, now: Move) -> None:
         assert local.intent is not None

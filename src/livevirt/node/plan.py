@@ -43,6 +43,7 @@ class Seen:
     awaited: bool = False  # its guest is to come from elsewhere, and has not
     unneeded: bool = False  # and will not
     left: bool = False  # its guest runs elsewhere
+    noted: bool = False  # and that is written down
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,6 +59,11 @@ class Spawn:
 @dataclass(frozen=True, slots=True)
 class Stand:
     """Say that there is a place for a guest that is to come."""
+
+
+@dataclass(frozen=True, slots=True)
+class Leave:
+    """Write down that the guest runs elsewhere: the instance says so only until it moves again."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -104,11 +110,18 @@ class Wait:
     until: datetime
 
 
-Step = Start | Spawn | Stand | Press | Record | Quit | Clean | Report | Remove | Forget | Wait
+Step = (
+    Start | Spawn | Stand | Leave | Press | Record | Quit | Clean | Report | Remove | Forget | Wait
+)
 
 
 def plan(seen: Seen) -> list[Step]:
-    """List the next steps; the first rule that matches wins."""
+    """List the next steps."""
+    return [Leave(), *_next(seen)] if seen.left and not seen.noted else _next(seen)
+
+
+def _next(seen: Seen) -> list[Step]:
+    """List them by the first rule that matches."""
     if seen.locked and not seen.known:
         return [Wait(seen.now + LOOK_AGAIN)]  # a launcher on its way to become QEMU
     if seen.locked:

@@ -14,7 +14,6 @@ from livevirt.api.times import format_time
 from livevirt.client.interface import Client
 from livevirt.control.clock import Now
 from livevirt.control.events import Recorder
-from livevirt.control.informer import Informer
 from livevirt.control.key import Key
 from livevirt.errors import NotFound
 from livevirt.node import attachments, events, move, pod_status, resize, sizing, vmi_status
@@ -25,8 +24,8 @@ from livevirt.node.mover import Mover
 from livevirt.node.pod_status import Resources, Waiting
 from livevirt.node.progress import IDLE
 from livevirt.node.start import Starter
+from livevirt.node.watched import Watched
 from livevirt.rollout import reservation
-from livevirt.rollout.volume_lists import claim_of
 
 log = logging.getLogger(__name__)
 
@@ -45,18 +44,17 @@ class Reporter:
         client: Client,
         recorder: Recorder,
         starter: Starter,
-        pods: Informer,
-        claims: Informer,
+        watched: Watched,
         mover: Mover,
         capacity: Mapping[str, Quantity],
         now: Now,
     ) -> None:
         self.deferred: set[Key] = set()  # pods whose resize waits for room
         self._client, self._recorder, self._now = client, recorder, now
-        self._starter, self._claims, self._capacity = starter, claims, capacity
+        self._starter, self._watched, self._capacity = starter, watched, capacity
         self._mover = mover
         self._grants = Grants()
-        pods.on_change(self._grants.note)
+        watched.pods.on_change(self._grants.note)
 
     async def report(
         self, local: Local, pod: Object | None, vmi: Object | None
@@ -119,6 +117,10 @@ class Reporter:
         )
         await self.write_pod(pod, pod_status.status(seen))
 
+    def say_shutting_down(self, vmi: Object) -> None:
+        """Tell the owner of an instance that its guest was asked to shut down."""
+        events.shutting_down(self._recorder, vmi)
+
     async def _report_home(self, local: Local, pod: Object | None, vmi: Object) -> None:
         """Speak for the instance, if its guest is here; change it, unless it is about to leave."""
         held = self._mover.follow(local, vmi)
@@ -141,7 +143,7 @@ class Reporter:
                 machine=local.intent.machine,
                 view=local.guest.view if local.guest else NOTHING_YET,
                 ending=local.ending,
-                claims=self._claims_of(vmi),
+                claims=self._watched.claims_of(vmi),
                 pod=pod,
                 progress=local.adjuster.progress if local.adjuster else IDLE,
                 attachments=local.attacher.told if local.attacher else None,
@@ -171,15 +173,6 @@ class Reporter:
             events.volumes_changed(self._recorder, vmi, changed["volumeStatus"])
         if "migratedVolumes" in changed:
             events.volumes_copied(self._recorder, vmi, changed["migratedVolumes"] or [])
-
-    def _claims_of(self, vmi: Object) -> dict[str, Object]:
-        """Return the claims of a VMI's volumes that exist, by volume."""
-        namespace, found = vmi["metadata"]["namespace"], {}
-        for volume in vmi["spec"].get("volumes") or ():
-            claim = self._claims.get(Key(namespace, claim_of(volume)))
-            if claim is not None:
-                found[volume["name"]] = claim
-        return found
 
     def _attach(self, local: Local, pod: Object | None, vmi: Object) -> None:
         """Let the guest have the volumes it asks for; one that is to end keeps what it has."""

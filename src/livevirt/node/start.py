@@ -19,17 +19,17 @@ from livevirt.node import process as processes
 from livevirt.node.attacher import Attacher
 from livevirt.node.cgroups import Cgroups
 from livevirt.node.domain import BadDomain, Place
-from livevirt.node.exclusive import Cpus, NoCpus
+from livevirt.node.exclusive import NoCpus
 from livevirt.node.guest import Guest
 from livevirt.node.handover import Offer
+from livevirt.node.host import Host
 from livevirt.node.intent import Exclusive, Incoming, Intent
 from livevirt.node.local import Local
 from livevirt.node.pod_status import Waiting
-from livevirt.node.process import Account, Order, SpawnFailed
+from livevirt.node.process import Order, SpawnFailed
 from livevirt.node.scratch import Scratch
 from livevirt.node.volumes import VolumeProblem, Volumes
 from livevirt.qemu import migration
-from livevirt.qemu.accelerator import Accelerator
 from livevirt.qemu.cmdline import argv
 from livevirt.qemu.disk import Disk
 from livevirt.qemu.machine import Machine
@@ -60,22 +60,10 @@ class Starter:
     """Starts the guests of one node."""
 
     def __init__(
-        self,
-        node: str,
-        volumes: Volumes,
-        cgroups: Cgroups,
-        cpus: Cpus,
-        accelerator: Accelerator,
-        account: Account | None,
-        scratch: Scratch,
+        self, node: str, host: Host, volumes: Volumes, cgroups: Cgroups, scratch: Scratch
     ) -> None:
-        self._node = node
-        self._volumes = volumes
-        self._cgroups = cgroups
-        self._cpus = cpus
-        self._accelerator = accelerator
-        self._account = account
-        self._scratch = scratch
+        self._node, self._host, self._volumes = node, host, volumes
+        self._cgroups, self._scratch = cgroups, scratch
 
     async def start(self, local: Local, pod: Object, vmi: Object, now: datetime) -> None:
         """Bring a guest to life; raises NotReady while something it needs is missing."""
@@ -89,9 +77,9 @@ class Starter:
             }
             prepared = await self._volumes.prepare(vmi, disks, metadata)
             own = self._own_cpus(pod, vmi)
-            cells = tuple(self._cpus.cell(cpu) for cpu in own.vcpus) if own else ()
+            cells = tuple(self._host.cpus.cell(cpu) for cpu in own.vcpus) if own else ()
             place = Place(str(folder.run), str(folder.serial), cells)
-            machine = domain.machine(vmi, prepared, self._accelerator, place)
+            machine = domain.machine(vmi, prepared, self._host.accelerator, place)
         except VolumeProblem as error:
             raise NotReady(error.reason, str(error)) from error
         except (BadDomain, NoCpus) as error:
@@ -162,7 +150,7 @@ class Starter:
             return None
         if self._cgroups.cpuset_problem:
             raise NoCpus(f"no pod can have CPUs of its own here: {self._cgroups.cpuset_problem}")
-        return exclusive.deal(self._cpus.take(pod["metadata"]["uid"], count), wanted)
+        return exclusive.deal(self._host.cpus.take(pod["metadata"]["uid"], count), wanted)
 
     async def spawn(self, local: Local) -> None:
         """Start the process that was intended, unless one is there."""
@@ -174,14 +162,14 @@ class Starter:
             local.folder.create_run(self._owner)
             self._cgroups.create(local.cgroup)
             local.cgroup.apply(local.intent.limits)
-            self._cpus.confine(local.folder.uid, local.cgroup)
+            self._host.cpus.confine(local.folder.uid, local.cgroup)
             order = Order(
                 argv=local.intent.argv,
                 log=local.folder.stderr,
                 marker=local.folder.spawned,
                 lock=lock,
                 cgroups=local.cgroup.procs,
-                account=self._account,
+                account=self._host.account,
             )
             found = await processes.spawn(order)
         except (OSError, SpawnFailed) as error:
@@ -218,6 +206,12 @@ class Starter:
             except ValueError:
                 continue  # no guest was ever given such a drive
 
+    def clean(self, local: Local) -> None:
+        """Give back what a guest that has ended had of this machine; files stay."""
+        self._host.cpus.release(local.folder.uid)
+        local.cgroup.remove()
+        local.folder.remove_run()
+
     def remove_disks(self, vmi_uid: str) -> None:
         """Remove what a guest wrote to disks that do not outlive it."""
         self._scratch.remove(vmi_uid)
@@ -244,4 +238,4 @@ class Starter:
 
     @property
     def _owner(self) -> tuple[int, int] | None:
-        return self._account.owner if self._account else None
+        return self._host.account.owner if self._host.account else None

@@ -8,8 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from livevirt.control.key import Key
-from livevirt.node.local import Local, Locals
-from livevirt.node.pod_dir import PodDir
+from livevirt.node.local import Locals
 
 NOWHERE = Path("/nonexistent")
 PODS = st.lists(
@@ -17,19 +16,18 @@ PODS = st.lists(
 )
 
 
-def a_local(uid: str, name: str) -> Local:
-    return Local(Key("default", name), PodDir(NOWHERE, NOWHERE, uid), lambda: None)
+def no_locals() -> Locals:
+    return Locals(NOWHERE, NOWHERE, lambda _: None)
 
 
 @given(PODS)
 def test_what_is_held_is_found_and_what_was_let_go_is_not(
     pods: list[tuple[str, str, bool]],
 ) -> None:
-    locals_ = Locals()
+    locals_ = no_locals()
     kept = {}
     for number, (name, vmi, removed) in enumerate(pods):
-        local = a_local(str(number + 1), name)
-        locals_.add(local, vmi)
+        local = locals_.hold(Key("default", name), str(number + 1), vmi)
         if removed:
             locals_.remove(local)
         else:
@@ -47,9 +45,9 @@ def test_what_is_held_is_found_and_what_was_let_go_is_not(
 
 
 def test_what_is_looked_at_can_be_let_go_meanwhile() -> None:
-    locals_ = Locals()
+    locals_ = no_locals()
     for uid in ("1", "2"):
-        locals_.add(a_local(uid, "web"), "vmi")
+        locals_.hold(Key("default", "web"), uid, "vmi")
     for local in locals_.of_key(Key("default", "web")):
         locals_.remove(local)
     assert not list(locals_)

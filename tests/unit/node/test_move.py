@@ -1,12 +1,13 @@
 from __future__ import annotations
 
+from dataclasses import replace
 from datetime import UTC, datetime
 from typing import Any
 
 import pytest
 
 from livevirt.node import move
-from livevirt.node.move import Got, Move, Patience, Sent
+from livevirt.node.move import Got, Move, Part, Patience, Sent, Side
 from livevirt.qemu.migration import Limits, Transfer
 
 NOON = datetime(2026, 1, 1, 12, tzinfo=UTC)
@@ -36,6 +37,50 @@ def test_a_pod_has_a_part_in_the_migration_that_names_it() -> None:
     assert move.of(a_vmi(), "another") is None
     assert move.of({"status": {}}, "s") is None
     assert move.of(None, "s") is None
+
+
+HERE = Side(node="n1", begun=True)
+PLACE = Side(node="n2", target=True)
+WAITS = replace(PLACE, begun=True, awaits=True)
+CAME = replace(PLACE, begun=True)
+DONE = {"completed": True, "endTimestamp": AT}
+CALLED_OFF = {"abortRequested": True}
+
+PARTS: dict[str, tuple[Any, str, Side, Part]] = {
+    "none without a migration": ({"status": {}}, "s", HERE, Part()),
+    "none yet while the guest is sent": (a_vmi(startTimestamp=AT), "s", HERE, Part()),
+    "left once the instance says that it has arrived": (
+        a_vmi("n2", **DONE), "s", HERE, Part(left=True),
+    ),
+    "left also if QEMU was gone before that was known": (
+        a_vmi("n2", **DONE), "s", replace(HERE, ended=True), Part(left=True),
+    ),
+    "left for ever": ({"status": {}}, "s", replace(HERE, left=True), Part(left=True)),
+    "none if it stays": (a_vmi(failed=True, endTimestamp=AT), "s", HERE, Part()),
+    "a place for a guest on offer": (a_vmi(), "t", PLACE, Part(awaited=True, offered=True)),
+    "no place for a guest that was called off": (
+        a_vmi(**CALLED_OFF), "t", PLACE, Part(awaited=True),
+    ),
+    "waits while the guest is sent": (a_vmi(), "t", WAITS, Part(awaited=True)),
+    "waits in vain once it was called off": (
+        a_vmi(**CALLED_OFF), "t", WAITS, Part(awaited=True, unneeded=True),
+    ),
+    "not in vain if the guest comes just now": (
+        a_vmi(**CALLED_OFF), "t", replace(WAITS, arriving=True), Part(awaited=True),
+    ),
+    "waits in vain for another's guest": (
+        {"status": {}}, "t", WAITS, Part(awaited=True, unneeded=True),
+    ),
+    "none any more once its QEMU was ended": (
+        a_vmi(**CALLED_OFF), "t", replace(WAITS, ended=True), Part(),
+    ),
+    "home of the guest that came": (a_vmi("n2", **DONE), "t", CAME, Part()),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize(("vmi", "pod", "side", "part"), PARTS.values(), ids=PARTS)
+def test_part(vmi: Any, pod: str, side: Side, part: Part) -> None:
+    assert move.part(move.of(vmi, pod), side, offered=True) == part
 
 
 SAYS: dict[str, tuple[dict[str, Any], Sent, dict[str, Any]]] = {

@@ -12,6 +12,7 @@ from livevirt.node.plan import (
     PRESS_AGAIN,
     Clean,
     Forget,
+    Leave,
     Press,
     Quit,
     Record,
@@ -146,11 +147,19 @@ RULES: dict[str, tuple[Seen, list[Step]]] = {
         [Report()],
     ),
     "given a guest has left, then what it left behind stays until its pod is deleted": (
-        alive(left=True, standing=GONE),
+        alive(left=True, noted=True, standing=GONE),
         [Report()],
     ),
+    "given a guest was found to have left, then that is written down first": (
+        alive(left=True, standing=GONE),
+        [Leave(), Report()],
+    ),
+    "given a guest has left and its QEMU is gone, then its disks are known not to be ours": (
+        dead("stop", left=True, ending=ENDED),
+        [Leave(), Clean(), Report(), Forget(), Remove()],
+    ),
     "given a guest has left and its pod is deleted, then it was not switched off": (
-        alive("stop", left=True, standing=GONE, deadline=LATER),
+        alive("stop", left=True, noted=True, standing=GONE, deadline=LATER),
         [Record(ending.migrated(AT)), Quit(), Wait(NOON)],
     ),
     "given leftovers of a pod that is no more, then they go": (

@@ -1,0 +1,276 @@
+"""Keeps the pods of one node as they should be: looks at one, plans, and follows the plan.
+
+Everything it looks at can be read again: pods and instances from the API, intents and endings from
+files, guests from their processes. No two reconciles work on the same pod at once.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from datetime import datetime, timedelta
+
+from livevirt.api import registry, times
+from livevirt.api.request import Object
+from livevirt.client.interface import Client
+from livevirt.control.clock import Now
+from livevirt.control.controller import DONE, Result
+from livevirt.control.key import Key
+from livevirt.errors import NotFound
+from livevirt.node import pod_status, vmi_status
+from livevirt.node.local import Local, Locals
+from livevirt.node.mover import Mover
+from livevirt.node.plan import (
+    Clean,
+    Forget,
+    Leave,
+    Press,
+    Quit,
+    Record,
+    Remove,
+    Report,
+    Seen,
+    Spawn,
+    Stand,
+    Start,
+    Step,
+    Wait,
+    Wanted,
+    plan,
+)
+from livevirt.node.report import Reporter
+from livevirt.node.start import NotReady, Starter
+from livevirt.node.watched import Watched, owner
+from livevirt.qemu import lifecycle
+from livevirt.qemu.errors import QmpError
+from livevirt.rollout.migratability import JOB
+
+log = logging.getLogger(__name__)
+
+_ENDED = ("Succeeded", "Failed")
+
+
+class Keeper:
+    """Sees to the pods that a node is to run, and to what it has of others."""
+
+    def __init__(
+        self,
+        client: Client,
+        watched: Watched,
+        locals_: Locals,
+        starter: Starter,
+        mover: Mover,
+        reporter: Reporter,
+        now: Now,
+    ) -> None:
+        self._client, self._watched, self._locals = client, watched, locals_
+        self._starter, self._mover, self._reporter, self._now = starter, mover, reporter, now
+
+    async def reconcile(self, key: Key) -> Result:
+        """Do what is to be done about the pods of a name."""
+        pod = self._watched.pods.get(key)
+        uid = pod["metadata"]["uid"] if pod else ""
+        waits = []
+        for local in self._locals.of_key(key):
+            if local.folder.uid != uid:
+                waits.append(await self._follow_plan(local, None))
+        if pod is not None:
+            made_for = owner(pod)
+            if made_for is None:
+                await self._refuse(pod)
+            else:
+                local = self._locals.get(uid) or self._locals.hold(
+                    key, uid, made_for["uid"], target=JOB in (pod["metadata"].get("labels") or {})
+                )
+                waits.append(await self._follow_plan(local, pod))
+        after = min((wait for wait in waits if wait is not None), default=None)
+        return DONE if after is None else Result(after)
+
+    def instance(self, local: Local, pod: Object | None = None) -> Object | None:
+        """Return the instance that a pod is for, and not another one of its name."""
+        if local.intent is not None:
+            name, uid = local.intent.vmi, local.intent.vmi_uid
+        else:
+            made_for = owner(pod) if pod else None
+            if made_for is None:
+                return None
+            name, uid = made_for["name"], made_for["uid"]
+        return self._watched.instance(Key(local.key.namespace, name), uid)
+
+    # ------------------------------------------------------------ what is there
+
+    def _see(self, local: Local, pod: Object | None) -> Seen:
+        locked = local.look()
+        guest = local.guest
+        vmi = self.instance(local, pod)
+        gone = not locked and local.ending is None
+        part = self._mover.part(local, vmi)
+        may_start = part.offered if local.target else True
+        return Seen(
+            wanted=_wanted(pod),
+            now=self._now(),
+            awaited=part.awaited,
+            unneeded=part.unneeded,
+            left=part.left,
+            noted=local.has_left,
+            startable=local.intent is None
+            and vmi is not None
+            and may_start
+            and self._may_start(vmi),
+            intent=local.intent is not None,
+            spawned=local.spawned,
+            rebooted=gone and local.rebooted,
+            locked=locked,
+            known=guest is not None,
+            standing=guest.view.standing if guest else None,
+            ending=local.ending,
+            oom_killed=gone and local.cgroup.oom_killed(),
+            complaint=local.folder.complaint() if gone else "",
+            deadline=_deadline(pod),
+            pressed=local.pressed,
+        )
+
+    def _may_start(self, vmi: Object) -> bool:
+        """Whether a VMI without a guest of this pod may get one."""
+        over = (vmi.get("status") or {}).get("phase") in _ENDED
+        uid = vmi["metadata"]["uid"]
+        taken = any(
+            local.intent is not None and not local.clean for local in self._locals.of_vmi(uid)
+        )
+        return not over and not taken and "deletionTimestamp" not in vmi["metadata"]
+
+    # ------------------------------------------------------------ what to do
+
+    async def _follow_plan(self, local: Local, pod: Object | None) -> timedelta | None:
+        """Do what is to be done now; return when to look again."""
+        seen = self._see(local, pod)
+        for step in plan(seen):
+            if isinstance(step, Wait):
+                return max(step.until - seen.now, timedelta(0))
+            wait = await self._do(step, local, pod)
+            if wait is not None:
+                return wait
+        return None
+
+    async def _do(self, step: Step, local: Local, pod: Object | None) -> timedelta | None:
+        match step:
+            case Start() | Spawn():
+                return await self._start(local, pod)
+            case Stand():
+                assert pod is not None
+                await self._reporter.report_place(local, pod)
+                if (vmi := self.instance(local, pod)) is not None:
+                    await self._mover.give_up(local, vmi)
+            case Leave():
+                local.folder.left.touch()
+            case Press():
+                await self._press(local, pod)
+            case Record(what):
+                await asyncio.to_thread(local.folder.write_ending, what)
+                local.ending = what
+                log.info("guest ended", extra=_facts(local) | {"because": what.reason})
+            case Quit():
+                if local.guest is not None:
+                    await local.guest.quit()
+            case Clean():
+                self._clean(local, self.instance(local, pod))
+            case Report():
+                return await self._reporter.report(local, pod, self.instance(local, pod))
+            case Forget():
+                await asyncio.to_thread(local.folder.remove)
+                self._locals.remove(local)
+                self._reporter.deferred.discard(local.key)
+            case Remove():
+                assert pod is not None
+                await self._remove(pod)
+        return None
+
+    async def _start(self, local: Local, pod: Object | None) -> timedelta | None:
+        vmi = self.instance(local, pod)
+        if pod is None:
+            return None
+        try:
+            if local.intent is not None:
+                await self._starter.spawn(local)
+            elif vmi is not None and local.target:
+                await self._receive(local, pod, vmi)
+            elif vmi is not None:
+                await self._starter.start(local, pod, vmi, self._now())
+        except NotReady as error:
+            if local.target and vmi is not None:
+                await self._mover.refuse(local, vmi, str(error))
+            local.attempts += 1
+            local.waiting = error.waiting(local.attempts)
+            await self._reporter.report_pod(local, pod)
+            return error.retry(local.attempts)
+        local.waiting = None
+        log.info("guest started", extra=_facts(local))
+        return None
+
+    async def _receive(self, local: Local, pod: Object, vmi: Object) -> None:
+        offer = self._mover.offer(local, vmi)
+        if offer is not None:
+            await self._starter.receive(local, pod, vmi, *offer, self._now())
+            self._mover.follow(local, vmi)
+
+    async def _press(self, local: Local, pod: Object | None) -> None:
+        vmi = self.instance(local, pod)
+        if vmi is not None and local.pressed is None:
+            self._reporter.say_shutting_down(vmi)
+        local.pressed = self._now()
+        if local.guest is None:
+            return
+        try:
+            if vmi_status.is_paused(local.guest.view.standing):
+                await lifecycle.resume(local.guest.qmp())  # a guest that stands still hears nothing
+            await local.guest.power_down()
+        except QmpError as error:
+            log.debug("power button not pressed", extra=_facts(local) | {"error": str(error)})
+
+    def _clean(self, local: Local, vmi: Object | None) -> None:
+        if not local.clean:
+            self._starter.clean(local)
+            local.clean = True
+        if not self._mover.may_run_elsewhere(local, vmi):
+            self._starter.remove_disks(self._locals.vmi_uid(local))
+
+    async def _remove(self, pod: Object) -> None:
+        metadata = pod["metadata"]
+        try:
+            await self._client.delete(
+                registry.POD,
+                metadata["name"],
+                metadata["namespace"],
+                uid=metadata["uid"],
+                grace_seconds=0,
+            )
+        except NotFound:
+            return
+
+    async def _refuse(self, pod: Object) -> None:
+        if "deletionTimestamp" in pod["metadata"]:
+            await self._remove(pod)
+        elif (pod.get("status") or {}).get("phase") not in _ENDED:
+            message = "this node runs virtual machines only; the pod belongs to none"
+            await self._reporter.write_pod(pod, pod_status.refused(pod, message, self._now()))
+
+
+def _wanted(pod: Object | None) -> Wanted:
+    if pod is None:
+        return "gone"
+    if "deletionTimestamp" in pod["metadata"]:
+        return "stop"
+    if (pod.get("status") or {}).get("phase") in _ENDED:
+        return "ended"
+    return "run"
+
+
+def _deadline(pod: Object | None) -> datetime | None:
+    """Return when a pod that is being deleted must be gone."""
+    said = pod["metadata"].get("deletionTimestamp") if pod else None
+    return times.parse_time(said) if said else None
+
+
+def _facts(local: Local) -> dict[str, object]:
+    vmi = local.intent.vmi if local.intent else ""
+    return {"pod": str(local.key), "vmi": vmi}

@@ -1,0 +1,63 @@
+"""What a node follows of the API: its own pods, and the instances, claims and DataVolumes."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from livevirt.api import registry
+from livevirt.api.request import Object
+from livevirt.client.interface import Client
+from livevirt.control.informer import Informer
+from livevirt.control.key import Key, key_of
+from livevirt.rollout.volume_lists import claim_of
+
+_OWNER_UID = "owner-uid"
+
+
+class Watched:
+    """What a node knows of the objects that concern it."""
+
+    def __init__(self, client: Client, node: str) -> None:
+        self.pods = Informer(client, registry.POD, fields=f"spec.nodeName={node}")
+        self.vmis = Informer(client, registry.VMI)
+        self.claims = Informer(client, registry.CLAIM)
+        self.data_volumes = Informer(client, registry.DATA_VOLUME)
+        self.pods.index(_OWNER_UID, _owner_uids)
+
+    def __iter__(self) -> Iterator[tuple[str, Informer]]:
+        yield "pods", self.pods
+        yield "vmis", self.vmis
+        yield "claims", self.claims
+        yield "data-volumes", self.data_volumes
+
+    def pods_of(self, vmi: Object) -> list[Key]:
+        """Return the pods of an instance on this node."""
+        return [key_of(pod) for pod in self.pods.by(_OWNER_UID, vmi["metadata"]["uid"])]
+
+    def instance(self, key: Key, uid: str) -> Object | None:
+        """Return an instance, and not another one of its name."""
+        vmi = self.vmis.get(key)
+        return vmi if vmi is not None and vmi["metadata"]["uid"] == uid else None
+
+    def claims_of(self, vmi: Object) -> dict[str, Object]:
+        """Return the claims of an instance's volumes that exist, by volume."""
+        namespace, found = vmi["metadata"]["namespace"], {}
+        for volume in vmi["spec"].get("volumes") or ():
+            claim = self.claims.get(Key(namespace, claim_of(volume)))
+            if claim is not None:
+                found[volume["name"]] = claim
+        return found
+
+
+def owner(pod: Object) -> Object | None:
+    """Return the reference to the instance that a pod runs, if it runs one."""
+    for each in pod["metadata"].get("ownerReferences") or ():
+        if each.get("controller") and each.get("kind") == registry.VMI.kind:
+            found: Object = each
+            return found
+    return None
+
+
+def _owner_uids(pod: Object) -> list[str]:
+    found = owner(pod)
+    return [found["uid"]] if found else []
