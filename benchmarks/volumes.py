@@ -133,8 +133,9 @@ class Raw:
         self._disc = ""
 
     async def have(self, disks: Sequence[str], disc: str) -> None:
-        for name in [each for each in self._disks if each not in disks]:
-            await act.unplug(self._qmp, DISK_PREFIX + name)
+        gone = [each for each in self._disks if each not in disks]
+        await asyncio.gather(*(act.unplug(self._qmp, DISK_PREFIX + each) for each in gone))
+        for name in gone:
             await self._close(self._disk(name))
         for name in [each for each in disks if each not in self._disks]:
             new = self._disk(name)

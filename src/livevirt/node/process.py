@@ -10,6 +10,7 @@ import asyncio
 import contextlib
 import grp
 import json
+import marshal
 import os
 import pwd
 import signal
@@ -102,7 +103,7 @@ async def spawn(order: Order) -> Process | None:
         pass_fds=(order.lock,),
         start_new_session=True,
     )
-    said, complaint = await launcher.communicate(json.dumps(told).encode())
+    said, complaint = await launcher.communicate(marshal.dumps(told))
     if launcher.returncode != 0:
         raise SpawnFailed(complaint.decode(errors="replace").strip() or "the launcher failed")
     return seen(int(said))
