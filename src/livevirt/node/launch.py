@@ -37,7 +37,8 @@ def main() -> None:
         _confine(log, order["lock"])
         if order["user"] is not None:
             _give_up_rights(order["user"], order["group"], order["groups"])
-        os.execvpe(order["argv"][0], order["argv"], order["env"])
+        # Not `execvpe`: to search a path it would import, which a user without rights may not.
+        os.execve(order["program"], order["argv"], order["env"])
     except OSError as error:
         os.write(2, f"cannot start {order['argv'][0]}: {error}\n".encode())
     finally:

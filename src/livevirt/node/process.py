@@ -13,6 +13,7 @@ import json
 import marshal
 import os
 import pwd
+import shutil
 import signal
 import sys
 from collections.abc import Iterable, Sequence
@@ -85,6 +86,7 @@ async def spawn(order: Order) -> Process | None:
     """Start QEMU; return its process, or None if it has ended already."""
     who = order.account
     told = {
+        "program": shutil.which(order.argv[0]) or order.argv[0],
         "argv": list(order.argv),
         "log": str(order.log),
         "marker": str(order.marker),

@@ -52,10 +52,11 @@ async def probe(emulator: str = "qemu-system-x86_64", kvm: str = "/dev/kvm") -> 
 
 async def guest_failure(emulator: str, *, accel: str, cpu: str) -> str | None:
     """Run the boot sector; return None once it speaks, else what happened instead."""
-    with tempfile.NamedTemporaryFile(prefix="livevirt-probe-") as disk:
+    with tempfile.TemporaryFile() as disk:  # it has no name, so nothing stays if we are killed
         disk.write(boot_sector.image())
         disk.flush()
-        drive = {"driver": "file", "node-name": "probe", "filename": disk.name, "read-only": True}
+        path = f"/dev/fd/{disk.fileno()}"
+        drive = {"driver": "file", "node-name": "probe", "filename": path, "read-only": True}
         try:
             process = await asyncio.create_subprocess_exec(
                 emulator,
@@ -67,6 +68,7 @@ async def guest_failure(emulator: str, *, accel: str, cpu: str) -> str | None:
                 stdin=asyncio.subprocess.DEVNULL,
                 stdout=asyncio.subprocess.PIPE,
                 stderr=asyncio.subprocess.STDOUT,
+                pass_fds=(disk.fileno(),),
                 preexec_fn=end_with_parent,
             )
         except OSError as error:

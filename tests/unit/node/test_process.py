@@ -6,7 +6,7 @@ import pytest
 
 from livevirt.node import process
 from livevirt.node.pod_dir import PodDir
-from livevirt.node.process import Order, Process, SpawnFailed
+from livevirt.node.process import Account, Order, Process, SpawnFailed
 
 
 @pytest.fixture
@@ -59,6 +59,17 @@ async def test_what_a_process_says_is_in_its_log_and_nothing_of_ours_is_open_in_
     assert said[0] == "oh"
     assert said[-1] == "0077"
     assert len(said[1:-1]) <= 5  # three, the lock, and what ls itself opened
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root can become somebody else")
+async def test_a_program_is_found_and_run_by_somebody_who_may_read_nothing_of_ours(
+    folder: PodDir,
+) -> None:
+    found = await spawned(an_order(folder, "id", "-u", account=Account(65534, 65534)))
+    if found is not None:
+        async with asyncio.timeout(10):
+            await process.exited(found)
+    assert folder.complaint() == "65534"
 
 
 async def test_given_no_such_program_then_the_log_says_so(folder: PodDir) -> None:
