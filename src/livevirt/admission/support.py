@@ -5,7 +5,7 @@ Every other field KubeVirt knows is accepted and kept; who sets it is told that 
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 from livevirt.api.request import Object
@@ -61,6 +61,14 @@ def warnings(path: str, spec: Object) -> list[str]:
         more = len(shown) - MOST_WARNINGS + 1
         return [*shown[: MOST_WARNINGS - 1], f"{path}: {more} more fields are not acted on"]
     return shown
+
+
+def summed_up(whose: str, fields: Sequence[str]) -> str:
+    """Return one warning of the fields that somebody else sets and that are not acted on."""
+    shown = list(fields[:MOST_WARNINGS])
+    if len(fields) > MOST_WARNINGS:
+        shown.append(f"{len(fields) - MOST_WARNINGS} more")
+    return f"{whose}: livevirt does not act on {', '.join(shown)}"
 
 
 def unsupported(value: Any, path: str = "") -> Iterator[str]:

@@ -9,7 +9,7 @@ from livevirt.admission import datavolumes, headroom, support, vm_sizing
 from livevirt.admission.accounts import is_component
 from livevirt.admission.review import Reader, Review, Rules
 from livevirt.admission.vm_disks import empty_drives, wrong
-from livevirt.admission.vm_sizing import Sized
+from livevirt.admission.vm_sizing import Sized, is_referred_anew, is_resized
 from livevirt.admission.vmi import cluster_config
 from livevirt.admission.vmi_spec import spec_errors
 from livevirt.api.field_error import FieldError
@@ -27,7 +27,7 @@ from livevirt.rollout import config as configs
 from livevirt.rollout import defaults, disks, edit
 from livevirt.rollout.config import Config
 from livevirt.rollout.run_strategy import RUN_STRATEGIES, run_strategy
-from livevirt.rollout.summary import warnings
+from livevirt.rollout.summary import RELABELLED, warnings
 from livevirt.rollout.verdict import judge
 from livevirt.rollout.volume_migration import STRATEGIES
 
@@ -61,9 +61,12 @@ class VirtualMachineRules(Rules):
                 )
 
     def validate(self, review: Review) -> list[FieldError]:
-        """List what is wrong with the spec; warn of what becomes of an edit that is not."""
+        """List what is wrong with the spec; warn of what becomes of an edit that is not.
+
+        Whoever lets a VM take another generation of its instance type edits it as well.
+        """
         new, old = review.new, review.old
-        if review.subresource or (old is not None and new["spec"] == old["spec"]):
+        if not _is_edited(review):
             return []
         if "deletionTimestamp" in new["metadata"]:
             return []  # nothing more will start; an edit on the way out must not get stuck
@@ -71,9 +74,18 @@ class VirtualMachineRules(Rules):
         found = errors(new, cluster_config(review.read), sized, old)
         if not found and not is_component(review.user):
             review.warnings += sized.warnings
-            if old is not None and sized.known and vm_sizing.is_resized(new, old):
-                review.warnings += _edit_warnings(sized.vm, review.read)
+            if sized.known and (old is None or review.subresource or is_resized(new, old)):
+                review.warnings += vm_sizing.ignored(new, sized)
+                review.warnings += _edit_warnings(sized.vm, review.read) if old is not None else []
         return found
+
+
+def _is_edited(review: Review) -> bool:
+    """Tell whether a write changes what the VM is to be."""
+    new, old = review.new, review.old
+    if not review.subresource:
+        return old is None or bool(new["spec"] != old["spec"])
+    return old is not None and not is_component(review.user) and is_referred_anew(new, old)
 
 
 def errors(vm: Object, config: Config, sized: Sized, old: Object | None = None) -> list[FieldError]:
@@ -105,13 +117,14 @@ def _edit_warnings(new: Object, read: Reader) -> list[str]:
     )
     case = edit.case(new, found)
     if case is None:
-        return []
+        return [edit.lost(found)]
     judgement = judge(case)
     if edit.resizes(judgement):
         case = edit.case(new, headroom.within(found, _around(vmi, node, read)))
         assert case is not None  # it is there whatever is around it
         judgement = judge(case)
-    return warnings(judgement, name, namespace)
+    told = warnings(judgement, name, namespace)
+    return [*told, RELABELLED] if judgement.running and edit.relabelled(new, found) else told
 
 
 def _around(vmi: Object | None, node: str, read: Reader) -> headroom.Seen:

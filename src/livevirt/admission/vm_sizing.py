@@ -4,12 +4,16 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
+from livevirt.admission import support
 from livevirt.admission.vm_disks import wrong
 from livevirt.api.field_error import FieldError
 from livevirt.api.request import Object
+from livevirt.rollout.instancetypes.expansion import Sizing, expand
 from livevirt.rollout.instancetypes.lookup import Lookup
 from livevirt.rollout.instancetypes.machine import Machine, expand_vm, unmet_requirements
-from livevirt.rollout.instancetypes.matchers import ROLES, matcher_errors
+from livevirt.rollout.instancetypes.matchers import INSTANCETYPE, PREFERENCE, ROLES, matcher_errors
+from livevirt.rollout.instancetypes.resolution import Resolved
+from livevirt.rollout.instancetypes.sizes import exclusive_errors
 
 
 @dataclass(frozen=True, slots=True)
@@ -20,6 +24,7 @@ class Sized:
     errors: list[FieldError] = field(default_factory=list)
     warnings: list[str] = field(default_factory=list)
     known: bool = True  # whether all that the matchers name is there
+    resolved: Resolved = field(default_factory=Resolved)  # what that is
 
 
 def size(vm: Object, lookup: Lookup) -> Sized:
@@ -31,7 +36,7 @@ def size(vm: Object, lookup: Lookup) -> Sized:
     if machine.problems:
         return _incomplete(machine)
     errors = list(machine.errors) or unmet_requirements(vm, machine)
-    return Sized(machine.vm, errors, _stale_pins(vm, machine))
+    return Sized(machine.vm, errors, _stale_pins(vm, machine), resolved=machine.resolved)
 
 
 def is_resized(new: Object, old: Object) -> bool:
@@ -40,8 +45,40 @@ def is_resized(new: Object, old: Object) -> bool:
     return any(new["spec"].get(part) != old["spec"].get(part) for part in parts)
 
 
+def is_referred_anew(new: Object, old: Object) -> bool:
+    """Tell whether a write of the status changes what the VM goes by."""
+    now, was = new.get("status") or {}, old.get("status") or {}
+    return any(now.get(role.reference) != was.get(role.reference) for role in ROLES)
+
+
+def ignored(vm: Object, sized: Sized) -> list[str]:
+    """Return a warning for all that an instance type sets and is not acted on, and a preference.
+
+    What the VM sets itself is told apart from it, field by field.
+    """
+    template, resolved = vm["spec"]["template"], sized.resolved
+    written = set(support.unsupported(template.get("spec") or {}))
+    added = _unsupported(sized.vm["spec"]["template"], written)
+    if not added:
+        return []
+    alone = Sizing(resolved.sizing.instancetype, None, drops_memory=resolved.sizing.drops_memory)
+    sizes = _unsupported(expand(template, alone).template, written)
+    found = {INSTANCETYPE: sizes, PREFERENCE: [path for path in added if path not in sizes]}
+    return [
+        support.summed_up(f"{role.words} {choice.name}", found[role])
+        for role in ROLES
+        if (choice := resolved.of(role)) is not None and found[role]
+    ]
+
+
+def _unsupported(template: Object, known: set[str]) -> list[str]:
+    found = dict.fromkeys(support.unsupported(template.get("spec") or {}))
+    return [path for path in found if path not in known]
+
+
 def _incomplete(machine: Machine) -> Sized:
     errors = [wrong(each.field, each.message) for each in machine.problems if not each.passing]
+    errors += exclusive_errors(machine.vm["spec"]["template"].get("spec") or {})
     warnings = [
         f"{each.field}: {each.message}; the VM cannot start until it is there"
         for each in machine.problems

@@ -14,21 +14,25 @@ class Informers:
 
     def __init__(self, client: Client) -> None:
         self._client = client
-        self._by_resource: dict[str, Informer] = {}
+        self._informers: dict[tuple[str, str], Informer] = {}
         self._group: asyncio.TaskGroup | None = None
 
-    def of(self, kind: Kind) -> Informer:
-        """Return the informer of a kind; whoever asks again gets the same one."""
-        found = self._by_resource.get(kind.resource)
+    def of(self, kind: Kind, labels: str = "") -> Informer:
+        """Return the informer of a kind, or of those of it that a selector picks.
+
+        Whoever asks again gets the same one.
+        """
+        found = self._informers.get((kind.resource, labels))
         if found is None:
-            found = self._by_resource[kind.resource] = Informer(self._client, kind)
+            found = Informer(self._client, kind, labels=labels)
+            self._informers[kind.resource, labels] = found
             self._launch(found)
         return found
 
     def start(self, group: asyncio.TaskGroup) -> None:
         """Run the informers made so far, and those to come, until the group is cancelled."""
         self._group = group
-        for informer in self._by_resource.values():
+        for informer in self._informers.values():
             self._launch(informer)
 
     def _launch(self, informer: Informer) -> None:

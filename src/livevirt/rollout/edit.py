@@ -33,14 +33,15 @@ class Found:
 def case(vm: Object, found: Found) -> Case | None:
     """Return the VM as it is wanted against what runs, None if nobody knows how that started.
 
-    A VM that is to be halted has no guest an edit could reach.
+    `lost` says why. A VM that is to be halted has no guest an edit could reach.
     """
     settings = config.read(found.kubevirt)
     wanted = vm["spec"]["template"].get("spec") or {}
     if found.vmi is None or not _owned(found.vmi, vm) or run_strategy(vm["spec"]) == "Halted":
         return Case(wanted, wanted, None, settings)
     if found.revision is None:
-        return None
+        unjudged = Case(wanted, wanted, found.vmi, settings)
+        return None if unjudged.runs else unjudged
     started = found.revision["data"]["spec"]["template"]["spec"]
     labels = ((found.node or {}).get("metadata") or {}).get("labels") or {}
     around = Around(
@@ -54,6 +55,21 @@ def case(vm: Object, found: Found) -> Case | None:
     )
     strategy = vm["spec"].get("updateVolumesStrategy") or ""
     return Case(started, wanted, found.vmi, settings, around, strategy)
+
+
+def lost(found: Found) -> str:
+    """Return why an edit cannot be judged where there is no case, and what to do."""
+    name = revision_of(found.vmi) or "none"
+    return f"the record of the guest's start ({name}) is missing; a restart makes a new one"
+
+
+def relabelled(vm: Object, found: Found) -> bool:
+    """Tell whether labels or annotations of the template are others than those of the start."""
+    if found.revision is None:
+        return False
+    started = found.revision["data"]["spec"]["template"].get("metadata") or {}
+    wanted = vm["spec"]["template"].get("metadata") or {}
+    return any((started.get(n) or {}) != (wanted.get(n) or {}) for n in ("labels", "annotations"))
 
 
 def resizes(judgement: Judgement) -> bool:

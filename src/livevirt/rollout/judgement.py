@@ -98,6 +98,7 @@ class Judgement(msgspec.Struct, frozen=True):
     started: Object = {}
     wanted: Object = {}
     running: bool = False  # whether there is a guest at all that an edit could reach
+    unknown: str = ""  # why nothing can be said of the edit, if so
 
     @property
     def verdict(self) -> Verdict:

@@ -13,6 +13,7 @@ from livevirt.rollout.judgement import Change, Judgement, Verdict
 from livevirt.rollout.redaction import compact, redacted
 
 RESTART_REQUIRED = "RestartRequired"
+RELABELLED = "at the next restart only: labels and annotations of the template"
 MOST_PENDING = 50
 MOST_NAMED = 5  # fields a condition's message names
 LONGEST_WARNING, LONGEST_WARNINGS = 256, 2048
@@ -46,8 +47,11 @@ def pending(judgement: Judgement) -> Pending:
 def condition(judgement: Judgement) -> Condition | None:
     """Return the VM's RestartRequired condition, None when nothing waits for a restart.
 
-    As upstream it has no reason: its message changes with what waits.
+    As upstream it has no reason: its message changes with what waits. Where nobody can say what
+    waits, only a restart is sure to apply all.
     """
+    if judgement.unknown:
+        return {"type": RESTART_REQUIRED, "status": "True", "message": judgement.unknown}
     waiting = judgement.of(Verdict.RESTART)
     if not waiting:
         return None
@@ -64,6 +68,8 @@ def condition(judgement: Judgement) -> Condition | None:
 
 def warnings(judgement: Judgement, name: str, namespace: str = "") -> list[str]:
     """Return a line for each verdict there is, the worst first, short enough for a header."""
+    if judgement.unknown:
+        return [judgement.unknown]
     command = f"virtctl plan {name}" + (f" -n {namespace}" if namespace else "")
     if len(command) > LONGEST_WARNING // 2:
         command = "virtctl plan -f FILE"

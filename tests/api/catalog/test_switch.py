@@ -202,6 +202,23 @@ async def test_naming_the_same_type_lets_its_newest_generation_be_taken(
     assert "instancetypeRef" not in quiet.vm()["status"]
 
 
+async def test_what_a_preference_does_not_bear_is_refused_and_the_reference_stays(
+    served: Served, played: Played, quiet: World
+) -> None:
+    await played.create("Halted")
+    needs = {"requirements": {"memory": {"guest": "512Mi"}}}
+    kind = registry.CLUSTER_PREFERENCE
+    needy = {"apiVersion": kind.api_version, "kind": kind.kind, "metadata": {"name": "needy"}}
+    await quiet.owner.create(kind, {**needy, "spec": needs})
+    await quiet.patch_vm({"spec": {"preference": {"name": "needy"}}})
+    smaller = {"spec": {"memory": {"guest": "256Mi"}}}
+    await quiet.components.patch(registry.CLUSTER_INSTANCETYPE, "u1.nano", "", smaller)
+    ran = await served.virtctl("vm", "update-instance-type", "web", "u1.nano")
+    assert ran.status == 1
+    assert "insufficient Memory resources of 256Mi" in ran.err
+    assert "instancetypeRef" in quiet.vm()["status"]
+
+
 async def test_a_dry_run_shows_the_plan_and_changes_nothing(
     served: Served, played: Played, quiet: World
 ) -> None:

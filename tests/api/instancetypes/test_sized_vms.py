@@ -15,10 +15,11 @@ from livevirt.api.registry import (
     VM,
 )
 from livevirt.api.request import Object
+from livevirt.client.local import LocalClient
 from livevirt.errors import Invalid
 
 from ..vm.edits import edit, plan
-from ..vm.vm_world import NAMESPACE, PlayedNode, World
+from ..vm.vm_world import ADMIN, NAMESPACE, PlayedNode, World
 from .catalog_server import a_type, an_object
 
 BARE: Object = {
@@ -164,7 +165,6 @@ async def test_given_the_revision_in_use_is_removed_then_the_vm_says_so_and_the_
     await world.until(lambda: world.ready())
     uid = world.vmi()["metadata"]["uid"]
     await world.owner.delete(REVISION, reference(world), NAMESPACE)
-    await edit(world, {"metadata": {"labels": {"look": "again"}}})
     await world.until(lambda: condition(world, FAILURE))
     assert "virtctl vm update-instance-type" in condition(world, FAILURE)["message"]
     assert world.vmi()["metadata"]["uid"] == uid
@@ -172,11 +172,91 @@ async def test_given_the_revision_in_use_is_removed_then_the_vm_says_so_and_the_
     await world.until(lambda: world.vmi() == {})
 
 
-async def test_a_conflict_and_an_unmet_requirement_are_refused(world: World) -> None:
-    needy = an_object(
-        CLUSTER_PREFERENCE, "v1beta2", "needy", {"requirements": {"memory": {"guest": "1Gi"}}}
+async def test_given_the_removed_revision_is_put_back_then_the_vm_goes_on_by_it(
+    world: World, node: PlayedNode
+) -> None:
+    await create_types(world)
+    await create(world, instancetype={"name": "small"})
+    await world.until(lambda: world.ready())
+    revision = world.get(REVISION, reference(world))
+    assert revision is not None
+    await world.owner.delete(REVISION, reference(world), NAMESPACE)
+    await world.until(lambda: condition(world, FAILURE))
+    kept = ("name", "namespace", "labels", "ownerReferences")
+    meta = {name: revision["metadata"][name] for name in kept}
+    await world.owner.create(REVISION, {**revision, "metadata": meta}, NAMESPACE)
+    await world.until(lambda: not condition(world, FAILURE))
+
+
+NEEDY = an_object(
+    CLUSTER_PREFERENCE, "v1beta2", "needy", {"requirements": {"memory": {"guest": "1Gi"}}}
+)
+
+
+async def test_given_a_type_that_got_too_small_when_refreshed_then_it_is_refused_and_all_stays(
+    world: World, node: PlayedNode
+) -> None:
+    await create_types(world, a_type("type", 1, "1Gi"), NEEDY)
+    await create(world, instancetype={"name": "type"}, preference={"name": "needy"})
+    await world.until(lambda: world.ready())
+    first, refresh = reference(world), {"status": {"instancetypeRef": None}}
+    smaller = {"spec": {"memory": {"guest": "512Mi"}}}
+    await world.owner.patch(CLUSTER_INSTANCETYPE, "type", "", smaller)
+    assert (await plan(world, refresh))["verdict"] == "Refused"
+    with pytest.raises(Invalid, match="insufficient Memory resources of 512Mi"):
+        await world.owner.patch(VM, "web", NAMESPACE, refresh, subresource="status")
+    assert reference(world) == first
+
+
+async def test_given_an_edited_type_when_refreshed_then_it_is_warned_of_like_an_edit(
+    world: World, node: PlayedNode
+) -> None:
+    await create_types(world)
+    await create(world, instancetype={"name": "small"})
+    await world.until(lambda: world.ready())
+    more = {"spec": {"memory": {"guest": "1Gi"}}}
+    await world.owner.patch(CLUSTER_INSTANCETYPE, "small", "", more)
+    told: list[str] = []
+    owner = LocalClient(world.api, ADMIN, warn=told.append)
+    refresh = {"status": {"instancetypeRef": None}}
+    await owner.patch(VM, "web", NAMESPACE, refresh, subresource="status")
+    assert any("domain.memory.guest 512Mi -> 1Gi" in text for text in told)
+
+
+async def test_given_a_type_that_comes_later_and_is_too_small_then_the_vm_says_so(
+    world: World, node: PlayedNode
+) -> None:
+    await create_types(world, NEEDY)
+    await create(world, instancetype={"name": "small"}, preference={"name": "needy"})
+    await world.until(lambda: condition(world, FAILURE))
+    await create_types(world, a_type("small"))
+    await world.until(lambda: "insufficient Memory" in condition(world, FAILURE).get("message", ""))
+    assert world.vmi() == {}
+    large = {"spec": {"memory": {"guest": "1Gi"}}}
+    await world.owner.patch(CLUSTER_INSTANCETYPE, "small", "", large)
+    await world.until(lambda: world.ready() and not condition(world, FAILURE))
+
+
+async def test_what_a_preference_brings_and_nothing_acts_on_is_told_in_one_line(
+    world: World, node: PlayedNode
+) -> None:
+    fancy = {"firmware": {"preferredEfi": {}}, "features": {"preferredSmm": {"enabled": True}}}
+    await create_types(world, an_object(CLUSTER_PREFERENCE, "v1beta2", "fancy", fancy))
+    await create(world, sized(1, "512Mi"))
+    await world.until(lambda: world.ready())
+    line = (
+        "preference fancy: livevirt does not act on domain.features.smm,"
+        " domain.firmware.bootloader.efi"
     )
-    await create_types(world, a_type("small"), a_type("large", 2, "1Gi"), needy)
+    switch = {"spec": {"preference": {"name": "fancy"}}}
+    assert line in await edit(world, switch, dry_run=True)
+    assert line in (await plan(world, switch))["warnings"]
+    await edit(world, switch)
+    assert line not in await edit(world, {"spec": {"runStrategy": "RerunOnFailure"}})
+
+
+async def test_a_conflict_and_an_unmet_requirement_are_refused(world: World) -> None:
+    await create_types(world, a_type("small"), a_type("large", 2, "1Gi"), NEEDY)
     with pytest.raises(Invalid, match="conflicts with selected instance type"):
         await create(world, sized(1, "1Gi"), instancetype={"name": "small"})
     matchers = {"instancetype": {"name": "large"}, "preference": {"name": "needy"}}
@@ -213,3 +293,20 @@ async def test_given_the_policy_expand_when_a_vm_is_made_then_it_says_its_sizes_
     assert "instancetype" not in world.vm()["spec"]
     assert world.vm()["spec"]["template"]["spec"]["domain"]["memory"] == {"guest": "512Mi"}
     assert "instancetypeRef" not in world.vm()["status"]
+
+
+async def test_given_another_policy_when_vms_are_there_then_they_are_rewritten_and_run_on(
+    world: World, node: PlayedNode
+) -> None:
+    await create_types(world)
+    await create(world, instancetype={"name": "small"})
+    await world.until(lambda: world.ready())
+    uid, revision = world.vmi()["metadata"]["uid"], reference(world)
+    settings = {"spec": {"configuration": {"instancetype": {"referencePolicy": "expandAll"}}}}
+    await world.owner.patch(KUBEVIRT, "kubevirt", "kubevirt", settings)
+    await world.until(lambda: "instancetype" not in world.vm()["spec"])
+    await world.until(lambda: "instancetypeRef" not in world.vm()["status"])
+    await world.until(lambda: world.vm()["status"].get("observedGeneration") == 2)
+    assert world.vmi()["metadata"]["uid"] == uid
+    assert "pendingChanges" not in world.vm()["status"]
+    assert world.get(REVISION, revision) is not None

@@ -17,6 +17,9 @@ from livevirt.control.cache import Change
 from livevirt.controllers.informers import Informers
 from livevirt.controllers.instancetypes import Sized, Sizes, users
 from livevirt.controllers.instancetypes.newer import TYPE
+from livevirt.errors import NotFound
+from livevirt.rollout.instancetypes import machine
+from livevirt.rollout.instancetypes.expansion import Expanded, Sizing, expand
 
 from .catalog_server import SECONDS, SPACE, Server, a_server, a_type, a_vm, an_object
 
@@ -63,6 +66,18 @@ class World:
         self.informers.of(kind).on_change(note)
         async with asyncio.timeout(SECONDS):
             await seen.wait()
+
+    async def until_cached(self) -> None:
+        """Return once the controller's caches have as many objects as there are."""
+        kinds = (CLUSTER_INSTANCETYPE, CLUSTER_PREFERENCE)
+        for informer in (self.sizes.caches.revisions, *map(self.informers.of, kinds)):
+            changed = asyncio.Event()
+            informer.on_change(lambda _, changed=changed: changed.set())
+            async with asyncio.timeout(SECONDS):
+                await informer.synced.wait()
+                while len(informer) != len(self.server.read.list(informer.kind)):
+                    changed.clear()
+                    await changed.wait()
 
     def revisions(self) -> list[str]:
         return sorted(obj["metadata"]["name"] for obj in self.server.read.list(REVISION, SPACE))
@@ -120,6 +135,30 @@ async def test_given_a_sized_vm_when_sized_again_then_nothing_is_written(world: 
     before = await world.vm()
     assert (await world.size()).references == {}
     assert await world.vm() == before
+
+
+async def test_given_a_settled_vm_when_sized_then_it_is_expanded_once_and_nothing_is_fetched(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    preference = an_object(CLUSTER_PREFERENCE, "v1beta2", "p", {"machine": {}})
+    await world.create(a_type("small"), preference)
+    await world.create_vm(instancetype={"name": "small"}, preference={"name": "p"})
+    await world.size()
+    await world.until_cached()
+    vm, expanded, fetched = await world.vm(), [], []
+
+    def expanding(template: Object, sizing: Sizing) -> Expanded:
+        expanded.append(sizing)
+        return expand(template, sizing)
+
+    async def get(kind: Kind, name: str, namespace: str = "") -> Object:
+        fetched.append(name)
+        raise NotFound(name)
+
+    monkeypatch.setattr(machine, "expand", expanding)
+    monkeypatch.setattr(world.server.client, "get", get)
+    assert domain(await world.sizes.size(vm))["memory"] == {"guest": "512Mi"}
+    assert (len(expanded), fetched) == (1, [])
 
 
 async def test_given_a_switch_and_back_when_sized_then_the_first_revision_is_used_again(
@@ -186,7 +225,9 @@ async def test_given_the_revision_in_use_is_removed_when_sized_then_it_fails_wit
     await world.create_vm(instancetype={"name": "small"})
     await world.size()
     (name,) = world.revisions()
+    await world.until_cached()
     await world.server.client.delete(REVISION, name, SPACE)
+    await world.until_cached()
     sized = await world.size()
     assert sized.failure.startswith(
         f'FailedFindInstancetype: controllerrevisions.apps "{name}" not found'
@@ -242,6 +283,32 @@ async def test_given_a_revision_of_that_name_with_other_data_when_sized_then_it_
         "FailedCreate: error encountered while storing instancetype.kubevirt.io"
         f" controllerRevisions: found existing ControllerRevision with unexpected data: {name}"
     )
+
+
+ORPHANED: dict[str, list[str]] = {"nobody": [], "an earlier VM of its name": ["gone"]}
+
+
+@pytest.mark.parametrize("owners", ORPHANED.values(), ids=ORPHANED)
+async def test_given_a_revision_of_an_earlier_vm_when_sized_then_it_is_taken_anew(
+    world: World, owners: list[str]
+) -> None:
+    await world.create(a_type("small"))
+    await world.create_vm(instancetype={"name": "small"})
+    await world.size()
+    (name,) = world.revisions()
+    first = await world.server.client.get(REVISION, name, SPACE)
+    (own,) = first["metadata"]["ownerReferences"]
+    await world.server.client.delete(VM, "web", SPACE)
+    left = {"ownerReferences": [{**own, "uid": uid} for uid in owners] or None}
+    await world.server.client.patch(REVISION, name, SPACE, {"metadata": left})
+    await world.create_vm(instancetype={"name": "small"})
+    assert (await world.size()).failure == ""
+    found = await world.server.client.get(REVISION, name, SPACE)
+    uid = (await world.vm())["metadata"]["uid"]
+    assert [owner["uid"] for owner in found["metadata"]["ownerReferences"]] == [uid]
+    # Whoever deletes what the earlier VM left names it by its uid, and so misses this one.
+    assert found["metadata"]["uid"] != first["metadata"]["uid"]
+    assert world.revisions() == [name]
 
 
 async def test_given_a_removed_matcher_when_sized_then_its_reference_goes(world: World) -> None:

@@ -115,15 +115,37 @@ async def test_the_message_follows_what_waits_and_the_time_stays(running: World)
     assert required(running)["lastTransitionTime"] == since
 
 
-async def test_without_the_record_of_the_start_what_is_said_stays(running: World) -> None:
+async def lose_record(world: World) -> str:
+    """Delete the record of the guest's start; return what is said of that."""
+    name = world.vmi()["status"]["virtualMachineRevisionName"]
+    await world.components.delete(registry.REVISION, name, NAMESPACE)
+    return f"the record of the guest's start ({name}) is missing; a restart makes a new one"
+
+
+async def test_without_the_record_of_the_start_an_edit_needs_a_restart(running: World) -> None:
+    lost = await lose_record(running)
+    assert await edit(running, CORES) == (lost,)
+    await running.until(lambda: required(running))
+    assert (required(running)["status"], required(running)["message"]) == ("True", lost)
+    await restart(running)
+    await running.until(lambda: not required(running))
+    assert running.vmi()["spec"]["domain"]["cpu"]["cores"] == 2
+
+
+async def test_without_an_edit_a_missing_record_is_nothing_to_tell(running: World) -> None:
+    await lose_record(running)
+    await running.patch_vm({"metadata": {"labels": {"look": "again"}}})
+    await running.create_vm("Halted", "last")  # handled after it
+    await running.until(lambda: running.shown("last") == "Stopped")
+    assert not required(running)
+
+
+async def test_without_the_record_of_the_start_what_waits_stays_listed(running: World) -> None:
     await running.patch_vm(CORES)
     await running.until(lambda: required(running))
-    said = required(running)
-    name = running.vmi()["status"]["virtualMachineRevisionName"]
-    await running.components.delete(registry.REVISION, name, NAMESPACE)
+    lost = await lose_record(running)
     await running.patch_vm(template(domain={"cpu": None}))
-    await settled(running)
-    assert required(running) == said
+    await running.until(lambda: required(running)["message"] == lost)
     assert waiting(running)
 
 
@@ -172,6 +194,19 @@ async def test_other_words_for_the_same_guest_are_no_change(running: World) -> N
     await running.patch_vm(template(domain={"memory": {"guest": "524288Ki"}, "cpu": {"cores": 1}}))
     await running.until(lambda: running.vm()["status"]["observedGeneration"] == 2)
     assert not required(running)
+
+
+async def test_labels_of_the_template_wait_for_the_next_start_and_nothing_waits_for_them(
+    running: World,
+) -> None:
+    patch = {"spec": {"template": {"metadata": {"labels": {"team": "a"}}}}}
+    [line] = await edit(running, patch)
+    assert line == "at the next restart only: labels and annotations of the template"
+    await running.until(lambda: running.vm()["status"]["observedGeneration"] == 2)
+    assert not required(running)
+    assert "team" not in (running.vmi()["metadata"].get("labels") or {})
+    await restart(running)
+    assert running.vmi()["metadata"]["labels"]["team"] == "a"
 
 
 # ---------------------------------------------------------------- strategy and gates

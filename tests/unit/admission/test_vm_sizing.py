@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from livevirt.admission.vm_sizing import is_resized, size
+from livevirt.admission.vm_sizing import ignored, is_referred_anew, is_resized, size
 from livevirt.api.kind import Kind
 from livevirt.api.registry import CLUSTER_INSTANCETYPE, CLUSTER_PREFERENCE
 from livevirt.api.request import Object
@@ -62,6 +62,13 @@ REFUSED: dict[str, tuple[Object, str]] = {
     "6 nothing to infer from": (
         vm(instancetype={"inferFromVolume": "v"}), "spec.instancetype.inferFromVolume",
     ),
+    "7.3 vCPUs and sockets, while the type is missing": (
+        vm(
+            {"domain": {"devices": {}, "cpu": {"guest": 2, "sockets": 2}}},
+            instancetype={"name": "later"},
+        ),
+        "spec.template.spec.domain.cpu.guest",
+    ),
     "7.3 vCPUs and sockets": (
         vm(a_spec(cpu={"guest": 2, "sockets": 2})), "spec.template.spec.domain.cpu.guest",
     ),
@@ -92,6 +99,41 @@ def test_a_pin_left_behind_is_a_warning() -> None:
     ]
 
 
+REALTIME = an_object(
+    CLUSTER_INSTANCETYPE, "rt",
+    {"cpu": {"guest": 2, "realtime": {"mask": "0"}}, "memory": {"guest": "1Gi"}},
+)  # fmt: skip
+FANCY = an_object(
+    CLUSTER_PREFERENCE, "fancy",
+    {"firmware": {"preferredEfi": {}}, "features": {"preferredSmm": {"enabled": True}}},
+)  # fmt: skip
+SMM: Object = {"domain": {"devices": {}, "features": {"smm": {"enabled": True}}}}
+OF_TYPE = "instance type rt: livevirt does not act on domain.cpu.realtime"
+OF_PREFERENCE = "preference fancy: livevirt does not act on "
+IGNORED: dict[str, tuple[Object, list[str]]] = {
+    "nothing": (vm(instancetype={"name": "small"}), []),
+    "of the VM itself, which is told field by field": (vm(SMM, instancetype={"name": "small"}), []),
+    "of a type": (vm(instancetype={"name": "rt"}), [OF_TYPE]),
+    "of both": (
+        vm(instancetype={"name": "rt"}, preference={"name": "fancy"}),
+        [OF_TYPE, f"{OF_PREFERENCE}domain.features.smm, domain.firmware.bootloader.efi"],
+    ),
+    "of a preference, but for what the VM sets too": (
+        vm(SMM, instancetype={"name": "small"}, preference={"name": "fancy"}),
+        [f"{OF_PREFERENCE}domain.firmware.bootloader.efi"],
+    ),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize(("machine", "told"), IGNORED.values(), ids=IGNORED)
+def test_what_a_type_or_preference_brings_and_nothing_acts_on_is_told(
+    machine: Object, told: list[str]
+) -> None:
+    sized = size(machine, Objects(SMALL, REALTIME, FANCY))
+    assert sized.errors == []
+    assert ignored(machine, sized) == told
+
+
 EDITS: dict[str, tuple[Object, bool]] = {
     "nothing": (vm(), False),
     "run strategy": (vm(runStrategy="Always"), False),
@@ -104,3 +146,18 @@ EDITS: dict[str, tuple[Object, bool]] = {
 @pytest.mark.parametrize(("new", "resized"), EDITS.values(), ids=EDITS)
 def test_is_resized(new: Object, resized: bool) -> None:
     assert is_resized(new, vm()) is resized
+
+
+USED: Object = {"instancetypeRef": {"name": "small"}}
+STATUSES: dict[str, tuple[Object, bool]] = {
+    "the same": (USED, False),
+    "something else": ({**USED, "ready": True}, False),
+    "cleared": ({}, True),
+    "another": ({"instancetypeRef": {"name": "other"}}, True),
+    "one more": ({**USED, "preferenceRef": {"name": "p"}}, True),
+}
+
+
+@pytest.mark.parametrize(("status", "anew"), STATUSES.values(), ids=STATUSES)
+def test_is_referred_anew(status: Object, anew: bool) -> None:
+    assert is_referred_anew({**vm(), "status": status}, {**vm(), "status": USED}) is anew

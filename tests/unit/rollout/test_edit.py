@@ -11,7 +11,16 @@ from hypothesis import strategies as st
 from livevirt.api.quantity import parse
 from livevirt.api.request import Object
 from livevirt.rollout.case import Around, Bound
-from livevirt.rollout.edit import ACCELERATOR, Found, case, node_of, resizes, revision_of
+from livevirt.rollout.edit import (
+    ACCELERATOR,
+    Found,
+    case,
+    lost,
+    node_of,
+    relabelled,
+    resizes,
+    revision_of,
+)
 from livevirt.rollout.judgement import LIVE_VERDICTS, Reason, Verdict
 from livevirt.rollout.live_patch import live_patch, settles
 from livevirt.rollout.live_table import live_table
@@ -72,7 +81,34 @@ def test_without_a_guest_of_its_own_nothing_is_in_the_way(vm: Object, vmi: Objec
 
 
 def test_without_the_record_of_the_start_there_is_no_case() -> None:
-    assert case(a_vm(a_spec()), Found(running(a_spec()), None, KUBEVIRT)) is None
+    found = Found(running(a_spec(), virtualMachineRevisionName="start-1"), None, KUBEVIRT)
+    assert case(a_vm(a_spec()), found) is None
+    assert lost(found) == (
+        "the record of the guest's start (start-1) is missing; a restart makes a new one"
+    )
+
+
+def test_a_guest_that_has_ended_needs_no_record() -> None:
+    found = case(a_vm(a_spec()), Found(running(a_spec(), phase="Succeeded"), None, KUBEVIRT))
+    assert found is not None
+    assert not judge(found).running
+
+
+A_LABEL, NO_LABELS = {"labels": {"a": "b"}}, {"labels": {}, "creationTimestamp": None}
+RELABELLED: dict[str, tuple[Object | None, Object | None, bool]] = {
+    "the same": (A_LABEL, A_LABEL, False),
+    "none, in other words": (None, NO_LABELS, False),
+    "a label more": (NO_LABELS, A_LABEL, True),
+    "an annotation less": ({"annotations": {"a": "b"}}, None, True),
+}
+
+
+@pytest.mark.parametrize(("before", "now", "found"), RELABELLED.values(), ids=RELABELLED)
+def test_relabelled(before: Object | None, now: Object | None, found: bool) -> None:
+    vm, revision = a_vm(a_spec()), a_revision(a_spec())
+    vm["spec"]["template"]["metadata"] = now
+    revision["data"]["spec"]["template"]["metadata"] = before
+    assert relabelled(vm, Found(running(a_spec()), revision)) is found
 
 
 def test_an_instance_names_its_record_and_its_node() -> None:

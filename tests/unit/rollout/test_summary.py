@@ -35,6 +35,12 @@ def test_pending_changes_say_what_runs_what_waits_and_why() -> None:
     assert found.omitted == 0
 
 
+def test_what_nobody_can_judge_needs_a_restart_and_is_warned_of_in_the_same_words() -> None:
+    unknown = Judgement(unknown="lost")
+    assert condition(unknown) == {"type": "RestartRequired", "status": "True", "message": "lost"}
+    assert warnings(unknown, "web") == ["lost"]
+
+
 def test_what_is_live_is_not_pending() -> None:
     found = judged(a_spec(), a_spec(domain__cpu__sockets=2))
 

@@ -20,14 +20,21 @@ def condition(vm: Object, resolved: Resolved, lookup: Lookup) -> Condition | Non
         live = None if choice is None else newer(choice, vm["metadata"]["namespace"], lookup)
         if choice is None or live is None:
             continue
-        has, is_at = (obj["metadata"].get("generation", 0) for obj in (choice.object, live))
         command = f"virtctl vm update-{role.words.replace(' ', '-')}"
         texts.append(
-            f"{role.words} {choice.name} is at generation {is_at}, this VM has generation {has} of"
-            f" it; `{command} {vm['metadata']['name']} {choice.kind.singular}/{choice.name}`"
+            f"{role.words} {choice.name} {_changed(choice.object['metadata'], live['metadata'])};"
+            f" `{command} {vm['metadata']['name']} {choice.kind.singular}/{choice.name}`"
             " takes the newer one"
         )
         reason = reason or _CHANGED[role is INSTANCETYPE]
     if not texts:
         return None
     return {"type": TYPE, "status": "True", "reason": reason, "message": "; ".join(texts)}
+
+
+def _changed(used: Object, live: Object) -> str:
+    """Return how what a VM has differs from what there is, given the metadata of both."""
+    has, is_at = used.get("generation", 0), live.get("generation", 0)
+    if used.get("uid") != live.get("uid"):
+        return f"was deleted and made anew, this VM has generation {has} of the deleted one"
+    return f"is at generation {is_at}, this VM has generation {has} of it"

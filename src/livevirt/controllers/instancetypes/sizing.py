@@ -4,20 +4,23 @@ from __future__ import annotations
 
 import contextlib
 import logging
+from collections.abc import Iterable
 from dataclasses import dataclass, field
 
 from livevirt.api import registry
 from livevirt.api.conditions import Condition
+from livevirt.api.field_error import FieldError
 from livevirt.api.kind import Kind
 from livevirt.api.request import Object
 from livevirt.client.interface import Client
+from livevirt.control.informer import Informer
 from livevirt.control.key import Key
 from livevirt.controllers.informers import Informers
 from livevirt.controllers.instancetypes.newer import condition
-from livevirt.errors import AlreadyExists, NotFound
+from livevirt.errors import AlreadyExists, Conflict, NotFound
 from livevirt.rollout.instancetypes import machine as machines
 from livevirt.rollout.instancetypes import revisions
-from livevirt.rollout.instancetypes.lookup import Lookup, decide
+from livevirt.rollout.instancetypes.lookup import decide
 from livevirt.rollout.instancetypes.machine import Machine
 from livevirt.rollout.instancetypes.matchers import ROLES, Role
 from livevirt.rollout.instancetypes.policy import to_be_rewritten
@@ -47,28 +50,46 @@ class Sized:
     newer: Condition | None = None
 
 
+class Caches:
+    """What is known of instance types, preferences and the revisions of both without asking."""
+
+    def __init__(self, informers: Informers) -> None:
+        self.revisions = informers.of(registry.REVISION, labels=revisions.NAME)
+        self._by_kind: dict[str, Informer] = {kind.resource: informers.of(kind) for kind in KINDS}
+        self._by_kind[registry.REVISION.resource] = self.revisions
+
+    def get(self, kind: Kind, name: str, namespace: str = "") -> Object | None:
+        """Return an object; None does not mean that there is none."""
+        cache = self._by_kind.get(kind.resource)
+        return None if cache is None else cache.get(Key(namespace, name))
+
+
 class Sizes:
-    """Sizes VMs; instance types and preferences are read from caches."""
+    """Sizes VMs; what they are sized by is read from caches, and asked for where it is missing."""
 
     def __init__(self, client: Client, informers: Informers) -> None:
         self._client = client
-        self._caches = {kind.resource: informers.of(kind) for kind in KINDS}
+        self.caches = Caches(informers)
 
     async def size(self, vm: Object) -> Sized:
         """Return a VM expanded, with a revision of all that it is sized by in the store."""
         if not any(vm["spec"].get(role.field) or _recorded(vm, role) for role in ROLES):
             machine = machines.expand_with(vm, Resolved())
             return Sized(machine.vm, failure=_failure(machine))
-        machine, newer = await decide(lambda lookup: _look(vm, lookup), self._fetch)
-        failure = _failure(machine) or await self._capture(vm, machine)
+        machine = await self._expanded(vm)
+        # A change that the caches have not seen yet wakes the VM when they do.
+        newer = condition(vm, machine.resolved, self.caches)
+        written, wanted = vm.get("status") or {}, references(vm, machine.resolved)
+        changed = {name: value for name, value in wanted.items() if written.get(name) != value}
+        failure = _failure(machine)
+        if changed and not failure:  # admission has not seen all of it, if it was not there then
+            failure = _unmet(vm, machine) or await self._capture(vm, machine)
         if failure:
             return Sized(vm, failure=failure, newer=newer)
-        wanted = references(vm, machine.resolved)
-        status = {**(vm.get("status") or {}), **wanted}
-        written = vm.get("status") or {}
+        status = {**written, **wanted}
         return Sized(
             {**machine.vm, "status": {k: v for k, v in status.items() if v is not None}},
-            {name: value for name, value in wanted.items() if written.get(name) != value},
+            changed,
             newer=newer,
         )
 
@@ -80,9 +101,9 @@ class Sizes:
         """
         if not to_be_rewritten(vm, policy):
             return None
-        machine = await decide(lambda lookup: machines.expand_vm(vm, lookup), self._fetch)
-        if not machine.usable:
-            why = _failure(machine).partition(": ")[2]
+        machine = await self._expanded(vm)
+        if failure := _failure(machine) or _unmet(vm, machine):
+            why = failure.partition(": ")[2]
             problem = f"error encountered while expanding into VirtualMachine: {why}"
             return f"UnsupportedSyncError: unsupported error: {problem}"
         written = await self._client.update(registry.VM, machines.detached(machine.vm))
@@ -97,10 +118,10 @@ class Sizes:
             )  # fmt: skip
         return ""
 
+    async def _expanded(self, vm: Object) -> Machine:
+        return await decide(lambda lookup: machines.expand_vm(vm, lookup), self._fetch, self.caches)
+
     async def _fetch(self, kind: Kind, name: str, namespace: str) -> Object | None:
-        cache = self._caches.get(kind.resource)
-        if cache is not None and (found := cache.get(Key(namespace, name))) is not None:
-            return found
         # A cache may lag behind what was applied together with the VM.
         with contextlib.suppress(NotFound):
             return await self._client.get(kind, name, namespace)
@@ -114,23 +135,37 @@ class Sizes:
                 continue
             wanted = revisions.revision_of(vm, choice.capture)
             name, namespace = wanted["metadata"]["name"], wanted["metadata"]["namespace"]
-            try:
-                await self._client.create(registry.REVISION, wanted, namespace)
-                log.info("revision taken", extra={"vm": _shown(vm), "revision": name})
-            except AlreadyExists:
-                there = await self._client.get(registry.REVISION, name, namespace)
-                if not revisions.is_same(there, wanted):
-                    return f"{FAILED_CREATE}: {_STORING}{revisions.unexpected(name)}"
+            if await self._create(vm, wanted):
+                continue
+            there = await self._fetch(registry.REVISION, name, namespace)
+            if there is None:
+                raise Conflict(f"ControllerRevision {name} has just gone")
+            if not revisions.is_same(there, wanted):
+                return f"{FAILED_CREATE}: {_STORING}{revisions.unexpected(name)}"
+            if not revisions.is_owned(there, vm):
+                # Of an earlier VM of this name: it may be deleted for that one at any time, by its
+                # uid. So it is taken anew.
+                with contextlib.suppress(NotFound):
+                    await self._client.delete(
+                        registry.REVISION, name, namespace, uid=there["metadata"]["uid"]
+                    )
+                if not await self._create(vm, wanted):
+                    raise Conflict(f"ControllerRevision {name} was made by somebody else")
         return ""
+
+    async def _create(self, vm: Object, revision: Object) -> bool:
+        """Store a revision; return whether its name was free."""
+        meta = revision["metadata"]
+        try:
+            await self._client.create(registry.REVISION, revision, meta["namespace"])
+        except AlreadyExists:
+            return False
+        log.info("revision taken", extra={"vm": _shown(vm), "revision": meta["name"]})
+        return True
 
 
 def _recorded(vm: Object, role: Role) -> bool:
     return bool((vm.get("status") or {}).get(role.reference))
-
-
-def _look(vm: Object, lookup: Lookup) -> tuple[Machine, Condition | None]:
-    machine = machines.expand_vm(vm, lookup)
-    return machine, condition(vm, machine.resolved, lookup)
 
 
 def _failure(machine: Machine) -> str:
@@ -142,8 +177,18 @@ def _failure(machine: Machine) -> str:
         paths = ", ".join(machine.conflicts)
         return f"{FAILED_CREATE}: VM conflicts with instancetype spec in fields: [{paths}]"
     if machine.errors:
-        return f"{FAILED_CREATE}: {', '.join(error.message for error in machine.errors)}"
+        return _failed_create(machine.errors)
     return ""
+
+
+def _unmet(vm: Object, machine: Machine) -> str:
+    """Return the same for what a preference requires and the VM has not, or nothing."""
+    found = machines.unmet_requirements(vm, machine)
+    return _failed_create(found) if found else ""
+
+
+def _failed_create(errors: Iterable[FieldError]) -> str:
+    return f"{FAILED_CREATE}: {', '.join(error.message for error in errors)}"
 
 
 def _shown(vm: Object) -> str:

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
+from livevirt.api import conditions
 from livevirt.api.request import Object
+from livevirt.control.cache import Change
 from livevirt.control.key import Key, key_of
 from livevirt.rollout.instancetypes.matchers import ROLES
 
@@ -12,6 +14,32 @@ from livevirt.rollout.instancetypes.matchers import ROLES
 def users(machines: Iterable[Object], obj: Object) -> list[Key]:
     """Return the VMs that name an object, or were sized by it without naming it."""
     return [key_of(vm) for vm in machines if _names(vm, obj)]
+
+
+def goes_by(vm: Object) -> list[Key]:
+    """Return the revisions a VM goes by: those it pins and those its status names."""
+    found = []
+    for role in ROLES:
+        matcher = vm["spec"].get(role.field)
+        if matcher is None:
+            continue
+        recorded = (vm.get("status") or {}).get(role.reference) or {}
+        in_use = (recorded.get("controllerRevisionRef") or {}).get("name")
+        for name in (matcher.get("revisionName"), in_use):
+            if name:
+                found.append(Key(vm["metadata"].get("namespace") or "", name))
+    return found
+
+
+def is_missed(change: Change, vm: Object) -> bool:
+    """Tell whether a VM must be looked at since a revision it goes by has come or gone.
+
+    One that is there is of no news to a VM, unless that has no size for want of it.
+    """
+    if change.old is not None and change.new is not None:
+        return False  # what it holds never changes
+    listed = (vm.get("status") or {}).get("conditions")
+    return change.new is None or conditions.is_true(listed, "Failure")
 
 
 def _names(vm: Object, obj: Object) -> bool:

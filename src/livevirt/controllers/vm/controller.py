@@ -17,7 +17,7 @@ from livevirt.control.controller import DONE, Controller, Result
 from livevirt.control.events import Recorder
 from livevirt.control.key import Key, key_of, owner_key
 from livevirt.controllers.informers import Informers
-from livevirt.controllers.instancetypes import KINDS, Sized, Sizes, users
+from livevirt.controllers.instancetypes import KINDS, Sized, Sizes, goes_by, is_missed, users
 from livevirt.controllers.vm import copies, events, template, view
 from livevirt.controllers.vm import status as statuses
 from livevirt.controllers.vm.plan import (
@@ -35,6 +35,7 @@ from livevirt.controllers.vm.plan import (
 from livevirt.errors import AlreadyExists, ApiError, Conflict, NotFound
 from livevirt.rollout import config, edit, force_detach, hot_change, volume_migration
 from livevirt.rollout.instancetypes.machine import sized_by
+from livevirt.rollout.instancetypes.matchers import ROLES
 from livevirt.rollout.instancetypes.policy import reference_policy
 from livevirt.rollout.judgement import Judgement
 from livevirt.rollout.live_patch import live_patch, settles
@@ -45,6 +46,7 @@ log = logging.getLogger(__name__)
 
 GATHER = 0.1  # seconds in which an instance's changes are taken together: a start makes many
 WORKERS = 4
+_GOES_BY = "goes by"  # the index of VMs by their revisions
 
 
 class VirtualMachines:
@@ -68,6 +70,10 @@ class VirtualMachines:
         settings.on_change(self._note_settings)
         for kind in KINDS:
             self._controller.watches(informers.of(kind), lambda obj: users(machines.list(), obj))
+        machines.index(_GOES_BY, goes_by)
+        revisions = self._sizes.caches.revisions
+        self._controller.watches(revisions, lambda _: ())  # woken by `_note_revision`
+        revisions.on_change(self._note_revision)
 
     async def run(self) -> None:
         """Work until cancelled."""
@@ -82,12 +88,23 @@ class VirtualMachines:
         urgent = change.new is None or status.get("phase") in view.FINAL
         self._controller.queue.add_after(change.key, 0 if urgent else GATHER)
 
+    def _note_revision(self, change: Change) -> None:
+        """Wake the VMs that go by a revision which has gone, or that have waited for it."""
+        for vm in self._machines.by(_GOES_BY, change.key):
+            if is_missed(change, vm):
+                self._controller.queue.add(key_of(vm))
+
     def _note_settings(self, change: Change) -> None:
-        """Wake the VMs in which something waits: by other settings it may not have to."""
+        """Wake the VMs in which something waits: by other settings it may not have to.
+
+        Another reference policy matters to all that name an instance type or a preference.
+        """
         if (change.old or {}).get("spec") == (change.new or {}).get("spec"):
             return
+        rewritten = reference_policy(change.old) != reference_policy(change.new)
         for vm in self._machines.list():
-            if (vm.get("status") or {}).get("pendingChanges"):
+            waits = (vm.get("status") or {}).get("pendingChanges")
+            if waits or (rewritten and any(vm["spec"].get(role.field) for role in ROLES)):
                 self._controller.queue.add(key_of(vm))
 
     async def reconcile(self, key: Key) -> Result:
@@ -112,9 +129,9 @@ class VirtualMachines:
             return DONE  # the changed VM or instance wakes us
         found = await self._found(vm, vmi)
         case = edit.case(vm, found)
-        judgement = judge(case) if case is not None else None
-        live = judgement is not None and judgement.running and not steps and not seen.vm.deleting
-        if judgement is not None and live and await self._roll_out(vm, found, judgement):
+        judgement = judge(case) if case is not None else Judgement(unknown=edit.lost(found))
+        live = judgement.running and not steps and not seen.vm.deleting
+        if live and await self._roll_out(vm, found, judgement):
             return DONE  # the changed instance wakes us to write the status
         # The status comes first: it counts a failed start, which the next step forgets.
         changed = statuses.changes(vm, vmi, seen, judgement=judgement, newer=sized.newer)
@@ -274,7 +291,7 @@ class VirtualMachines:
             if begun is not listed:  # with the spec, so that no change goes without a word
                 patch.setdefault("status", {})["conditions"] = begun
         version = {"uid": meta["uid"], "resourceVersion": meta["resourceVersion"]}
-        if settles(judgement) and _same_metadata(vm, found.revision):
+        if settles(judgement):
             version["annotations"] = statuses.marks(vm)
         elif not patch:
             return False
@@ -412,12 +429,6 @@ class VirtualMachines:
 def _running(spec: Object) -> Object:
     """Return the patch that lets a halted VM run, in the words its owner chose."""
     return {"running": True} if spec.get("running") is not None else {"runStrategy": "Always"}
-
-
-def _same_metadata(vm: Object, revision: Object | None) -> bool:
-    """Tell whether labels and annotations of the template are those of the start."""
-    started = (revision or {"data": {"spec": {"template": {}}}})["data"]["spec"]["template"]
-    return bool(started.get("metadata") == vm["spec"]["template"].get("metadata"))
 
 
 def _facts(vm: Object) -> dict[str, object]:

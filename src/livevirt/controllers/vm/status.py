@@ -43,7 +43,8 @@ def changes(
 ) -> dict[str, Any]:
     """Return the fields of the status that must change, None for those that must go.
 
-    Without a judgement, what is said of edits that wait stays. `failure` is what went wrong in
+    Without a judgement, what is said of edits that wait stays; so does the list of them where the
+    judgement is that nothing can be known. `failure` is what went wrong in
     this pass, if anything did.
     """
     wanted = status(vm, vmi, seen, failure, judgement, newer)
@@ -129,7 +130,7 @@ def next_try(failures: int, uid: str, now: datetime) -> datetime:
 
 
 def _pending(vm: Object, judgement: Judgement | None) -> dict[str, Any]:
-    if judgement is None:
+    if judgement is None or judgement.unknown:
         written = vm.get("status") or {}
         return {name: written.get(name) for name in ("pendingChanges", "pendingChangesOmitted")}
     found = summary.pending(judgement)

@@ -25,25 +25,29 @@ class _Unread(Exception):
 
 
 class _Read:
-    """Knows what was fetched so far, and says what it was asked for beyond that."""
+    """Knows what is at hand or was fetched, and says what it was asked for beyond that."""
 
-    def __init__(self) -> None:
+    def __init__(self, at_hand: Lookup | None) -> None:
         self.known: dict[tuple[Kind, str, str], Object | None] = {}
+        self._at_hand = at_hand
 
     def get(self, kind: Kind, name: str, namespace: str = "") -> Object | None:
         key = (kind, name, namespace if kind.namespaced else "")
-        if key not in self.known:
+        if key in self.known:
+            return self.known[key]
+        found = self._at_hand.get(*key) if self._at_hand is not None else None
+        if found is None:
             raise _Unread(key)
-        return self.known[key]
+        return found
 
 
-async def decide(decision: Callable[[Lookup], T], fetch: Fetch) -> T:
-    """Return what a pure decision comes to, fetching what it looks up.
+async def decide(decision: Callable[[Lookup], T], fetch: Fetch, at_hand: Lookup | None = None) -> T:
+    """Return what a pure decision comes to, fetching what it looks up and is not at hand.
 
     The decision is made again after each object it lacked, so it must only depend on them. They
     are few, and a decision costs less than the fetch.
     """
-    read = _Read()
+    read = _Read(at_hand)
     while True:
         try:
             return decision(read)

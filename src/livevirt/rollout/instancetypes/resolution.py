@@ -161,13 +161,10 @@ def _choose(role: Role, vm: Object, lookup: Lookup) -> Choice | None:
     matcher = vm["spec"][role.field]
     volume = matcher.get("inferFromVolume") or ""
     policy = matcher.get("inferFromVolumeFailurePolicy") or "" if volume else ""
-    pin, name = matcher.get("revisionName") or "", matcher.get("name") or ""
-    if pin:
-        found = _pinned(role, vm, pin, lookup)
-        # A pin to something else was left behind when the name changed: it says nothing.
-        if not name or found.name == name:
-            return _with_origin(found, volume, policy)
+    name = matcher.get("name") or ""
     used = (vm.get("status") or {}).get(role.reference) or {}
+    if (pinned := _pinned(role, vm, used, lookup)) is not None:
+        return _with_origin(pinned, volume, policy)
     if volume and not name:
         if used.get("inferFromVolume") == volume:
             if not used.get("name"):
@@ -188,12 +185,33 @@ def _choose(role: Role, vm: Object, lookup: Lookup) -> Choice | None:
     return _with_origin(recorded or _live(role, vm, name, wanted, lookup), volume, policy)
 
 
-def _pinned(role: Role, vm: Object, name: str, lookup: Lookup) -> Choice:
-    revision = lookup.get(registry.REVISION, name, vm["metadata"]["namespace"])
+def _pinned(role: Role, vm: Object, used: Object, lookup: Lookup) -> Choice | None:
+    """Return what the matcher pins; a pin that was left behind when the name changed is none."""
+    matcher = vm["spec"][role.field]
+    pin, name, kind = (matcher.get(part) or "" for part in ("revisionName", "name", "kind"))
+    if not pin:
+        return None
+    revision = lookup.get(registry.REVISION, pin, vm["metadata"]["namespace"])
     if revision is None:
-        message = f'controllerrevisions.apps "{name}" not found'
+        if _left_behind(pin, name, used, vm):
+            return None
+        message = f'controllerrevisions.apps "{pin}" not found'
         raise _Nowhere(role, "revisionName", message, passing=True)
-    return _of_revision(role, revision)
+    found = _of_revision(role, revision)
+    other_name = name and found.name != name
+    other_kind = kind and found.kind is not role.kind(kind)
+    return None if other_name or other_kind else found
+
+
+def _left_behind(pin: str, name: str, used: Object, vm: Object) -> bool:
+    """Tell whether a pin to a revision that is gone was one of something else.
+
+    What is gone cannot say what it held: its name does, and what the VM goes by.
+    """
+    if not name or not used.get("name") or revisions.is_named_for(pin, vm, name):
+        return False
+    in_use = (used.get("controllerRevisionRef") or {}).get("name")
+    return bool(used["name"] != name or in_use != pin)
 
 
 def _recorded(

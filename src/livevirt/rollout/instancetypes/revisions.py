@@ -96,6 +96,18 @@ def is_current(revision: Object) -> bool:
     return labels.get(VERSION) == versions.STORED
 
 
+def is_owned(revision: Object, vm: Object) -> bool:
+    """Tell whether a revision goes with a VM, and not with an earlier one of its name."""
+    owners = revision["metadata"].get("ownerReferences") or ()
+    return any(owner.get("uid") == vm["metadata"]["uid"] for owner in owners)
+
+
+def is_named_for(name: str, vm: Object, obj: str) -> bool:
+    """Tell by the name of a revision whether a VM took it of the object of that name."""
+    at = f"{vm['metadata']['name']}-{obj}-"
+    return any(name.startswith(f"{at}{version}-") for version in (versions.OLD, versions.STORED))
+
+
 def is_same(revision: Object, wanted: Object) -> bool:
     """Tell whether a stored revision holds what one to be made would, amounts by value."""
     stored, data = revision.get("data") or {}, wanted["data"]

@@ -12,7 +12,7 @@ import functools
 from livevirt.admission import headroom, node_share, support
 from livevirt.admission import vm as machines
 from livevirt.admission.placement import placement
-from livevirt.admission.vm_sizing import Sized, size
+from livevirt.admission.vm_sizing import Sized, ignored, size
 from livevirt.api import registry, structural
 from livevirt.api.field_error import FieldError
 from livevirt.api.kind import Kind
@@ -25,7 +25,7 @@ from livevirt.rollout.growth import pod_changes
 from livevirt.rollout.instancetypes.lookup import decide
 from livevirt.rollout.judgement import Judgement
 from livevirt.rollout.live_patch import apply
-from livevirt.rollout.summary import plan_document
+from livevirt.rollout.summary import RELABELLED, plan_document
 from livevirt.rollout.verdict import judge, refuse
 from livevirt.server import incoming
 from livevirt.server.actions.call import Call
@@ -38,7 +38,7 @@ async def plan(call: Call) -> Answer:
     found, seen, pods = await _found(call), headroom.Seen(), ""
     errors: list[FieldError] = structural.validate(registry.VM.schema(registry.VM.version), wanted)
     settings = config.read(found.kubevirt)
-    judgement, ignored, pod, place = Judgement(), [], [], None
+    judgement, unused, pod, place = Judgement(), [], [], None
     if not errors:  # what has no shape has no meaning either
         sized = await _sized(call, wanted)
         if sized.known and not sized.errors:
@@ -52,16 +52,20 @@ async def plan(call: Call) -> Answer:
         errors = machines.errors(wanted, settings, sized, vm)
         if sized.known and not errors and not judgement.running:
             place = await _placement(call, sized.vm, settings)
-        ignored = sized.warnings + support.warnings(
+        unused = sized.warnings + support.warnings(
             TEMPLATE, wanted["spec"]["template"].get("spec") or {}
         )
+        if not errors:
+            unused += ignored(wanted, sized)
+            if judgement.running and edit.relabelled(sized.vm, found):
+                unused.append(RELABELLED)
     observed = _observed(vm, found, seen, pods)
     document = plan_document(refuse(judgement, errors), call.name, observed, call.namespace)
     if pod:
         document["pod"] = pod
     if place is not None:
         document["placement"] = place
-    document["warnings"] += [f'unknown field "{path}"' for path in unknown] + ignored
+    document["warnings"] += [f'unknown field "{path}"' for path in unknown] + unused
     return Answer(200, document)
 
 
@@ -153,9 +157,7 @@ async def _get(call: Call, kind: Kind, name: str, namespace: str = "") -> Object
 def _case(call: Call, wanted: Object, found: edit.Found) -> Case:
     case = edit.case(wanted, found)
     if case is None:
-        name = edit.revision_of(found.vmi) or "none"
-        why = f"the record of the guest's start ({name}) is missing; a restart makes a new one"
-        raise call.refuse(registry.VM, why)
+        raise call.refuse(registry.VM, edit.lost(found))
     return case
 
 

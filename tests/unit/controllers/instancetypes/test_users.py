@@ -9,7 +9,9 @@ import pytest
 from livevirt.api.kind import Kind
 from livevirt.api.registry import CLUSTER_INSTANCETYPE, CLUSTER_PREFERENCE, INSTANCETYPE
 from livevirt.api.request import Object
-from livevirt.controllers.instancetypes import users
+from livevirt.control.cache import Change
+from livevirt.control.key import Key
+from livevirt.controllers.instancetypes import goes_by, is_missed, users
 
 
 def a_vm(status: Object | None = None, **spec: Any) -> Object:
@@ -49,3 +51,36 @@ RULES: dict[str, tuple[Object, Object, bool]] = {
 @pytest.mark.parametrize(("vm", "obj", "matters"), RULES.values(), ids=RULES)
 def test_users(vm: Object, obj: Object, matters: bool) -> None:
     assert [str(key) for key in users([vm], obj)] == (["one/web"] if matters else [])
+
+
+def uses(revision: str) -> Object:
+    return {"instancetypeRef": {"controllerRevisionRef": {"name": revision}}}
+
+
+GONE_BY: dict[str, tuple[Object, list[str]]] = {
+    "it names nothing": (a_vm(), []),
+    "none is taken yet": (a_vm(instancetype=NAMED), []),
+    "the one in use": (a_vm(uses("r"), instancetype=NAMED), ["r"]),
+    "the one it pins": (a_vm(uses("r"), instancetype={**NAMED, "revisionName": "p"}), ["p", "r"]),
+    "its matcher is gone": (a_vm(uses("r")), []),
+}
+
+
+@pytest.mark.parametrize(("vm", "names"), GONE_BY.values(), ids=GONE_BY)
+def test_goes_by(vm: Object, names: list[str]) -> None:
+    assert goes_by(vm) == [Key("one", name) for name in names]
+
+
+KEY, REVISION = Key("one", "r"), {"metadata": {"name": "r"}}
+FAILED = {"conditions": [{"type": "Failure", "status": "True"}]}
+MISSED: dict[str, tuple[Change, Object, bool]] = {
+    "it has gone": (Change(KEY, REVISION, None), a_vm(), True),
+    "it has come, as it does when it is taken": (Change(KEY, None, REVISION), a_vm(), False),
+    "it has come to a VM without a size": (Change(KEY, None, REVISION), a_vm(FAILED), True),
+    "only its labels are others": (Change(KEY, REVISION, REVISION), a_vm(FAILED), False),
+}
+
+
+@pytest.mark.parametrize(("change", "vm", "missed"), MISSED.values(), ids=MISSED)
+def test_is_missed(change: Change, vm: Object, missed: bool) -> None:
+    assert is_missed(change, vm) is missed

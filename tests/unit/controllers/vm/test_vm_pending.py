@@ -78,6 +78,15 @@ def test_without_a_judgement_what_was_said_stays() -> None:
     assert required(found) == required(vm["status"])
 
 
+def test_given_that_nothing_can_be_known_then_a_restart_is_required_and_the_list_stays() -> None:
+    vm = a_vm()
+    assert required(told(vm, Judgement(unknown="lost")))["message"] == "lost"
+    vm["status"] = told(vm, waits("hostname"))
+    found = told(vm, Judgement(unknown="lost"))
+    assert required(found)["message"] == "lost"
+    assert found["pendingChanges"] == vm["status"]["pendingChanges"]
+
+
 def test_an_instance_tells_the_generation_it_has_all_of() -> None:
     assert noted(a_vmi()) == "2"
     assert noted(None) == ""

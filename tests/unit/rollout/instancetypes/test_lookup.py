@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from livevirt.api.kind import Kind
 from livevirt.api.request import Object
-from livevirt.rollout.instancetypes.lookup import decide
-from livevirt.rollout.instancetypes.machine import expand_vm
+from livevirt.rollout.instancetypes.lookup import Lookup, decide
+from livevirt.rollout.instancetypes.machine import Machine, expand_vm
 
 from .instancetype_builders import Objects, a_preference, a_type, a_vm, reference, taken
 
@@ -26,6 +26,35 @@ async def test_a_decision_is_the_same_when_what_it_needs_must_be_fetched() -> No
     assert found.usable
     assert found == expand_vm(vm, OBJECTS)
     assert sorted(fetched) == ["p", taken(SMALL)["metadata"]["name"]]
+
+
+async def test_what_is_at_hand_is_not_fetched_and_the_decision_is_made_once() -> None:
+    matchers = {"instancetype": {"name": "small"}, "preference": {"name": "p"}}
+    vm = a_vm(status={"instancetypeRef": reference(taken(SMALL))}, **matchers)
+    made = []
+
+    async def fetch(kind: Kind, name: str, namespace: str) -> Object | None:
+        raise AssertionError(name)
+
+    def decision(lookup: Lookup) -> Machine:
+        made.append(lookup)
+        return expand_vm(vm, lookup)
+
+    assert (await decide(decision, fetch, OBJECTS)).usable
+    assert len(made) == 1
+
+
+async def test_what_is_not_at_hand_is_fetched() -> None:
+    fetched = []
+
+    async def fetch(kind: Kind, name: str, namespace: str) -> Object | None:
+        fetched.append(name)
+        return SMALL
+
+    vm = a_vm(instancetype={"name": "small"}, preference={"name": "p"})
+    found = await decide(lambda lookup: expand_vm(vm, lookup), fetch, OBJECTS)
+    assert found.usable
+    assert fetched == ["small"]
 
 
 async def test_what_is_not_there_is_fetched_once() -> None:

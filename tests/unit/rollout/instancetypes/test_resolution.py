@@ -34,7 +34,8 @@ OF_SMALL, OF_LARGE = taken(SMALL), taken(LARGE)
 EDITED = a_type("small", 2, generation=2)
 ALL = (SMALL, LARGE, OWN, OF_SMALL, OF_LARGE)
 USES_SMALL = {"instancetypeRef": reference(OF_SMALL)}
-RS, RL = (each["metadata"]["name"] for each in (OF_SMALL, OF_LARGE))
+USES_LARGE = {"instancetypeRef": reference(OF_LARGE)}
+RS, RL, ROWN = (each["metadata"]["name"] for each in (OF_SMALL, OF_LARGE, taken(OWN)))
 OLD = a_revision(
     "old", {**OF_SMALL["data"], "apiVersion": "instancetype.kubevirt.io/v1beta1"}
 )  # fmt: skip
@@ -73,6 +74,27 @@ RULES: dict[str, tuple[Object, tuple[Object, ...], int, str, bool]] = {
     "3 a pin left behind, after the new one is recorded": (
         vm_with({"instancetypeRef": reference(OF_LARGE)}, name="large", revisionName=RS), ALL, 4,
         RL, False,
+    ),
+    "3 a new name and a pin left behind to a revision that is gone": (
+        vm_with(USES_SMALL, name="large", revisionName=RS), (LARGE,), 4, "", True,
+    ),
+    "3 the same, after the new one is recorded": (
+        vm_with(USES_LARGE, name="large", revisionName=RS), (LARGE, OF_LARGE), 4, RL, False,
+    ),
+    "3 a new name and a pin left behind, whose name says nothing": (
+        vm_with({"instancetypeRef": reference(OLD)}, name="large", revisionName="old"), (LARGE,),
+        4, "", True,
+    ),
+    "10.1 a pin to the cluster's and the kind of the namespace's": (
+        vm_with(USES_SMALL, name="small", kind="virtualmachineinstancetype", revisionName=RS), ALL,
+        8, "", True,
+    ),
+    "10.1 a pin to the cluster's and its kind": (
+        vm_with(name="small", kind="VirtualMachineClusterInstancetype", revisionName=RS), ALL, 1,
+        RS, False,
+    ),
+    "10.1 a pin to the namespace's and no kind": (
+        vm_with(name="small", revisionName=ROWN), (*ALL, taken(OWN)), 8, ROWN, False,
     ),
     "3 a new name and its pin": (
         vm_with(USES_SMALL, name="large", revisionName=RL), ALL, 4, RL, False,
@@ -147,6 +169,14 @@ PROBLEMS: dict[str, tuple[Object, tuple[Object, ...], str, str, bool]] = {
     "no such pin": (
         vm_with(name="small", revisionName="gone"), ALL, "spec.instancetype.revisionName",
         'controllerrevisions.apps "gone" not found', True,
+    ),
+    "no such pin, by its name one of what is named": (
+        vm_with(USES_SMALL, name="large", revisionName=RL), (LARGE, OF_SMALL),
+        "spec.instancetype.revisionName", f'controllerrevisions.apps "{RL}" not found', True,
+    ),
+    "the revision in use was removed, and is pinned": (
+        vm_with({"instancetypeRef": reference(OLD)}, name="small", revisionName="old"), (SMALL,),
+        "spec.instancetype.revisionName", 'controllerrevisions.apps "old" not found', True,
     ),
     "the revision in use was removed": (
         vm_with(USES_SMALL, name="small"), (SMALL,), "spec.instancetype", LOST, True,

@@ -1,0 +1,50 @@
+"""What a VM says of an instance type that has changed since it took it."""
+
+from __future__ import annotations
+
+import pytest
+
+from livevirt.api.kind import Kind
+from livevirt.api.registry import CLUSTER_INSTANCETYPE
+from livevirt.api.request import Object
+from livevirt.controllers.instancetypes.newer import TYPE, condition
+from livevirt.rollout.instancetypes.resolution import Choice, Resolved
+
+VM = {"metadata": {"name": "web", "namespace": "default"}}
+CURE = "`virtctl vm update-instance-type web virtualmachineclusterinstancetype/small`"
+
+
+def a_type(uid: str, generation: int) -> Object:
+    return {"metadata": {"name": "small", "uid": uid, "generation": generation}, "spec": {}}
+
+
+class Live:
+    def __init__(self, obj: Object | None) -> None:
+        self._obj = obj
+
+    def get(self, kind: Kind, name: str, namespace: str = "") -> Object | None:
+        return self._obj
+
+
+USED = Resolved(Choice(a_type("a", 1), CLUSTER_INSTANCETYPE, "r"))
+CHANGED = {
+    "edited": (a_type("a", 2), "is at generation 2, this VM has generation 1 of it"),
+    "made anew": (
+        a_type("b", 1), "was deleted and made anew, this VM has generation 1 of the deleted one",
+    ),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize(("live", "words"), CHANGED.values(), ids=CHANGED)
+def test_a_change_is_told_with_what_takes_it(live: Object, words: str) -> None:
+    assert condition(VM, USED, Live(live)) == {
+        "type": TYPE,
+        "status": "True",
+        "reason": "InstancetypeChanged",
+        "message": f"instance type small {words}; {CURE} takes the newer one",
+    }
+
+
+@pytest.mark.parametrize("live", [a_type("a", 1), None], ids=["the same", "gone"])
+def test_without_a_change_there_is_nothing_to_tell(live: Object | None) -> None:
+    assert condition(VM, USED, Live(live)) is None
