@@ -17,6 +17,7 @@ import pytest
 from livevirt.api import registry
 from livevirt.api.quantity import parse
 from livevirt.api.request import Object
+from livevirt.node import log_cap
 from livevirt.node.doors import Doors
 from livevirt.node.images import ImageStore
 from livevirt.qemu import lifecycle
@@ -44,6 +45,7 @@ from .qemu.test_qemu_lifecycle import PANIC, POWEROFF
 
 pytestmark = pytest.mark.guest
 
+PRINT_FOR_EVER = bytes.fromhex("baf803 b078 ee ebfd")  # mov dx,3f8h; mov al,'x'; out dx,al; jmp
 SOON = 5.0  # seconds within which an end must be told, also where much else goes on
 UPTIME = "cut -d' ' -f1 /proc/uptime"
 OF_THE_NODE = (registry.NODE.resource, registry.LEASE.resource)  # written however slow a guest is
@@ -204,6 +206,30 @@ async def test_given_a_guest_ends_by_itself_then_it_is_told_how(
 def qmp_socket(root: Path) -> str:
     (found,) = root.glob("run/*/qmp.sock")
     return str(found)
+
+
+async def test_given_a_guest_that_prints_without_end_then_its_log_stays_short(
+    world: World, root: Path, images: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(log_cap, "MOST_BYTES", 20_000)
+    monkeypatch.setattr(log_cap, "KEPT_BYTES", 10_000)
+    monkeypatch.setattr(log_cap, "LOOK_SECONDS", 0.1)
+    boot = root / "boot.img"
+    boot.write_bytes((PRINT_FOR_EVER.ljust(510, b"\0") + b"\x55\xaa").ljust(1 << 20, b"\0"))
+    ImageStore(images).import_(boot, "prints")
+    async with working(world.agent):
+        await running(world, a_blank_vmi(image="prints"))
+        pod = world.pod()["metadata"]["name"]
+        log = await Doors([world.agent]).log_file(SPACE, pod, "guest-console-log")
+        sizes = [0]
+
+        def cut() -> bool:
+            sizes.append(log.stat().st_size)
+            return sizes[-1] < sizes[-2]
+
+        for _ in range(2):
+            await eventually("its log is cut", cut)
+        assert set(log.read_bytes()) == {ord("x")}
 
 
 async def test_a_reset_restarts_the_guest_and_not_its_pod(world: World, root: Path) -> None:

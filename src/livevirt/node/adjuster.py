@@ -150,6 +150,11 @@ class Adjuster:
                 if await self._superseded(_LAST_LOOK):
                     return
                 continue
+            except Exception as error:  # QEMU said no to a look, or it is a mistake of ours
+                log.error("guest not resized", extra=self._facts(error), exc_info=error)
+                if await self._superseded(pursuit.pause(refused=True)):
+                    return
+                continue
             now = time.monotonic()
             pursuit.note(done.seen, now, plugged=done.plugged)
             if reached(wanted, done.seen):

@@ -6,7 +6,8 @@ It can be killed at any moment, and guests run on. What it finds at its start it
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from pathlib import Path
 
 from livevirt.api.quantity import Quantity
 from livevirt.api.request import Object
@@ -16,7 +17,7 @@ from livevirt.control.clock import Now
 from livevirt.control.controller import Controller
 from livevirt.control.events import Recorder
 from livevirt.control.key import Key, key_of
-from livevirt.node import events
+from livevirt.node import events, log_cap
 from livevirt.node.cgroups import Cgroups
 from livevirt.node.guest import Guest
 from livevirt.node.host import Host
@@ -96,6 +97,7 @@ class Agent:
                 group.create_task(self._recorder.run(), name=f"{self.name}-events")
                 group.create_task(self._registration.run(), name=f"{self.name}-registration")
                 group.create_task(self._controller.run(), name=f"{self.name}-pods-controller")
+                group.create_task(log_cap.keep_short(self._logs), name=f"{self.name}-logs")
         finally:
             for local in self._locals:
                 await local.close()
@@ -113,6 +115,11 @@ class Agent:
     def guest(self, namespace: str, vmi: str) -> Guest | None:
         """Return the running guest of a VMI, if it is on this node."""
         return self._locals.guest(namespace, vmi)
+
+    def grace(self, namespace: str, vmi: str) -> int:
+        """Return the seconds that a VMI's guest has to shut down, as far as it says."""
+        found = self._watched.vmis.get(Key(namespace, vmi))
+        return int((found or {"spec": {}})["spec"].get("terminationGracePeriodSeconds") or 0)
 
     def moves(self, namespace: str, vmi: str) -> bool:
         """Tell whether a guest of this node is about to leave it."""
@@ -141,6 +148,10 @@ class Agent:
             and (vmi := self._keeper.instance(local)) is not None
             and any(claim_of(each) == named.name for each in vmi["spec"].get("volumes") or ())
         ]
+
+    def _logs(self) -> Iterator[Path]:
+        for local in self._locals:
+            yield from local.folder.logs
 
     def _retry_deferred(self, change: Change) -> None:
         for key in self._reporter.deferred - {change.key}:

@@ -43,7 +43,7 @@ class Doors:
     async def soft_reboot(self, namespace: str, vmi: str) -> None:
         """Ask the guest to reboot: by its agent, else by the power button of ACPI."""
         async with self._guest(namespace, vmi) as guest:
-            await guest.reboot()
+            await guest.reboot(self._grace(namespace, vmi))
 
     async def reset(self, namespace: str, vmi: str) -> None:
         """Reset the machine, whatever the guest is doing."""
@@ -104,6 +104,9 @@ class Doors:
                 folder = local.folder
                 return folder.stderr if container == LOGS[0] else folder.serial
         raise BadRequest(f"container {container} in pod {pod} is waiting to start")
+
+    def _grace(self, namespace: str, vmi: str) -> int:
+        return max((agent.grace(namespace, vmi) for agent in self._agents), default=0)
 
     def _check_stays(self, namespace: str, vmi: str) -> None:
         """Refuse to stop or resume a guest that is on its way: it arrives as it left."""

@@ -16,6 +16,7 @@ from livevirt.node import pinning
 from livevirt.node import process as processes
 from livevirt.node.intent import Intent
 from livevirt.node.process import Process
+from livevirt.node.reboot import LEAST_SECONDS, Reboot
 from livevirt.qemu import lifecycle, mirror, translation
 from livevirt.qemu import plan as qemu_plan
 from livevirt.qemu.act import act, forget_files
@@ -93,6 +94,7 @@ class Guest:
         process: Process,
         wake: Callable[[], None],
         complain: Callable[[str], None],
+        reboot: Reboot,
     ) -> None:
         self.intent = intent
         self.process = process
@@ -102,7 +104,7 @@ class Guest:
         self._qmp: Session | None = None
         self._last_shutdown: Event | None = None
         self._mute = False  # an agent is there and does not answer
-        self._rebooting = False  # a shutdown is the first half of a reboot
+        self._reboot = reboot
         self._looking = asyncio.Lock()
         self._away = False  # nobody is to look
         self._asked = asyncio.Event()  # the agent's port has opened or closed
@@ -134,18 +136,22 @@ class Guest:
             processes.kill(self.process)
         await asyncio.wait({self._task})
 
-    async def reboot(self) -> None:
-        """Ask the guest to reboot: by its agent, else by the power button and a reset after it."""
+    async def reboot(self, seconds: float = LEAST_SECONDS) -> None:
+        """Ask the guest to reboot: by its agent, else by the power button and a reset after it.
+
+        The guest has so many seconds to shut down; if it does so later, it stays off.
+        """
         if self.view.agent is not None:
             with contextlib.suppress(AgentUnavailable):
                 await self.agent.shutdown("reboot")
                 return
-        self._rebooting = True
-        await lifecycle.powerdown(self.qmp())
+        qmp = self.qmp()
+        await asyncio.to_thread(self._reboot.wish, seconds)
+        await lifecycle.powerdown(qmp)
 
     async def power_down(self) -> None:
         """Press the power button; a reboot that the guest has not begun is off."""
-        self._rebooting = False
+        self._reboot.forget()
         await lifecycle.powerdown(self.qmp())
 
     def look_away(self) -> None:
@@ -262,18 +268,25 @@ class Guest:
             seen = await self._seen(qmp)
             self._show_seen(seen, self.view.machine_type or await _machine_type(qmp))
 
+    @property
+    def _rebooting(self) -> bool:
+        """Whether a shutdown is the first half of a reboot."""
+        return self._reboot.wished
+
     async def _seen(self, qmp: Session) -> Observed:
         seen = await observe(qmp)
-        if self._rebooting and seen.run_state == "shutdown":
-            self._rebooting = False
+        if seen.run_state == "shutdown" and self._rebooting:
             await lifecycle.reset(qmp)
             await lifecycle.resume(qmp)
+            self._reboot.forget()  # not before: who comes after us would let it be off
             seen = await observe(qmp)
         return seen
 
     def _show_seen(self, seen: Observed, machine_type: str) -> None:
         if (self.view.observed and self.view.observed.agent_open) != seen.agent_open:
             self._asked.set()
+            if not seen.agent_open:
+                self.agent.hang_up()  # what was asked of who is gone has no answer
         self._show(
             replace(
                 self.view,
@@ -318,6 +331,9 @@ class Guest:
             known = replace(known, vcpus=await self._vcpus())
         except (AgentUnavailable, CommandFailed) as error:
             log.debug("the guest agent does not answer", extra=self._facts(error))
+            return None
+        except Exception as error:  # a mistake of ours must not end it for this guest
+            log.error("the guest agent was not asked", extra=self._facts(error), exc_info=error)
             return None
         return known
 

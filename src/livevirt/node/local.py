@@ -24,6 +24,7 @@ from livevirt.node.intent import Intent, UnknownIntent
 from livevirt.node.pod_dir import PodDir
 from livevirt.node.pod_status import Waiting
 from livevirt.node.process import Process
+from livevirt.node.reboot import Reboot
 
 K = TypeVar("K", bound=Hashable)
 
@@ -108,7 +109,8 @@ class Local:
         """Take the process for this pod's QEMU."""
         assert self.intent is not None
         self.folder.process.write_bytes(processes.note(process))
-        self.guest = Guest(self.intent, process, self.wake, self.folder.complain)
+        reboot = Reboot(self.folder.reboot)
+        self.guest = Guest(self.intent, process, self.wake, self.folder.complain, reboot)
         self.adjuster = Adjuster(self.guest, self.wake)
 
     def _find(self, intent: Intent) -> Process | None:

@@ -43,8 +43,13 @@ class PodDir:
 
     @property
     def serial(self) -> Path:
-        """Everything the guest wrote to its serial port."""
+        """What the guest last wrote to its serial port."""
         return self.root / "serial.log"
+
+    @property
+    def logs(self) -> tuple[Path, Path]:
+        """What is written for as long as QEMU runs."""
+        return self.stderr, self.serial
 
     @property
     def lock(self) -> Path:
@@ -72,6 +77,11 @@ class PodDir:
         return self.root / "left"
 
     @property
+    def reboot(self) -> Path:
+        """Exists while a guest that shuts down is to be switched on again."""
+        return self.root / "reboot"
+
+    @property
     def _departure(self) -> Path:
         return self.root / "departure.json"
 
@@ -87,7 +97,7 @@ class PodDir:
         """Make the directories and empty logs; `owner` is the user and group QEMU runs as."""
         for folder in (*reversed(self.root.parents[:3]), self.root):
             folder.mkdir(mode=_PASS_THROUGH, exist_ok=True)
-        for log in (self.stderr, self.serial):
+        for log in self.logs:
             handle = os.open(log, os.O_WRONLY | os.O_CREAT | os.O_NOFOLLOW, 0o600)
             try:
                 if owner is not None:

@@ -28,6 +28,7 @@ from livevirt.rollout.disks import hotpluggable
 
 FINAL = ("Succeeded", "Failed")
 _SHARED = ("ReadWriteMany",)
+_LONGEST_WORD, _MOST_ADDRESSES = 256, 64  # of the guest's own: it may say what it likes
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -267,7 +268,7 @@ def os_info(agent: AgentView) -> Object:
         "kernelVersion": agent.os.kernel_version,
         "machine": agent.os.machine,
     }
-    return {name: value for name, value in found.items() if value}
+    return {name: value[:_LONGEST_WORD] for name, value in found.items() if value}
 
 
 # ---------------------------------------------------------------- interfaces
@@ -294,10 +295,11 @@ def _interfaces(seen: Seen) -> list[Object]:
 def _from_guest(card: Interface) -> Object:
     # A link-local address is always there and never the one to connect to.
     addresses = sorted(
-        (address.ip_address for address in card.ip_addresses),
+        (each.ip_address for each in card.ip_addresses if len(each.ip_address) <= _LONGEST_WORD),
         key=lambda address: (":" in address, address.startswith("fe80:")),
-    )
-    shown: Object = {"infoSource": "domain, guest-agent", "interfaceName": card.name}
+    )[:_MOST_ADDRESSES]
+    name = card.name[:_LONGEST_WORD]
+    shown: Object = {"infoSource": "domain, guest-agent", "interfaceName": name}
     if addresses:
         shown |= {"ipAddress": addresses[0], "ipAddresses": addresses}
     return shown

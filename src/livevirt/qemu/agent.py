@@ -5,7 +5,9 @@ answers to a caller that gave up may still be on their way. So every call first 
 number (`guest-sync-delimited`); who does not answer that in time is not there. The socket stays
 open between calls, since an agent without a peer polls its port all the time.
 
-Calls take no timeout: use `asyncio.timeout`. A call that was given up costs the connection only.
+What is in the guest need not be an agent at all. So an answer may only be so long, must come in
+time, and must say what was asked for; anything else is as good as none: AgentUnavailable. Who has
+less time than that uses `asyncio.timeout`. A call that was given up costs the connection only.
 """
 
 import asyncio
@@ -13,17 +15,23 @@ import base64
 import contextlib
 import json
 import secrets
-from collections.abc import Iterable, Mapping, Sequence
-from typing import Any, Literal
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from typing import Any, Literal, TypeVar
 
 import msgspec
 
 from livevirt.qemu.errors import AgentUnavailable, CommandFailed
 
 SYNC_SECONDS = 10.0  # a loaded emulated guest has been seen to need two
+ANSWER_SECONDS = 60.0  # for each chunk of an answer: CPUs come slowly in a loaded emulated guest
 _DELIMITER = b"\xff"  # never part of UTF-8, so it ends whatever was half sent
-_LINE_LIMIT = 64 * 1024 * 1024  # the agent keeps up to 16 MiB of output, sent as base64
+_CHUNK = 1024 * 1024
+_LONGEST = 2 * 1024 * 1024  # of an answer; some 4000 file systems
+_LONGEST_OUTPUT = 64 * 1024 * 1024  # the agent keeps twice 16 MiB of output, sent as base64
+_LONGEST_WORDS = 500  # characters of the guest's in a message of ours
 _POLL_FIRST, _POLL_LAST = 0.02, 0.5
+
+T = TypeVar("T")
 
 
 class OsInfo(msgspec.Struct, frozen=True, rename="kebab"):
@@ -133,6 +141,34 @@ class Finished(msgspec.Struct, frozen=True):
     truncated: bool = False
 
 
+class _Refusal(msgspec.Struct, frozen=True, rename={"kind": "class"}):
+    kind: str
+    desc: str = ""
+
+
+class _Answer(msgspec.Struct, frozen=True, rename={"value": "return"}):
+    value: Any = msgspec.UNSET
+    error: _Refusal | None = None
+
+
+class _HostName(msgspec.Struct, frozen=True, rename="kebab"):
+    host_name: str
+
+
+class _Program(msgspec.Struct, frozen=True):
+    pid: int
+
+
+class _ProgramStatus(msgspec.Struct, frozen=True, rename="kebab"):
+    exited: bool
+    exitcode: int | None = None
+    signal: int | None = None
+    out_data: bytes = b""
+    err_data: bytes = b""
+    out_truncated: bool = False
+    err_truncated: bool = False
+
+
 class GuestAgent:
     """The guest agent behind one socket. Opens it at the first call; `close` when done."""
 
@@ -144,10 +180,16 @@ class GuestAgent:
     async def close(self) -> None:
         """Let go of the socket; the next call opens it again."""
         streams = self._streams
-        self._drop()
+        self.hang_up()
         if streams is not None:
             with contextlib.suppress(OSError):
                 await streams[1].wait_closed()
+
+    def hang_up(self) -> None:
+        """Let go of the socket at once: who still waits for an answer will not get it."""
+        if self._streams is not None:
+            self._streams[1].close()
+            self._streams = None
 
     async def __aenter__(self) -> "GuestAgent":
         return self
@@ -157,50 +199,51 @@ class GuestAgent:
 
     async def call(self, command: str, arguments: Mapping[str, object] | None = None) -> Any:
         """Run one command in the guest and return the answer as it came."""
+        longest = _LONGEST_OUTPUT if command == "guest-exec-status" else _LONGEST
         async with self._turn:
             try:
-                await self._sync()
-                self._send({"execute": command, "arguments": arguments or {}})
-                answer = json.loads(await self._line())
-            except BaseException as error:
+                with _understood(command):
+                    reader, writer = await self._synced()
+                    _send(writer, command, arguments or {})
+                    answer = msgspec.json.decode(await _line(reader, longest), type=_Answer)
+                    if answer.value is msgspec.UNSET and answer.error is None:
+                        raise ValueError("it is neither a result nor an error")
+            except BaseException:
                 # Also when the caller gave up: a late answer must not be taken for the next one.
-                self._drop()
-                if isinstance(error, (OSError, EOFError, ValueError)):
-                    raise AgentUnavailable(f"the guest agent went away: {error}") from error
+                self.hang_up()
                 raise
-        if "error" in answer:
-            raise CommandFailed(answer["error"]["class"], answer["error"]["desc"])
-        return answer["return"]
+        if answer.error is not None:
+            raise CommandFailed(_short(answer.error.kind), _short(answer.error.desc))
+        return answer.value
 
     async def ping(self) -> None:
         """Return if the agent answers."""
         await self.call("guest-ping")
 
     async def info(self) -> AgentInfo:
-        return msgspec.convert(await self.call("guest-info"), AgentInfo)
+        return await self._ask("guest-info", AgentInfo)
 
     async def osinfo(self) -> OsInfo:
-        return msgspec.convert(await self.call("guest-get-osinfo"), OsInfo)
+        return await self._ask("guest-get-osinfo", OsInfo)
 
     async def hostname(self) -> str:
-        return str((await self.call("guest-get-host-name"))["host-name"])
+        return (await self._ask("guest-get-host-name", _HostName)).host_name
 
     async def timezone(self) -> Timezone:
-        return msgspec.convert(await self.call("guest-get-timezone"), Timezone)
+        return await self._ask("guest-get-timezone", Timezone)
 
     async def interfaces(self) -> tuple[Interface, ...]:
-        answer = await self.call("guest-network-get-interfaces")
-        return msgspec.convert(answer, tuple[Interface, ...])
+        return await self._ask("guest-network-get-interfaces", tuple[Interface, ...])
 
     async def filesystems(self) -> tuple[Filesystem, ...]:
-        return msgspec.convert(await self.call("guest-get-fsinfo"), tuple[Filesystem, ...])
+        return await self._ask("guest-get-fsinfo", tuple[Filesystem, ...])
 
     async def users(self) -> tuple[User, ...]:
-        return msgspec.convert(await self.call("guest-get-users"), tuple[User, ...])
+        return await self._ask("guest-get-users", tuple[User, ...])
 
     async def vcpus(self) -> tuple[Vcpu, ...]:
         """Return every CPU the guest knows, by its own number."""
-        found = msgspec.convert(await self.call("guest-get-vcpus"), tuple[Vcpu, ...])
+        found = await self._ask("guest-get-vcpus", tuple[Vcpu, ...])
         return tuple(sorted(found, key=lambda vcpu: vcpu.logical_id))
 
     async def set_vcpus(self, ids: Iterable[int], *, online: bool) -> int:
@@ -209,7 +252,7 @@ class GuestAgent:
         The guest stops at the first it cannot change, and fails only if that is the first of all.
         """
         wanted = [{"logical-id": number, "online": online} for number in ids]
-        return int(await self.call("guest-set-vcpus", {"vcpus": wanted}))
+        return await self._ask("guest-set-vcpus", int, {"vcpus": wanted})
 
     async def exec(
         self,
@@ -228,65 +271,101 @@ class GuestAgent:
             arguments["env"] = [f"{key}={value}" for key, value in env.items()]
         if stdin:
             arguments["input-data"] = base64.b64encode(stdin).decode()
-        pid = (await self.call("guest-exec", arguments))["pid"]
+        program = {"pid": (await self._ask("guest-exec", _Program, arguments)).pid}
         pause = _POLL_FIRST
-        while not (status := await self.call("guest-exec-status", {"pid": pid}))["exited"]:
+        while not (status := await self._ask("guest-exec-status", _ProgramStatus, program)).exited:
             await asyncio.sleep(pause)  # the agent tells nobody that a program ended
             pause = min(pause * 2, _POLL_LAST)
         return Finished(
-            exit_code=status.get("exitcode"),
-            signal=status.get("signal"),
-            stdout=base64.b64decode(status.get("out-data", "")),
-            stderr=base64.b64decode(status.get("err-data", "")),
-            truncated=status.get("out-truncated", False) or status.get("err-truncated", False),
+            exit_code=status.exitcode,
+            signal=status.signal,
+            stdout=status.out_data,
+            stderr=status.err_data,
+            truncated=status.out_truncated or status.err_truncated,
         )
 
     async def shutdown(self, mode: Literal["powerdown", "reboot", "halt"] = "powerdown") -> None:
         """Ask the guest to shut down. Success has no answer: look at what QEMU reports."""
         async with self._turn:
             try:
-                await self._sync()
-                self._send({"execute": "guest-shutdown", "arguments": {"mode": mode}})
-                _, writer = await self._opened()
-                await writer.drain()
-            except OSError as error:
-                raise AgentUnavailable(f"the guest agent went away: {error}") from error
+                with _understood("guest-shutdown"):
+                    _, writer = await self._synced()
+                    _send(writer, "guest-shutdown", {"mode": mode})
+                    await writer.drain()
             finally:
-                self._drop()  # an error that comes after all is nobody's answer
+                self.hang_up()  # an error that comes after all is nobody's answer
+
+    async def _ask(
+        self, command: str, type_: type[T], arguments: Mapping[str, object] | None = None
+    ) -> T:
+        answer = await self.call(command, arguments)
+        with _understood(command):
+            return msgspec.convert(answer, type_)
+
+    async def _synced(self) -> tuple[asyncio.StreamReader, asyncio.StreamWriter]:
+        """Discard everything sent before now, or find that nobody answers."""
+        number = secrets.randbelow(2**31)
+        async with asyncio.timeout(SYNC_SECONDS):
+            reader, writer = await self._opened()
+            writer.write(_DELIMITER)
+            _send(writer, "guest-sync-delimited", {"id": number})
+            while True:
+                await _skip(reader)
+                answer = msgspec.json.decode(await _line(reader, _LONGEST))
+                if isinstance(answer, dict) and answer.get("return") == number:
+                    return reader, writer
 
     async def _opened(self) -> tuple[asyncio.StreamReader, asyncio.StreamWriter]:
         if self._streams is None:
             try:
-                self._streams = await asyncio.open_unix_connection(self._path, limit=_LINE_LIMIT)
+                self._streams = await asyncio.open_unix_connection(self._path, limit=_CHUNK)
             except OSError as error:
                 raise AgentUnavailable(f"no guest agent channel at {self._path}") from error
         return self._streams
 
-    async def _sync(self) -> None:
-        """Discard everything sent before now, or find that nobody answers."""
-        number = secrets.randbelow(2**31)
-        reader, writer = await self._opened()
+
+@contextlib.contextmanager
+def _understood(command: str) -> Iterator[None]:
+    """Turn whatever comes of a missing, odd or endless answer into AgentUnavailable."""
+    try:
+        yield
+    except TimeoutError as error:
+        raise AgentUnavailable("the guest agent does not answer") from error
+    except (OSError, EOFError) as error:
+        raise AgentUnavailable(f"the guest agent went away: {error}") from error
+    except (ValueError, ArithmeticError, RecursionError) as error:
+        message = f"the guest agent's answer to {command} makes no sense: {_short(str(error))}"
+        raise AgentUnavailable(message) from error
+
+
+def _send(writer: asyncio.StreamWriter, command: str, arguments: Mapping[str, object]) -> None:
+    message = {"execute": command, "arguments": arguments}
+    writer.write(json.dumps(message).encode() + b"\n")
+
+
+async def _line(reader: asyncio.StreamReader, longest: int) -> bytes:
+    """Return what comes up to the end of a line; raises ValueError if that is too far away."""
+    line = bytearray()
+    while not line.endswith(b"\n"):
+        if len(line) > longest:
+            raise ValueError(f"it is longer than {longest} bytes")
+        async with asyncio.timeout(ANSWER_SECONDS):
+            try:
+                line += await reader.readuntil(b"\n")
+            except asyncio.LimitOverrunError as more:
+                line += await reader.readexactly(more.consumed)
+    return bytes(line).rpartition(_DELIMITER)[2]
+
+
+async def _skip(reader: asyncio.StreamReader) -> None:
+    """Discard everything up to the next delimiter."""
+    while True:
         try:
-            async with asyncio.timeout(SYNC_SECONDS):
-                writer.write(_DELIMITER)
-                self._send({"execute": "guest-sync-delimited", "arguments": {"id": number}})
-                while True:
-                    await reader.readuntil(_DELIMITER)
-                    if json.loads(await self._line()).get("return") == number:
-                        return
-        except TimeoutError as error:
-            raise AgentUnavailable("the guest agent does not answer") from error
+            await reader.readuntil(_DELIMITER)
+            return
+        except asyncio.LimitOverrunError as more:
+            await reader.readexactly(more.consumed)
 
-    def _send(self, message: Mapping[str, object]) -> None:
-        assert self._streams is not None
-        self._streams[1].write(json.dumps(message).encode() + b"\n")
 
-    async def _line(self) -> bytes:
-        assert self._streams is not None
-        line = await self._streams[0].readuntil(b"\n")
-        return line.rpartition(_DELIMITER)[2]
-
-    def _drop(self) -> None:
-        if self._streams is not None:
-            self._streams[1].close()
-            self._streams = None
+def _short(words: str) -> str:
+    return words if len(words) <= _LONGEST_WORDS else f"{words[:_LONGEST_WORDS]}…"

@@ -171,7 +171,7 @@ class Machine:
     cpu: Cpu
     memory: Memory
     run_dir: str  # the sockets are made here
-    serial_log: str  # all the guest ever wrote to its serial port, appended to
+    serial_log: str  # what the guest writes to its serial port, appended to
 
     emulator: str = "qemu-system-x86_64"
     machine_type: str = "q35"

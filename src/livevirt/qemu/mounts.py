@@ -11,23 +11,23 @@ from livevirt.qemu.disk import SCSI_CONTROLLER
 from livevirt.qemu.observe import Drive
 
 _DISCS = ("iso9660", "udf")
+_MOST_POINTS, _LONGEST_POINT = 10, 256  # it is a guest's word, and ends up in messages
 
 
 def mount_points(
     drive: Drive, filesystems: Iterable[Filesystem], addresses: Mapping[str, PciAddress]
 ) -> list[str]:
-    """Return where the guest has mounted what is on a drive.
+    """Return where the guest has mounted what is on a drive, or the first few places.
 
     Discs are not told apart: of a drive whose tray the guest has locked, all of them are named.
     """
-    return sorted(
-        {
-            each.mountpoint
-            for each in filesystems
-            if (drive.locked and each.type in _DISCS)
-            or any(_is(disk, drive, addresses) for disk in each.disk)
-        }
-    )
+    found = {
+        each.mountpoint[:_LONGEST_POINT]
+        for each in filesystems
+        if (drive.locked and each.type in _DISCS)
+        or any(_is(disk, drive, addresses) for disk in each.disk)
+    }
+    return sorted(found)[:_MOST_POINTS]
 
 
 def _is(disk: FilesystemDisk, drive: Drive, addresses: Mapping[str, PciAddress]) -> bool:

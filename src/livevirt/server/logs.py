@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import os
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -136,6 +137,15 @@ def tail_start(file: BinaryIO, lines: int) -> int:
     return 0
 
 
+def next_part(file: BinaryIO, size: int) -> bytes:
+    """Return what comes next, nothing at the end; one that was cut meanwhile goes on at its end."""
+    if part := file.read(size):
+        return part
+    position, end = file.tell(), file.seek(0, os.SEEK_END)
+    file.seek(min(position, end))
+    return b""
+
+
 async def _send(
     file: BinaryIO,
     wanted: Wanted,
@@ -149,7 +159,7 @@ async def _send(
     while left is None or left > 0:
         last = not wanted.follow or ended()  # before reading: what came by then is read below
         size = _CHUNK if left is None else min(_CHUNK, left)
-        if chunk := await asyncio.to_thread(file.read, size):
+        if chunk := await asyncio.to_thread(next_part, file, size):
             await response.write(chunk)
             left = None if left is None else left - len(chunk)
         elif last or http.transport is None or http.transport.is_closing():

@@ -286,6 +286,27 @@ async def test_kubectl_names_the_console_log_as_a_container(served: Served, worl
     assert out == "login: \r\n"
 
 
+async def test_a_log_that_is_cut_while_it_is_followed_goes_on(served: Served, world: World) -> None:
+    log = served.guests.folder / "compute.log"
+    log.write_bytes(b"one\n" * 1000)
+    process = await served.start("kubectl", "logs", "-f", world.pods()[0]["metadata"]["name"])
+    async with ended(process):
+        assert process.stdout is not None
+        for _ in range(1000):
+            assert await process.stdout.readline() == b"one\n"
+        log.write_bytes(b"one\n")
+
+        async def go_on() -> None:
+            while True:
+                with log.open("ab") as file:
+                    file.write(b"two\n")
+                await asyncio.sleep(0.1)
+
+        writing = asyncio.create_task(go_on())
+        assert await process.stdout.readline() == b"two\n"
+        writing.cancel()
+
+
 async def test_a_followed_log_ends_with_its_pod(
     served: Served, world: World, node: PlayedNode
 ) -> None:

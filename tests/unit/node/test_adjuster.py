@@ -174,6 +174,25 @@ async def test_a_qemu_that_is_gone_for_a_moment_is_no_failure(
         assert getattr(adjuster.progress.cpu, "reason", "") != "PlugFailed"
 
 
+async def test_a_mistake_of_ours_does_not_end_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    guest = Stub()
+    looks = 0
+
+    async def look() -> Seen:
+        nonlocal looks
+        looks += 1
+        if looks == 1:
+            raise KeyError("return")
+        return guest.seen
+
+    monkeypatch.setattr(guest, "look", look)
+    async with adjusting(guest) as (adjuster, until):
+        adjuster.want(Size(2, 256 * MIB))
+        await until(lambda: looks > 1 and size(guest) == Size(2, 256 * MIB))
+        adjuster.want(Size(2, 512 * MIB))
+        await until(lambda: size(guest) == Size(2, 512 * MIB))
+
+
 async def test_given_no_room_for_a_cpu_then_memory_comes_at_once_and_the_cpu_when_there_is(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:

@@ -127,6 +127,21 @@ def test_given_the_agent_answers_then_system_and_addresses_are_told() -> None:
     assert card["ipAddress"] == "10.0.2.15"
 
 
+def test_given_an_agent_that_says_too_much_then_the_status_stays_small() -> None:
+    many = tuple(Address(f"2001:db8::{n:x}", "ipv6", 64) for n in range(100_000))
+    ours, odd = Address("10.0.2.15", "ipv4", 24), Address("1" * 100_000, "ipv4", 24)
+    talkative = AgentView(
+        "7.2.0",
+        OsInfo(id="debian", pretty_name="Debian " * 100_000),
+        interfaces=(Interface("eth" * 100_000, MAC, (odd, *many, ours)),),
+    )
+    found = changed(view=replace(RUNNING, agent=talkative))
+    assert len(str(found)) < 10_000
+    assert found["guestOSInfo"]["prettyName"].startswith("Debian Debian")
+    (card,) = found["interfaces"]
+    assert card["ipAddress"] == "10.0.2.15"
+
+
 def test_given_the_agent_goes_then_what_it_told_goes_too() -> None:
     vmi = followed(a_vmi(), changed(view=replace(RUNNING, agent=AGENT)))
     after = followed(vmi, changed(vmi))

@@ -45,6 +45,13 @@ def test_mount_points(drive: Drive, points: list[str]) -> None:
     assert mount_points(drive, FILESYSTEMS, PLACES) == points
 
 
+def test_of_very_many_mount_points_some_are_named() -> None:
+    many = [mounted(f"/{n:03}{'x' * 5000}", on(FAST)) for n in range(500)]
+    points = mount_points(Drive("ua-fast"), many, PLACES)
+    assert points[0].startswith("/000xxx")
+    assert len(", ".join(points)) < 5000
+
+
 def test_given_nobody_knows_where_the_controller_is_then_nothing_is_said_to_be_mounted() -> None:
     bare = [mounted("/x", FilesystemDisk(unit=0))]
     assert mount_points(Drive("ua-fast"), bare, {}) == []

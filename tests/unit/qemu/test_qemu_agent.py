@@ -15,6 +15,7 @@ from livevirt.qemu.agent import Finished, GuestAgent, Interface, Vcpu
 from livevirt.qemu.errors import AgentUnavailable, CommandFailed
 
 SILENCE = object()
+MIB = 2**20
 
 
 class FakeAgent:
@@ -38,7 +39,9 @@ class FakeAgent:
             elif name not in self.answers:
                 error = {"class": "CommandNotFound", "desc": f"no {name}"}
                 writer.write(_line({"error": error}))
-            elif (answer := self.answers[name](arguments)) is not SILENCE:
+            elif isinstance(answer := self.answers[name](arguments), bytes):
+                writer.write(answer)
+            elif answer is not SILENCE:
                 writer.write(_line({"return": answer}))
         writer.close()
 
@@ -88,6 +91,8 @@ NOISE = {
     "an answer to somebody who gave up": b'{"return": {"late": true}}\n',
     "an answer cut short": b'{"return": {"la',
     "an answer to another sync": b'\xff{"return": 1}\n',
+    "a long answer to somebody who gave up": b"x" * 3 * MIB,
+    "something that is no answer": b"\xff7\n",
     "a complaint about the bytes before": b'\xff{"error": {"class": "GenericError"}}\n',
 }
 
@@ -126,6 +131,108 @@ async def test_an_agent_that_does_not_answer_is_unavailable(
     async with await asyncio.start_unix_server(swallow, path):
         with pytest.raises(AgentUnavailable, match="does not answer"):
             await GuestAgent(path).ping()
+
+
+async def test_given_the_answer_to_a_command_is_lost_then_the_next_caller_is_not_held_up(
+    fake: FakeAgent, agent: GuestAgent, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(agent_module, "ANSWER_SECONDS", 0.05)
+    fake.answers["guest-get-host-name"] = lambda _: SILENCE  # as when the guest is reset
+    async with asyncio.timeout(30):
+        with pytest.raises(AgentUnavailable, match="does not answer"):
+            await agent.hostname()
+        fake.answers["guest-get-host-name"] = lambda _: {"host-name": "web"}
+        assert await agent.hostname() == "web"
+
+
+async def test_given_somebody_waits_when_it_hangs_up_then_it_is_told_and_the_next_gets_through(
+    fake: FakeAgent, agent: GuestAgent
+) -> None:
+    asked = asyncio.Event()
+    fake.answers["guest-get-host-name"] = lambda _: asked.set() or SILENCE
+    async with asyncio.timeout(30):
+        waiting = asyncio.create_task(agent.hostname())
+        await asked.wait()
+        agent.hang_up()
+        with pytest.raises(AgentUnavailable, match="went away"):
+            await waiting
+        fake.answers["guest-get-host-name"] = lambda _: {"host-name": "web"}
+        assert await agent.hostname() == "web"
+
+
+ODD = {
+    "of another type": b'{"return": 5}\n',
+    "without a result": b"{}\n",
+    "no object": b"7\n",
+    "an error without a class": b'{"error": {}}\n',
+    "an error that is none": b'{"error": 5}\n',
+    "no JSON": b"hello\n",
+    "no text": b'{"return": {"version": "\xc3\x28"}}\n',
+    "half a character": b'{"return": {"version": "\\ud800"}}\n',
+    "too deep": b"[" * 100_000 + b"\n",
+    "a huge number": b'{"return": ' + b"9" * 5000 + b"}\n",
+    "too long": b'{"return": {"version": "' + b"7" * 4 * MIB + b'"}}\n',
+}
+
+
+@pytest.mark.parametrize("odd", ODD.values(), ids=ODD)
+async def test_given_an_odd_answer_then_the_agent_is_unavailable_and_the_next_call_goes_through(
+    fake: FakeAgent, agent: GuestAgent, odd: bytes
+) -> None:
+    fake.answers["guest-info"] = lambda _: odd
+    async with asyncio.timeout(30):
+        with pytest.raises(
+            AgentUnavailable, match=r"answer to guest-info makes no sense: .{1,501}$"
+        ):
+            await agent.info()
+        await agent.ping()
+
+
+@pytest.mark.parametrize(
+    ("command", "ask"),
+    [
+        ("guest-get-host-name", lambda agent: agent.hostname()),
+        ("guest-get-vcpus", lambda agent: agent.vcpus()),
+        ("guest-set-vcpus", lambda agent: agent.set_vcpus([1], online=True)),
+        ("guest-exec", lambda agent: agent.exec("/bin/true")),
+    ],
+)
+async def test_an_answer_to_another_question_is_none(
+    fake: FakeAgent, agent: GuestAgent, command: str, ask: Callable[[GuestAgent], Any]
+) -> None:
+    fake.answers[command] = lambda _: {"odd": True}
+    with pytest.raises(AgentUnavailable, match=f"answer to {command} makes no sense"):
+        await ask(agent)
+
+
+async def test_given_a_program_whose_status_is_odd_then_the_agent_is_unavailable(
+    fake: FakeAgent, agent: GuestAgent
+) -> None:
+    fake.answers["guest-exec"] = lambda _: {"pid": 7}
+    fake.answers["guest-exec-status"] = lambda _: {"exited": True, "out-data": "no base64"}
+    with pytest.raises(AgentUnavailable, match="answer to guest-exec-status makes no sense"):
+        await agent.exec("/bin/true")
+
+
+async def test_a_long_refusal_is_cut(fake: FakeAgent, agent: GuestAgent) -> None:
+    error = {"class": "GenericError", "desc": "no " * 100_000}
+    fake.answers["guest-get-users"] = lambda _: _line({"error": error})
+    with pytest.raises(CommandFailed) as caught:
+        await agent.users()
+    assert len(str(caught.value)) < 600
+
+
+async def test_given_the_channel_ends_during_a_shutdown_then_the_agent_is_unavailable(
+    fake: FakeAgent,
+) -> None:
+    async def leave(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        await reader.readline()
+        writer.close()
+
+    path = fake.path + "2"  # type: ignore[attr-defined]
+    async with await asyncio.start_unix_server(leave, path):
+        with pytest.raises(AgentUnavailable, match="went away"):
+            await GuestAgent(path).shutdown("reboot")
 
 
 async def test_without_a_socket_the_agent_is_unavailable(tmp_path: Path) -> None:
@@ -168,6 +275,14 @@ async def test_a_program_is_waited_for_and_its_output_decoded(
             "input-data": "/wo=",
         }
     ]
+
+
+async def test_a_program_may_print_much(fake: FakeAgent, agent: GuestAgent) -> None:
+    printed = b"0123456789abcdef" * 300_000
+    ended = {"exited": True, "exitcode": 0, "out-data": base64.b64encode(printed).decode()}
+    fake.answers["guest-exec"] = lambda _: {"pid": 7}
+    fake.answers["guest-exec-status"] = lambda _: ended
+    assert (await agent.exec("/bin/cat")).stdout == printed
 
 
 async def test_callers_at_the_same_time_take_turns(fake: FakeAgent, agent: GuestAgent) -> None:

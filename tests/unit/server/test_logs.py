@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+from pathlib import Path
 from unittest import mock
 
 import pytest
@@ -11,7 +12,7 @@ from hypothesis import strategies as st
 
 from livevirt.errors import BadRequest
 from livevirt.server import logs
-from livevirt.server.logs import Wanted, read_options, tail_start
+from livevirt.server.logs import Wanted, next_part, read_options, tail_start
 
 texts = st.lists(st.sampled_from([b"a", b"bc", b"\n", b"\r\n", b""]), max_size=30).map(b"".join)
 
@@ -25,6 +26,19 @@ def test_the_tail_is_the_last_lines_however_the_file_is_read(
     pieces = text.split(b"\n")
     whole = [piece + b"\n" for piece in pieces[:-1]] + ([pieces[-1]] if pieces[-1] else [])
     assert text[start:] == b"".join(whole[-lines:] if lines else [])
+
+
+def test_a_log_that_is_cut_while_it_is_followed_goes_on(tmp_path: Path) -> None:
+    path = tmp_path / "serial.log"
+    path.write_bytes(b"one\ntwo\nthree\n")
+    with path.open("rb") as follower, path.open("ab", buffering=0) as writer:
+        assert next_part(follower, 100) == b"one\ntwo\nthree\n"
+        assert next_part(follower, 100) == b""
+        writer.truncate(0)
+        writer.write(b"three\n")
+        assert next_part(follower, 100) == b""  # it was told of that
+        writer.write(b"four\n")
+        assert next_part(follower, 100) == b"four\n"
 
 
 READ = {
