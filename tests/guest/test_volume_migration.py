@@ -22,6 +22,7 @@ from livevirt.qemu.session import Session
 
 from .guest_host import IMAGE, GuestHost, Object, a_bare_vm, image_missing, running_host, until
 from .hot_volumes import BY_ID, SECONDS, HotGuest, a_claim, on_claim
+from .moving_guest import MovingGuest, a_movable_vm, two_nodes
 
 pytestmark = [
     pytest.mark.guest,
@@ -448,3 +449,39 @@ def test_given_it_is_stopped_before_it_is_copied_then_the_guest_starts_from_what
     guest.host.apply(a_claim("later", SIZE))
     guest.arrives(boot="boot-a", hot="later")
     guest.remembers()
+
+
+# ---------------------------------------------------------------- going elsewhere afterwards
+
+
+@pytest.mark.long
+def test_a_volume_that_was_copied_travels_with_its_guest_though_it_cannot_come_and_go() -> None:
+    with two_nodes() as host:
+        for name in ("before", "after"):
+            claim = a_claim(name)
+            claim["spec"]["accessModes"] = ["ReadWriteMany"]
+            host.apply(claim)
+        guest = MovingGuest(host, a_movable_vm("copied"))
+        guest.vm["spec"]["updateVolumesStrategy"] = "Migration"
+        spec, source = guest.vm["spec"]["template"]["spec"], {"claimName": "before"}
+        spec["volumes"].append({"name": "data", "persistentVolumeClaim": source})
+        disk = {"name": "data", "disk": {"bus": "virtio"}, "serial": "data"}
+        spec["domain"]["devices"]["disks"].append(disk)
+        guest.boot()
+        at = f"{BY_ID}/virtio-data"
+        host.shell(guest.name, f"mkfs.ext4 -q {at}; mount {at} /mnt; echo kept > /mnt/f; sync")
+        source["claimName"] = "after"
+        host.apply(guest.vm)
+
+        def copied() -> bool:
+            status = host.get("vmi", guest.name)["status"]
+            told = {each["name"]: each for each in status["volumeStatus"]}
+            info = told["data"].get("persistentVolumeClaimInfo") or {}
+            return info.get("claimName") == "after" and not status.get("migratedVolumes")
+
+        until("the copy", copied, SECONDS)
+        guest.move("there")
+        guest.move("back")
+        guest.went_on()
+        reread = f"echo more >> /mnt/f; umount /mnt; mount {at} /mnt; cat /mnt/f"
+        assert host.shell(guest.name, reread).split() == ["kept", "more"]

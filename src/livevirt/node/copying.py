@@ -33,6 +33,7 @@ class Progress:
 
 
 Copies = Mapping[str, Progress]  # by volume
+Nodes = frozenset[str | None]
 
 
 def copies(
@@ -43,20 +44,23 @@ def copies(
     `troubles` are those of the last attempts, by volume.
     """
     disks = {disk.id: disk for disk in found.disks}
+    nodes = frozenset(disk.node for disk in found.disks)
     told: dict[str, Progress] = {}
     for item in asked.items:
         if item.move is not None:
             problem = found.problems.get(item.name) or troubles.get(item.name)
-            told[item.name] = _progress(item.move, disks.get(item.id), problem, now)
+            told[item.name] = _progress(item.move, disks.get(item.id), problem, now, nodes)
     return told
 
 
-def _progress(move: Move, disk: Disk | None, problem: Problem | None, now: Observed) -> Progress:
+def _progress(
+    move: Move, disk: Disk | None, problem: Problem | None, now: Observed, nodes: Nodes
+) -> Progress:
     if disk is None or disk.node is None:
         return Progress(move, COPYING, "to be copied", problem)
     there = now.drive(disk.id)
     if there is not None and there.node == disk.node:
-        phase = SWITCHING if _is_open(disk.node, now) else DONE
+        phase = SWITCHING if _is_open(disk.node, now, nodes) else DONE
         return Progress(move, phase, "copied")
     copy = next((each for each in now.copies if each.target == disk.node), None)
     if copy is None or copy.over:
@@ -66,9 +70,13 @@ def _progress(move: Move, disk: Disk | None, problem: Problem | None, now: Obser
     return Progress(move, COPYING, f"{copy.percent}% copied")
 
 
-def _is_open(node: str, now: Observed) -> bool:
-    """Tell whether anything but its image is open of a drive, or its copy still to be forgotten."""
-    others = (each for each in now.idle_nodes if each != node)
+def _is_open(node: str, now: Observed, wanted: Nodes) -> bool:
+    """Tell whether anything but its image is open of a drive, or its copy still to be forgotten.
+
+    A node is named by the beginning of its drive's id, which other drives may share; so nothing
+    that is `wanted` of any of them counts.
+    """
+    others = (each for each in now.idle_nodes if each not in wanted)
     copied = any(copy.target == node for copy in now.copies)
     return copied or any(each[:-_DIGEST] == node[:-_DIGEST] for each in others)
 

@@ -102,17 +102,18 @@ def asked(vmi: Object) -> Asked | None:
 def deal(cpus: Sequence[int], wanted: Asked | None) -> Exclusive:
     """Say what runs on which of a pod's CPUs; raises NoCpus if they are too few.
 
-    Each vCPU has one, then each IO thread; the emulator has what is left if it is to be isolated,
-    and else runs on all of them.
+    Each vCPU has one, then each IO thread; the emulator has the last if it is to be isolated, and
+    else runs on all of them. What the pod has beyond that is for the vCPUs that come later.
     """
     if wanted is None:
         return Exclusive(cpus=tuple(cpus))
     if len(cpus) < wanted.count:
         raise NoCpus(f"the guest needs {wanted.count} CPUs of its own and its pod has {len(cpus)}")
-    rest = tuple(cpus[wanted.vcpus :])
+    vcpus = wanted.vcpus + len(cpus) - wanted.count
+    rest = tuple(cpus[vcpus:])
     return Exclusive(
         cpus=tuple(cpus),
-        vcpus=tuple(cpus[: wanted.vcpus]),
+        vcpus=tuple(cpus[:vcpus]),
         io_threads=dict(zip(wanted.io_threads, rest, strict=False)),
         emulator=rest[len(wanted.io_threads) :] if wanted.isolated else tuple(cpus),
     )

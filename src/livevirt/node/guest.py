@@ -211,6 +211,8 @@ class Guest:
     async def do(self, step: qemu_plan.Step) -> None:
         """Do one step of a plan to it."""
         await act(step, self.qmp(), self.agent)
+        if isinstance(step, qemu_plan.PlugCpu):
+            await self._pin_plugged(self.qmp())
 
     async def _run(self) -> None:
         following = asyncio.create_task(self._follow())
@@ -254,14 +256,24 @@ class Guest:
 
     async def _pin(self, qmp: Session) -> None:
         """Put its threads on the CPUs they have; a guest that cannot be pinned does not run."""
-        if self.intent.exclusive is None:
-            return
         try:
-            await pinning.pin(qmp, self.process, self.intent.exclusive, self.intent.machine.cpu)
+            await self._pin_all(qmp)
         except OSError as error:
             log.error("guest not pinned, so it ends", extra=self._facts(error))
             self._complain(f"its threads cannot be put on CPUs of its own: {error}")
             processes.kill(self.process)
+
+    async def _pin_plugged(self, qmp: Session) -> None:
+        """Put a CPU that has just come where it belongs; unpinned it runs on, among the others."""
+        try:
+            await self._pin_all(qmp)
+        except OSError as error:
+            log.error("plugged CPU not pinned", extra=self._facts(error))
+
+    async def _pin_all(self, qmp: Session) -> None:
+        own = self.intent.exclusive
+        if own is not None:
+            await pinning.pin(qmp, self.process, own, self.intent.machine.cpu)
 
     async def _look(self, qmp: Session) -> None:
         async with self._looking:  # so that what was seen last is shown last

@@ -24,7 +24,7 @@ def places(
     threads: Threads, exclusive: Exclusive, cpu: Cpu, tids: Iterable[int]
 ) -> dict[int, frozenset[int]]:
     """Return the CPUs that each thread of a process may run on. Pure."""
-    order = {thread: n for n, thread in enumerate(cpu.threads_of(range(cpu.sockets)))}
+    order = {thread: n for n, thread in enumerate(cpu.threads_of(range(cpu.max_sockets)))}
     own = _own(threads.vcpus, order, exclusive) | {
         tid: frozenset({exclusive.io_threads[id]})
         for tid, id in threads.io_threads.items()

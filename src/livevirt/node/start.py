@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import os
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Iterable
 from dataclasses import replace
 from datetime import datetime, timedelta
 
@@ -17,6 +17,7 @@ from livevirt.node import attachments, domain, exclusive, io_threads, resize
 from livevirt.node import intent as intents
 from livevirt.node import process as processes
 from livevirt.node.attacher import Attacher
+from livevirt.node.attachments import Item
 from livevirt.node.cgroups import Cgroups
 from livevirt.node.domain import BadDomain, Place
 from livevirt.node.exclusive import NoCpus
@@ -33,6 +34,7 @@ from livevirt.qemu import migration
 from livevirt.qemu.cmdline import argv
 from livevirt.qemu.disk import Disk
 from livevirt.qemu.machine import Machine
+from livevirt.qemu.observe import Observed
 
 _FIRST_RETRY, _LAST_RETRY = timedelta(seconds=2), timedelta(seconds=60)
 _BACK_OFF = {"ErrImagePull": "ImagePullBackOff"}
@@ -77,7 +79,9 @@ class Starter:
             }
             prepared = await self._volumes.prepare(vmi, disks, metadata)
             own = self._own_cpus(pod, vmi)
-            cells = tuple(self._host.cpus.cell(cpu) for cpu in own.vcpus) if own else ()
+            wanted = exclusive.asked(vmi)
+            booted = wanted.vcpus if wanted is not None else 0
+            cells = tuple(map(self._host.cpus.cell, own.vcpus[:booted])) if own else ()
             place = Place(str(folder.run), str(folder.serial), cells)
             machine = domain.machine(vmi, prepared, self._host.accelerator, place)
         except VolumeProblem as error:
@@ -185,24 +189,31 @@ class Starter:
         observed, machine = guest.view.observed, guest.intent.machine
         assert observed is not None  # it was looked at just now
         places = await migration.places(guest.qmp(), observed)
-        known = [disk async for disk in self._attachable(vmi)]
-        later = io_threads.plugged(known, machine)
+        goal = attachments.goal(vmi)
+        asked = (*goal.items, *goal.fixed)
+        unknown = [item for item in asked if _is_other(item, machine, observed)]
+        namespace = vmi["metadata"]["namespace"]
+        known = [disk async for disk in self._attachable(namespace, unknown)]
+        fixed = {item.id for item in unknown if not item.hot}  # only their image can be another
+        later = [
+            _switched(disk, machine) if disk.id in fixed else disk
+            for disk in io_threads.plugged(known, machine)
+        ]
         return migration.as_it_stands(machine, observed, places, later)
 
-    async def _attachable(self, vmi: Object) -> AsyncIterator[Disk]:
-        """Yield the drives an instance may have been given since its start."""
-        for item in attachments.goal(vmi).items:
+    async def _attachable(self, namespace: str, items: Iterable[Item]) -> AsyncIterator[Disk]:
+        """Yield the drives of disks that a guest may have been given since its start."""
+        for item in items:
             prepared = None
             if item.volume is not None:
                 try:
-                    namespace = vmi["metadata"]["namespace"]
                     prepared = await self._volumes.attachable(namespace, item.volume)
                 except VolumeProblem:
                     continue
             if prepared is None and domain.kind_of(item.disk) != "cdrom":
                 continue
             try:
-                yield domain.drive(item.disk, prepared, hot=item.volume is not None)
+                yield domain.drive(item.disk, prepared, hot=item.hot)
             except ValueError:
                 continue  # no guest was ever given such a drive
 
@@ -239,3 +250,23 @@ class Starter:
     @property
     def _owner(self) -> tuple[int, int] | None:
         return self._host.account.owner if self._host.account else None
+
+
+def _is_other(item: Item, machine: Machine, observed: Observed) -> bool:
+    """Tell whether a drive that is there is not as it was at the start."""
+    there = observed.drive(item.id)
+    return there is not None and not any(
+        disk.id == there.id and disk.node == there.node for disk in machine.disks
+    )
+
+
+def _switched(disk: Disk, machine: Machine) -> Disk:
+    """Return a drive of the start with the image it was copied to; the drive is the same."""
+    start = next((each for each in machine.disks if each.id == disk.id), disk)
+    return replace(
+        start,
+        image=disk.image,
+        readonly=disk.readonly,
+        cache=disk.cache,
+        discard=disk.discard,
+    )

@@ -250,18 +250,19 @@ class Volumes:
             raise VolumeProblem(FAILED_MOUNT, message) from error
         source = volume["spec"].get("local") or volume["spec"].get("hostPath") or {}
         folder = Path(self._safe(source.get("path") or "", volume["metadata"]["name"]))
+        path = folder / CLAIM_FILE
         try:
-            image = self._opened(folder, claim)
+            # It waits for whoever grows the image just now, and for the disk.
+            await asyncio.to_thread(raw_file.ensure, path, claim_size(claim))
+            image = self._opened(path, claim)
         except OSError as error:
             raise _unusable(name, folder, error) from error
         return Prepared(
             image, direct=_takes_direct(image.path), discard=_may_discard(claim), claim=claim
         )
 
-    def _opened(self, folder: Path, claim: Object) -> Image:
+    def _opened(self, path: Path, claim: Object) -> Image:
         """Return the image of a claim as it is used: the file itself, or a device that is it."""
-        path = folder / CLAIM_FILE
-        raw_file.ensure(path, claim_size(claim))
         self._give(path)  # one that is only read must be readable too
         if claim["spec"].get("volumeMode") != "Block":
             return Image(str(path), "raw")

@@ -15,12 +15,7 @@ def whole(size: int) -> int:
 
 def create(path: Path, size: int) -> None:
     """Make an empty image; what was there is lost."""
-    flags = os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_NOFOLLOW | os.O_CLOEXEC
-    handle = os.open(path, flags, 0o600)
-    try:
-        os.ftruncate(handle, size)
-    finally:
-        os.close(handle)
+    _create(path, size, os.O_TRUNC)
 
 
 def ensure(path: Path, size: int) -> None:
@@ -28,7 +23,10 @@ def ensure(path: Path, size: int) -> None:
     try:
         grow(path, size)
     except FileNotFoundError:
-        create(path, size)
+        try:
+            _create(path, size, os.O_EXCL)
+        except FileExistsError:  # another was faster, and may have written to it
+            grow(path, size)
 
 
 def grow(path: Path, size: int) -> None:
@@ -43,6 +41,15 @@ def grow(path: Path, size: int) -> None:
         if os.fstat(handle).st_size < size:
             os.ftruncate(handle, size)
             os.fsync(handle)
+    finally:
+        os.close(handle)
+
+
+def _create(path: Path, size: int, how: int) -> None:
+    flags = os.O_WRONLY | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC
+    handle = os.open(path, flags | how, 0o600)
+    try:
+        os.ftruncate(handle, size)
     finally:
         os.close(handle)
 

@@ -12,7 +12,7 @@ from livevirt.qemu.act import act
 from livevirt.qemu.disk import Disk, Image
 from livevirt.qemu.machine import Cpu, Thread
 from livevirt.qemu.observe import observe
-from livevirt.qemu.plan import PlugDisk, Seen, disks
+from livevirt.qemu.plan import PlugCpu, PlugDisk, Seen, disks
 from livevirt.qemu.threads import threads
 
 pytestmark = pytest.mark.guest
@@ -46,6 +46,28 @@ async def test_each_thread_is_put_on_the_cpu_it_is_meant_for(a_machine, start) -
         assert by_vcpu == {Thread(0, 0, 0): [second], Thread(1, 0, 0): [first]}
         assert (by_thread["io0"], by_thread["io1"]) == ([second], [first])
         assert cpus_of(pid, pid) == [second]
+
+
+async def test_a_cpu_that_is_plugged_is_put_on_the_one_that_was_kept_for_it(
+    a_machine, start
+) -> None:
+    machine_cpus = sorted(os.sched_getaffinity(0))
+    if len(machine_cpus) < 2:
+        pytest.skip("this machine has one CPU")
+    first, second = machine_cpus[:2]
+    machine = a_machine(cpu=Cpu(model="max", sockets=1, max_sockets=2))
+    own = Exclusive(cpus=(first, second), vcpus=(first, second), emulator=(first,))
+    async with start(machine) as guest:
+        pid, later = guest.process.pid, Thread(1, 0, 0)
+        process = processes.seen(pid)
+        assert process is not None
+        await pinning.pin(guest.qmp, process, own, machine.cpu)
+        (slot,) = (each for each in (await observe(guest.qmp)).cpus if each.thread == later)
+        await act(PlugCpu(slot.type, later), guest.qmp)
+        await pinning.pin(guest.qmp, process, own, machine.cpu)
+        tids = {vcpu: tid for tid, vcpu in (await threads(guest.qmp)).vcpus.items()}
+        assert cpus_of(pid, tids[Thread(0, 0, 0)]) == [first]
+        assert cpus_of(pid, tids[later]) == [second]
 
 
 async def test_a_disk_with_a_thread_of_its_own_brings_it(a_machine, start, run_dir: Path) -> None:

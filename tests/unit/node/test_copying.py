@@ -92,6 +92,39 @@ def test_the_guest_has_the_volume_all_the_while(before: str, now: Observed, afte
     assert (claim is not None) == (now.drives[0].node == node("new"))
 
 
+def test_copies_of_disks_whose_names_begin_alike_do_not_wait_for_each_other() -> None:
+    names = ("a-long-name-of-1", "a-long-name-of-2")
+    disks = [{"name": name, "disk": {"bus": "scsi"}} for name in names]
+    of_new = {name: of(f"new-{name}") for name in names}
+    moves = [
+        {
+            "volumeName": name,
+            "sourcePVCInfo": {"claimName": f"old-{name}"},
+            "destinationPVCInfo": {"claimName": f"new-{name}"},
+            "phase": SWITCHING,
+        }
+        for name in names
+    ]
+    volumes = [{"name": n, "persistentVolumeClaim": {"claimName": f"new-{n}"}} for n in names]
+    vmi: Object = {
+        "metadata": {},
+        "spec": {"domain": {"devices": {"disks": disks}}, "volumes": volumes},
+        "status": {"migratedVolumes": moves},
+    }
+    first, second = (drive(disk, of_new[disk["name"]], hot=False) for disk in disks)
+    before = drive(disks[1], of(f"old-{names[1]}"), hot=False)
+    assert first.node and second.node and first.node[:-12] == second.node[:-12]  # noqa: PT018
+    now = replace(
+        on("new"),
+        drives=(Drive(first.id, first.node, size=1), Drive(second.id, before.node, size=1)),
+        idle_nodes=(second.node,),
+        copies=(Copy(second.node, "running", 1, 10),),
+    )
+    asked = goal(vmi)
+    told = copies(asked, wanted(asked, of_new, {}, now), {}, now)
+    assert [told[name].phase for name in names] == [DONE, COPYING]
+
+
 def test_given_the_new_claim_is_not_ready_then_the_guest_keeps_what_it_has() -> None:
     missing = Problem("FailedPvcNotFound", "PVC new not found")
     asked, now = goal(an_instance(hot=False)), on("old")

@@ -75,6 +75,12 @@ def test_each_vcpu_then_each_io_thread_then_the_emulator_has_its_cpu() -> None:
     assert (dealt.vcpus, dealt.io_threads, dealt.emulator) == ((3, 4), {"io0": 5}, (6,))
 
 
+def test_what_a_pod_has_beyond_its_guest_is_for_the_vcpus_that_come_later() -> None:
+    assert deal((3, 4), Asked(1)).vcpus == (3, 4)
+    dealt = deal((3, 4, 5, 6), Asked(1, ("io0",), isolated=True))
+    assert (dealt.vcpus, dealt.io_threads, dealt.emulator) == ((3, 4), {"io0": 5}, (6,))
+
+
 def test_an_emulator_that_is_not_isolated_runs_where_its_guest_does() -> None:
     assert deal((3, 4), Asked(2)).emulator == (3, 4)
 

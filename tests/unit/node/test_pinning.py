@@ -19,7 +19,12 @@ def test_threads_that_qemu_names_and_does_not_have_are_left_alone() -> None:
     assert places(NAMED, OWN, CPU, [100]) == {100: {6}}
 
 
-def test_a_vcpu_beyond_those_of_the_boot_stays_with_the_emulator() -> None:
+def test_a_vcpu_that_came_later_is_on_the_cpu_that_was_kept_for_it() -> None:
+    booted = Cpu(model="max", sockets=1, max_sockets=4)
+    assert places(NAMED, OWN, booted, [101, 102]) == {101: {3}, 102: {4}}
+
+
+def test_a_vcpu_for_which_the_pod_has_no_cpu_stays_with_the_emulator() -> None:
     named = Threads({103: Thread(2, 0, 0)}, {})
     assert places(named, OWN, CPU, [103]) == {103: {6}}
 

@@ -1,5 +1,8 @@
+import asyncio
 import errno
+import fcntl
 import os
+import threading
 from pathlib import Path
 from typing import Any
 
@@ -129,6 +132,27 @@ async def test_a_volume_outside_the_known_roots_is_never_opened(roots: Path, pat
     with pytest.raises(VolumeProblem):
         await prepared(roots, CLAIMED, claim=a_claim(), volume=volume)
     assert list((roots / "disks").iterdir()) == []
+
+
+async def test_given_somebody_grows_the_image_then_only_this_volume_waits(roots: Path) -> None:
+    folder = roots / "volumes" / "one"
+    raw_file.create(folder / "disk.img", MIB)
+    with (folder / "disk.img").open() as image:
+        fcntl.flock(image, fcntl.LOCK_EX)
+        # It is let go at last, for a loop that waits for it could do so for ever.
+        rescue = threading.Timer(30, fcntl.flock, (image, fcntl.LOCK_UN))
+        rescue.start()
+        waiting = prepared(roots, CLAIMED, claim=a_claim(), volume=a_volume(folder))
+        task = asyncio.create_task(waiting)
+        await asyncio.sleep(0.05)
+        others_go_on = not task.done()
+        rescue.cancel()
+        fcntl.flock(image, fcntl.LOCK_UN)
+        async with asyncio.timeout(30):
+            found = await task
+        rescue.join()
+    assert others_go_on
+    assert os.stat(found.image.path).st_size == 8 * MIB
 
 
 @pytest.mark.parametrize("kind", ["link", "pipe", "folder"])

@@ -22,6 +22,22 @@ def test_an_image_is_made_sparse_and_only_if_there_is_none(tmp_path: Path) -> No
     assert disk.read_bytes() == b"kept"
 
 
+def test_given_another_makes_it_meanwhile_then_what_is_written_stays(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    disk, grow = tmp_path / "disk.img", raw_file.grow
+
+    def overtaken(path: Path, size: int) -> None:
+        monkeypatch.setattr(raw_file, "grow", grow)
+        disk.write_bytes(b"kept")
+        raise FileNotFoundError(path)
+
+    monkeypatch.setattr(raw_file, "grow", overtaken)
+    raw_file.ensure(disk, MIB)
+    assert disk.stat().st_size == MIB
+    assert disk.read_bytes().rstrip(b"\0") == b"kept"
+
+
 @settings(max_examples=50, deadline=None)
 @given(st.lists(st.integers(0, 8 * MIB), min_size=1, max_size=6))
 def test_given_any_wishes_then_it_is_as_large_as_the_largest(

@@ -31,6 +31,7 @@ from livevirt.controllers.migration.plan import (
     End,
     HandOver,
     LetGo,
+    Remake,
     Step,
     Untag,
     Wait,
@@ -39,7 +40,6 @@ from livevirt.controllers.migration.plan import (
     phases,
     plan,
 )
-from livevirt.controllers.vmi.resizing import Attempts
 from livevirt.errors import AlreadyExists, Conflict, Forbidden, Invalid, NotFound
 
 log = logging.getLogger(__name__)
@@ -62,7 +62,7 @@ class Migrations:
         sources.pods.on_change(self._note_pod)
         sources.migrations.on_change(self._note_end)
         sources.quotas.on_change(self._note_quota)
-        sources.settings.on_change(lambda _: self._wake_waiting())
+        sources.settings.on_change(lambda _: self._wake_first())
 
     async def run(self) -> None:
         """Work until cancelled."""
@@ -77,28 +77,27 @@ class Migrations:
         pod = change.new or change.old
         assert pod is not None
         for key in job_keys(pod):
-            self._seen.granted.pop(key, None)  # it is seen now
+            self._seen.saw(key, pod["metadata"]["uid"])
             self._controller.queue.add(key)
         for vmi in owner_key(registry.VMI)(pod):
             for key in self._seen.open_of(vmi):
                 self._controller.queue.add(key)
 
     def _note_end(self, change: Change) -> None:
-        """Wake those that wait: one that ended made room for another."""
+        """Wake those whose turn it is: one that ended made room for another."""
         if change.new is None or view.migration(change.new).final:
-            self._seen.granted.pop(change.key, None)
-            self._seen.refusals.pop(change.key, None)
-            self._wake_waiting()
+            self._seen.forget(change.key)
+            self._wake_first()
 
     def _note_quota(self, change: Change) -> None:
         """Try at once what was refused in the namespace: there may be room now."""
-        refusals = self._seen.refusals
-        for key in [each for each in refusals if each.namespace == change.key.namespace]:
-            refusals[key] = Attempts(refusals[key].count)
-            self._controller.queue.add(key)
+        for key in self._seen.refusals:
+            if key.namespace == change.key.namespace:
+                self._seen.try_again(key)
+                self._controller.queue.add(key)
 
-    def _wake_waiting(self) -> None:
-        for key in self._seen.waiting_keys():
+    def _wake_first(self) -> None:
+        for key in self._seen.first():
             self._controller.queue.add(key)
 
     # ------------------------------------------------------------ one pass
@@ -135,8 +134,7 @@ class Migrations:
 
     async def _reconcile_gone(self, key: Key) -> Result:
         """See to what is left of a migration that was removed before it had ended."""
-        self._seen.granted.pop(key, None)
-        self._seen.refusals.pop(key, None)
+        self._seen.forget(key)
         for vmi, pod, uid in list(self._seen.abandoned(key)):
             if vmi is None:
                 continue
@@ -169,6 +167,10 @@ class Migrations:
                 await self._patch_state(vmi, state.failed(reason, self._now(), aborted=aborted))
             case DeletePod(name, uid):
                 await self._delete_pod(migration, vmi, name, uid)
+            case Remake(name, uid):
+                assert migration is not None
+                self._seen.outgrow(key_of(migration), uid)
+                await self._delete_pod(migration, vmi, name, uid)
             case Untag():
                 await self._patch_vmi(vmi, {"metadata": {"labels": {view.TARGET_NODE: None}}})
 
@@ -178,8 +180,7 @@ class Migrations:
         """Create the target pod; return what a quota said against it."""
         key, namespace = key_of(migration), migration["metadata"]["namespace"]
         assert seen.vmi is not None
-        # From here on it counts, also while nothing of it can be seen yet.
-        self._seen.granted[key] = seen.vmi.node
+        self._seen.grant(key, seen.vmi.node)
         try:
             await self._check_current(registry.MIGRATION, migration)
             await self._check_current(registry.VMI, vmi)
@@ -191,23 +192,17 @@ class Migrations:
                 await self._check_own(migration, name, namespace)
                 return None
         except (Forbidden, Invalid) as error:
-            self._refused(key)
+            self._seen.refuse(key)
+            self._wake_first()  # others may take its turn
             events.pod_refused(self._recorder, migration, error.message)
             return error.message if _OVER_QUOTA in error.message else None
         except BaseException:
-            self._seen.granted.pop(key, None)
+            self._seen.take_back(key)
             raise
         self._seen.refusals.pop(key, None)
         log.info("target pod created", extra=_facts(migration) | {"pod": name})
         events.pod_created(self._recorder, migration, name)
         return None
-
-    def _refused(self, key: Key) -> None:
-        """Leave a refused migration alone for a while; others may take its turn."""
-        self._seen.granted.pop(key, None)
-        attempts = self._seen.refusals.get(key, Attempts())
-        self._seen.refusals[key] = attempts.failed(self._now())
-        self._wake_waiting()
 
     async def _check_current(self, kind: Kind, obj: Object) -> None:
         """Raise Conflict unless an object is as it was read: what follows cannot be undone."""

@@ -8,12 +8,14 @@ from datetime import timedelta
 
 from livevirt.api import registry
 from livevirt.api.request import Object
+from livevirt.control.cache import Change
 from livevirt.control.clock import Now
 from livevirt.control.informer import Informer
 from livevirt.control.key import Key, key_of, owner_key
-from livevirt.controllers.migration import history, policy, view
+from livevirt.controllers.migration import history, policy, target, view
+from livevirt.controllers.migration.line import Going, Later, Line, Place
 from livevirt.controllers.migration.plan import ORDER
-from livevirt.controllers.migration.turn import Waiting, admitted
+from livevirt.controllers.migration.turn import Waiting
 from livevirt.controllers.vmi.launcher import CREATED_BY
 from livevirt.controllers.vmi.resizing import Attempts
 from livevirt.rollout import config
@@ -46,10 +48,16 @@ class Observation:
         #: Migrations whose target pod was created and is not seen yet, with the node they leave.
         self.granted: dict[Key, str] = {}
         self.refusals: dict[Key, Attempts] = {}  # of target pods
+        #: Target pods that are deleted for being too small, by uid, until the next is seen.
+        self.outgrown: dict[Key, str] = {}
+        self._line = Line(self._place)
         sources.migrations.index(_OF_VMI, lambda obj: [instance_key(obj)])
         sources.pods.index(_OF_JOB, _job_uid)
         sources.pods.index(_TARGET_OF, job_keys)
         sources.pods.index(_OF_GUEST, _guest)
+        sources.migrations.on_change(self._note_migration)
+        sources.instances.on_change(lambda change: self._note_all_of(change.key))
+        sources.pods.on_change(self._note_pod)
 
     # ------------------------------------------------------------ one migration
 
@@ -62,18 +70,20 @@ class Observation:
             mine,
             now,
             vmi,
-            target=self._target(mine.uid, vmi),
+            target=self._target(mine.uid, vmi_object),
             rival=self._rival(obj),
             creating=key in self.granted,
             back_off=self._back_off(mine, obj),
             refused=self._refused(key),
         )
         found = replace(found, source=self._source(found, key.namespace))
+        if found.target is None or found.target.deleting:
+            found = replace(found, outgrown=key in self.outgrown)
         if found.target is None and not mine.final:
-            found = replace(found, turn=mine.uid in self._admitted())
+            found = replace(found, turn=key in self.first())
         if vmi is not None and vmi.state is not None and self._is_stray(vmi.state, obj):
-            target = self._pod(Key(key.namespace, vmi.state.target_pod))
-            found = replace(found, stray=True, stray_target=target)
+            stray = self._pod(Key(key.namespace, vmi.state.target_pod))
+            found = replace(found, stray=True, stray_target=stray)
         return found
 
     def instance(self, migration: Object) -> Object | None:
@@ -108,45 +118,94 @@ class Observation:
         namespace = self.sources.namespaces.get(Key("", vmi["metadata"]["namespace"]))
         return policy.best(self.sources.policies.list(), vmi, namespace)
 
+    # ------------------------------------------------------------ what was done
+
+    def grant(self, key: Key, node: str) -> None:
+        """Count a migration away from a node, also while nothing of it can be seen yet."""
+        self.granted[key] = node
+        self._line.note([key])
+
+    def take_back(self, key: Key) -> None:
+        """Count it no longer, unless what can be seen of it says so."""
+        self.granted.pop(key, None)
+        self._line.note([key])
+
+    def refuse(self, key: Key) -> None:
+        """Remember that a target pod was refused once more."""
+        self.take_back(key)
+        self.refusals[key] = self.refusals.get(key, Attempts()).failed(self._now())
+
+    def try_again(self, key: Key) -> None:
+        """Let a migration whose target was refused go as soon as it can."""
+        self.refusals[key] = Attempts(self.refusals[key].count)
+        self._line.note([key])
+
+    def outgrow(self, key: Key, pod: str) -> None:
+        """Remember that a target pod of that uid goes because it is too small."""
+        self.outgrown[key] = pod
+        self._line.note([key])
+
+    def saw(self, key: Key, pod: str) -> None:
+        """Take in that a target pod of that uid can be seen."""
+        self.take_back(key)
+        if self.outgrown.get(key) != pod:
+            self.outgrown.pop(key, None)
+
+    def forget(self, key: Key) -> None:
+        """Forget what was done for a migration that has ended."""
+        self.take_back(key)
+        self.refusals.pop(key, None)
+        self.outgrown.pop(key, None)
+
     # ------------------------------------------------------------ whom a change concerns
 
     def open_of(self, vmi: Key) -> list[Key]:
         """Return the migrations of an instance for which there is still something to do."""
         return [key_of(obj) for obj in self.sources.migrations.by(_OF_VMI, vmi) if _open(obj)]
 
-    def waiting_keys(self) -> list[Key]:
-        """Return the migrations that have not begun."""
-        return [key_of(obj) for obj in self._unfinished() if not self._goes(obj)]
+    def first(self) -> frozenset[Key]:
+        """Return the migrations whose turn it is."""
+        return self._line.first(policy.limits(self.settings()), self._now())
 
     # ------------------------------------------------------------ the queue
 
-    def _admitted(self) -> frozenset[str]:
-        limits, others, going = policy.limits(self.settings()), [], []
-        for obj in self._unfinished():
-            if self._goes(obj):
-                going.append(self._leaves(obj))
-            else:
-                others.append(obj)
-        if len(going) >= limits.cluster:
-            return frozenset()  # a long queue is not looked through for nothing
-        waiting = [one for obj in others if (one := self._waits(obj)) is not None]
-        return admitted(waiting, going, limits)
+    def _note_migration(self, change: Change) -> None:
+        self._line.note([change.key])
+        for side in (change.old, change.new):
+            if side is not None:
+                self._note_all_of(instance_key(side))
+
+    def _note_all_of(self, vmi: Key) -> None:
+        self._line.note(map(key_of, self.sources.migrations.by(_OF_VMI, vmi)))
+
+    def _note_pod(self, change: Change) -> None:
+        for side in (change.old, change.new):
+            if side is not None:
+                self._line.note(job_keys(side))
+
+    def _place(self, key: Key) -> Place | None:
+        obj = self.sources.migrations.get(key)
+        if obj is None or (obj.get("status") or {}).get("phase") in view.FINAL:
+            return None
+        return Going(self._leaves(obj)) if self._goes(obj) else self._waits(obj)
 
     def _goes(self, obj: Object) -> bool:
         """Tell whether a migration counts: it has a target, or is past needing one."""
         begun = ((obj.get("status") or {}).get("phase") or "Pending") != "Pending"
-        return begun or key_of(obj) in self.granted or bool(self._targets(obj["metadata"]["uid"]))
+        key = key_of(obj)
+        known = key in self.granted or key in self.outgrown
+        return begun or known or bool(self._targets(obj["metadata"]["uid"]))
 
-    def _waits(self, obj: Object) -> Waiting | None:
-        """Return the place of a migration that could begin now, but for the limits."""
+    def _waits(self, obj: Object) -> Waiting | Later:
+        """Return the place of a migration that has not begun: it could now, or cannot yet."""
         mine, vmi = view.migration(obj), self.instance(obj)
         if vmi is None or mine.deleting or self._rival(obj):
-            return None
+            return Later()
         instance = view.instance(vmi)
         if not instance.running or instance.copying or instance.unmovable:
-            return None
-        if self._back_off(mine, obj) or self._refused(key_of(obj)):
-            return None
+            return Later()
+        if wait := max(self._back_off(mine, obj), self._refused(key_of(obj))):
+            return Later(self._now() + wait)
         return Waiting(mine.uid, instance.node, mine.priority, mine.created)
 
     def _leaves(self, obj: Object) -> str:
@@ -157,10 +216,6 @@ class Observation:
             return told.source_node
         granted = self.granted.get(key_of(obj), "")
         return granted or view.instance(vmi).node if vmi is not None else granted
-
-    def _unfinished(self) -> list[Object]:
-        found = self.sources.migrations.list()
-        return [obj for obj in found if (obj.get("status") or {}).get("phase") not in view.FINAL]
 
     def _rival(self, obj: Object) -> str:
         """Return the name of another migration of the same instance that goes first."""
@@ -190,11 +245,14 @@ class Observation:
     def _targets(self, uid: str) -> list[Object]:
         return self.sources.pods.by(_OF_JOB, uid)
 
-    def _target(self, uid: str, vmi: view.Instance | None) -> view.Pod | None:
+    def _target(self, uid: str, vmi: Object | None) -> view.Pod | None:
         """Return the target pod; one that was made for an earlier instance of the name is none."""
         for obj in self._targets(uid):
-            if vmi is None or vmi.uid in _guest(obj):
+            if vmi is None:
                 return view.pod(obj)
+            if vmi["metadata"]["uid"] in _guest(obj):
+                namespace = self.namespace(vmi["metadata"]["namespace"])
+                return replace(view.pod(obj), short=target.is_short(obj, vmi, namespace))
         return None
 
     def _source(self, seen: view.Seen, namespace: str) -> view.Pod | None:

@@ -53,6 +53,14 @@ class DeletePod:
 
 
 @dataclass(frozen=True, slots=True)
+class Remake:
+    """Delete a target pod that is too small by now; once it is gone another is created."""
+
+    name: str
+    uid: str
+
+
+@dataclass(frozen=True, slots=True)
 class Untag:
     """Take the target's name off the instance's labels."""
 
@@ -69,7 +77,7 @@ class Wait:
     time: timedelta
 
 
-Step = CreateTarget | HandOver | Abort | End | DeletePod | Untag | LetGo | Wait
+Step = CreateTarget | HandOver | Abort | End | DeletePod | Remake | Untag | LetGo | Wait
 
 
 def phases(seen: Seen) -> list[str]:
@@ -125,6 +133,10 @@ def plan(seen: Seen) -> list[Step]:
         return stop(state, target) if migration.deleting or lost else []
     if target is None:
         return _begin(seen, vmi)
+    if seen.outgrown:
+        return []  # it goes, which will wake us
+    if target.short:
+        return [Remake(target.name, target.uid)]
     if target.phase == "Pending":
         return [Wait(min(_deadlines(migration, target)) - seen.now)]
     if not target.node or not vmi.running or vmi.copying:
@@ -197,7 +209,9 @@ def _begin(seen: Seen, vmi: Instance) -> list[Step]:
         return []  # what it waits for wakes us
     if wait := max(seen.back_off, seen.refused):
         return [Wait(wait)]
-    return [CreateTarget() if seen.turn else Wait(_until_asked_again(seen.migration.priority))]
+    if seen.turn or seen.outgrown:
+        return [CreateTarget()]
+    return [Wait(_until_asked_again(seen.migration.priority))]
 
 
 def _until_asked_again(priority: int) -> timedelta:
@@ -208,6 +222,8 @@ def _until_asked_again(priority: int) -> timedelta:
 def _pod_failure(seen: Seen) -> str:
     """Return why the target pod is of no use."""
     migration, target = seen.migration, seen.target
+    if seen.outgrown:
+        return ""  # another takes its place
     if target is None:
         return _POD_LOST if migration.phase in ("Scheduling", "Scheduled") else ""
     if target.ended or target.deleting:

@@ -59,7 +59,7 @@ def _conditions(
         listed = _put(listed, seen.now, ABORT_REQUESTED, "Deleted", "the migration was deleted")
     if over_quota is not None:
         listed = _put(listed, seen.now, OVER_QUOTA, "ExceededQuota", over_quota)
-    elif phase not in ("", "Pending", "Failed"):
+    elif phase not in ("", "Pending", "Failed") and not seen.outgrown:
         listed = _without(listed, OVER_QUOTA)
     copying = seen.vmi.copying if seen.vmi is not None else ""
     if copying and seen.state is None and phase not in ("Failed", "Succeeded"):

@@ -9,7 +9,7 @@ from livevirt.api.request import Object
 from livevirt.controllers.migration.view import JOB_NAME, JOB_UID, TARGET_NODE
 from livevirt.controllers.vmi import launcher
 from livevirt.rollout.migratability import NODE_NAME
-from livevirt.rollout.reservation import reservation, resized, told
+from livevirt.rollout.reservation import covers, reservation, told
 from livevirt.rollout.resources import Namespace
 
 HOSTNAME = "kubernetes.io/hostname"
@@ -35,11 +35,21 @@ def pod_of(vmi: Object, migration: Object, namespace: Namespace) -> Object:
     meta["annotations"][launcher.OVERHEAD] = str(needed.overhead)
     for container in spec["containers"]:
         if container["name"] == launcher.CONTAINER:
-            container["resources"] = resized(container["resources"], needed)
+            container["resources"] = {"requests": needed.requests, "limits": needed.limits}
     added = migration["spec"].get("addedNodeSelector") or {}
     spec["nodeSelector"] = {**added, **spec["nodeSelector"]}
     spec["affinity"] = _apart(spec.get("affinity") or {}, vmi["metadata"]["uid"])
     return pod
+
+
+def is_short(pod: Object, vmi: Object, namespace: Namespace) -> bool:
+    """Tell whether a target pod holds less than the guest has or should have by now."""
+    needed = reservation(vmi, told(vmi), namespace)
+    return not any(
+        covers(container.get("resources") or {}, needed)
+        for container in pod["spec"]["containers"]
+        if container["name"] == launcher.CONTAINER
+    )
 
 
 def pod_name(vmi: Object, migration: Object) -> str:

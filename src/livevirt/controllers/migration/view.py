@@ -105,6 +105,7 @@ class Pod:
     deleting: bool = False
     unschedulable: str = ""  # why, where the scheduler finds no node
     unschedulable_since: datetime = _LONG_AGO
+    short: bool = False  # of what the guest has or should have by now
 
     @property
     def ended(self) -> bool:
@@ -124,6 +125,7 @@ class Seen:
     rival: str = ""  # another migration of the same instance that goes first
     turn: bool = False  # whether the limits let it go now
     creating: bool = False  # its target pod was created and is not seen yet
+    outgrown: bool = False  # its target pod is gone or goes, for it was too small
     back_off: timedelta = timedelta(0)  # how long it has to wait after others failed
     refused: timedelta = timedelta(0)  # how long to leave alone whoever refused the target pod
     stray: bool = False  # the instance is in the state of a migration that nobody works on

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import contextlib
 import logging
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from datetime import datetime
+from functools import cache
 
 from livevirt.admission import headroom, node_share
 from livevirt.api import registry
@@ -32,6 +33,8 @@ PREFIX = "kubevirt-workload-update-"
 COUNT = "outdatedVirtualMachineInstanceWorkloads"
 _KUBEVIRT = Key(config.NAMESPACE, config.NAME)
 _INDEX, _YES = "workload-update", "yes"
+
+Shares = Callable[[], list[tuple[Object, node_share.Share]]]  # what each node has given out
 
 
 class WorkloadUpdates:
@@ -105,7 +108,8 @@ class WorkloadUpdates:
         keys = dict.fromkeys([*map(key_of, changing), *map(_vmi, under_way)])
         found = [vmi for vmi in map(self._instances.get, keys) if vmi is not None]
         self._note_full(found)
-        guests = (self._guest(kubevirt, vmi) for vmi in found)
+        shares = cache(lambda: node_share.by_node(self._nodes.list(), self._pods.list()))
+        guests = (self._guest(kubevirt, vmi, shares) for vmi in found)
         # One that was asked for and is not seen yet counts, and its guest gets no other.
         kept = tuple(each for each in guests if each.uid not in self._asked)
         total = len(under_way) + len(self._asked)
@@ -115,19 +119,19 @@ class WorkloadUpdates:
         full = [_uid(vmi) for vmi in guests if view.need(vmi) is Need.FULL]
         self._full = {uid: self._full.get(uid, self._now()) for uid in full}
 
-    def _guest(self, kubevirt: Object, vmi: Object) -> Guest:
+    def _guest(self, kubevirt: Object, vmi: Object, shares: Shares) -> Guest:
         uid, need = _uid(vmi), view.need(vmi)
         migrations = self._migrations.by(_INDEX, key_of(vmi))
         pod = room.pod_of(vmi, self._pods.by(_INDEX, uid))
         return view.guest(
             vmi,
             tuple(map(migration_request.unfinished, migrations)),
-            hindrance=self._hindrance(kubevirt, vmi, pod) if need is not None else "",
+            hindrance=self._hindrance(kubevirt, vmi, pod, shares) if need is not None else "",
             pod=_evictable(pod),
             waited=self._now() - self._full.get(uid, self._now()),
         )
 
-    def _hindrance(self, kubevirt: Object, vmi: Object, pod: Object | None) -> str:
+    def _hindrance(self, kubevirt: Object, vmi: Object, pod: Object | None, shares: Shares) -> str:
         """Return why a guest may not migrate.
 
         For one that could stay there must be a place; for others that place will be looked for.
@@ -141,7 +145,7 @@ class WorkloadUpdates:
             self._quotas.list(namespace),
             self._ranges.list(namespace),
             pod,
-            nodes=node_share.by_node(self._nodes.list(), self._pods.list()),
+            nodes=shares(),
         )
         return room.hindrance(vmi, kubevirt, around)
 

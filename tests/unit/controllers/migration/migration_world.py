@@ -10,12 +10,15 @@ from typing import Any, cast
 from livevirt.admission.migrations import FINALIZER
 from livevirt.api import registry, times
 from livevirt.api.kind import Kind
+from livevirt.api.quantity import parse
 from livevirt.api.request import Object, User
 from livevirt.client.interface import Client
 from livevirt.control.events import Recorder
 from livevirt.control.informer import Informer
-from livevirt.control.key import Key
+from livevirt.control.key import Key, key_of
+from livevirt.controllers.migration import policy
 from livevirt.controllers.migration.controller import Migrations
+from livevirt.controllers.migration.line import Line
 from livevirt.controllers.migration.observation import Sources
 from livevirt.controllers.migration.view import FINAL, JOB_UID
 from livevirt.controllers.vmi.launcher import pod_of
@@ -30,6 +33,11 @@ KINDS = (
     registry.MIGRATION, registry.VMI, registry.POD, registry.MIGRATION_POLICY, registry.QUOTA,
     registry.NAMESPACE, registry.KUBEVIRT,
 )  # fmt: skip
+
+
+def memory_of(pod: Object) -> int:
+    """Return how much memory a launcher pod asks for."""
+    return parse(pod["spec"]["containers"][0]["resources"]["requests"]["memory"]).bytes
 
 
 class World:
@@ -162,6 +170,8 @@ class World:
         before, after = (obj["status"].get("migrationState") or {} for obj in (old, new))
         if before.get("migrationUid") != after.get("migrationUid"):
             assert not before or before.get("endTimestamp"), "handed over twice"
+            pod = self.objects[registry.POD.resource, Key(SPACE, after["targetPod"])]
+            assert memory_of(pod) >= memory_of(pod_of(new, Namespace())), "the target is too small"
         assert not (before.get("completed") and after.get("failed") and not before.get("failed"))
 
     def _check_final(self, obj: Object) -> None:
@@ -197,6 +207,11 @@ class World:
             leaving.append(state["sourceNode"] if mine else status.get("nodeName"))
         assert len(leaving) <= cluster, "more than the cluster allows"
         assert all(leaving.count(each) <= node for each in leaving), "more than a node allows"
+        known = self.controller._seen
+        anew = Line(known._place)
+        anew.note(map(key_of, self.informers[registry.MIGRATION.resource].list()))
+        limits = policy.limits(known.settings())
+        assert known.first() == anew.first(limits, self.time), "a change was overlooked"
 
     # ------------------------------------------------------------ reading
 
@@ -289,6 +304,12 @@ class World:
             self.homes[name] = state["targetPod"]
         moved = {"nodeName": state["targetNode"]} if change.get("completed") else {}
         self.change(registry.VMI, vmi, {"status": {"migrationState": change, **moved}})
+
+    def grow(self, name: str) -> None:
+        """Let a guest be given more memory, as far as it has not been."""
+        vmi = self.objects[registry.VMI.resource, Key(SPACE, name)]
+        memory = {"guest": "128Mi"}
+        self.change(registry.VMI, vmi, {"spec": {"domain": {"memory": memory}}})
 
     def pass_time(self, seconds: int) -> None:
         self.time += timedelta(seconds=seconds)

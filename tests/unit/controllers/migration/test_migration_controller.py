@@ -4,13 +4,17 @@ from __future__ import annotations
 
 from typing import Any
 
+import pytest
+
 from livevirt.api import conditions, registry
 from livevirt.api.kind import Kind
 from livevirt.api.request import Object
 from livevirt.control.key import Key
+from livevirt.control.queue import Queue
+from livevirt.controllers.migration import view
 from livevirt.controllers.migration.view import JOB_UID, NO_BACK_OFF, TARGET_NODE, WORKLOAD_UPDATE
 
-from .migration_world import SPACE, World
+from .migration_world import SPACE, World, memory_of
 
 
 def a_world(guests: int = 1, cluster: int = 5) -> World:
@@ -103,6 +107,41 @@ async def test_given_a_pod_that_is_not_seen_yet_then_it_counts_already() -> None
     assert len(targets(world)) == 1
 
 
+async def test_a_long_line_is_not_read_anew_for_each_that_waits(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    guests, read, instance = 100, 0, view.instance
+
+    def counted(vmi: Object) -> view.Instance:
+        nonlocal read
+        read += 1
+        return instance(vmi)
+
+    world = a_world(guests)
+    monkeypatch.setattr(view, "instance", counted)
+    for number in range(guests):
+        await world.reconcile(f"m{number}")
+        world.tell_all()
+    assert len(targets(world)) == 2  # as many as may leave the node
+    assert read < 10 * guests
+
+
+async def test_one_that_ends_wakes_only_those_whose_turn_it_is() -> None:
+    world = a_world(20)
+    for number in range(20):
+        await go_on(world, f"m{number}", times=1)
+    world.tell_all()
+    world.start_pod(0, well=False)
+    queue = world.controller._controller.queue = Queue()
+    await go_on(world, times=2)
+    world.tell_all()
+    assert status(world)["phase"] == "Failed"
+    woken = {(await queue.get()).name for _ in range(len(queue))}
+    assert len(woken) <= 3
+    (turn,) = (key.name for key in world.controller._seen.first())
+    assert turn in woken
+
+
 async def test_given_a_cancel_right_after_the_handoff_then_the_nodes_are_asked() -> None:
     world = a_world()
     await go_on(world)
@@ -149,6 +188,39 @@ async def test_given_a_target_lost_after_the_handoff_then_the_instance_is_free_a
     await go_on(world)
     assert state(world)["failed"] is True
     assert state(world)["endTimestamp"]
+    assert status(world)["phase"] == "Failed"
+
+
+@pytest.mark.parametrize("started", [False, True])
+async def test_given_a_guest_that_grows_before_the_handoff_then_its_target_is_made_anew(
+    started: bool,
+) -> None:
+    world = a_world()
+    await go_on(world)
+    (small,) = targets(world)
+    if started:
+        world.start_pod(0)
+    world.grow("g0")
+    await go_on(world)
+    world.end_pods()
+    await go_on(world)
+    (large,) = targets(world)
+    assert large["metadata"]["uid"] != small["metadata"]["uid"]
+    assert memory_of(large) >= memory_of(small) + 64 * 2**20
+    assert state(world) == {}
+    await handed_over(world)
+    world.node_step("g0", well=True)
+    assert status(world)["phase"] == "PreparingTarget"
+
+
+async def test_given_the_next_target_is_lost_then_the_migration_fails() -> None:
+    world = a_world()
+    await go_on(world)
+    world.grow("g0")
+    await go_on(world)
+    (large,) = targets(world)
+    world.remove(registry.POD, large["metadata"]["name"])
+    await go_on(world)
     assert status(world)["phase"] == "Failed"
 
 

@@ -31,6 +31,7 @@ ACTIONS = st.one_of(
     st.tuples(st.just("node goes on"), _guest),
     st.tuples(st.just("node fails"), _guest),
     st.tuples(st.just("pods end"), st.none()),
+    st.tuples(st.just("guest grows"), _guest),
     st.tuples(st.just("quota"), st.booleans()),
     st.tuples(st.just("controller restarts"), st.none()),
     st.tuples(st.just("time passes"), st.sampled_from([1, 60, 400])),
@@ -60,6 +61,8 @@ async def happen(world: World, what: str, whom: Any) -> None:
             world.node_step(whom, well=False)
         case "pods end":
             world.end_pods()
+        case "guest grows":
+            world.grow(whom)
         case "quota":
             world.over_quota = whom
         case "controller restarts":

@@ -14,6 +14,7 @@ from livevirt.controllers.migration.plan import (
     End,
     HandOver,
     LetGo,
+    Remake,
     Step,
     Untag,
     Wait,
@@ -92,6 +93,25 @@ RULES: dict[str, tuple[Seen, list[str], list[Step]]] = {
     ),
     "given a target that is ready, then Scheduled, and the guest is handed over": (
         seen("Scheduling", target=READY), ["Scheduled"], [HandOver()],
+    ),
+    "given a guest that has outgrown its target, then that is made anew": (
+        seen("Scheduled", target=replace(READY, short=True)), [], [Remake(READY.name, READY.uid)],
+    ),
+    "given one that still waits, then so is that": (
+        seen(target=replace(WAITING, short=True)),
+        ["Scheduling"], [Remake(WAITING.name, WAITING.uid)],
+    ),
+    "given an outgrown target on its way out, then it waits for that": (
+        seen("Scheduled", target=replace(READY, deleting=True), outgrown=True), [], [],
+    ),
+    "given an outgrown target that is gone, then there is another, whose turn ever it is": (
+        seen("Scheduled", turn=False, outgrown=True), [], [CreateTarget()],
+    ),
+    "given that it was created and is not seen yet, then there is no third": (
+        seen("Scheduled", outgrown=True, creating=True), [], [],
+    ),
+    "given a handoff, then the size of then is what counts": (
+        seen("Scheduled", HANDED, replace(READY, short=True)), ["PreparingTarget"], [],
     ),
     "given all at once, then no phase is left out": (
         seen("", target=READY), ["Pending", "Scheduling", "Scheduled"], [HandOver()],

@@ -2,6 +2,8 @@ from __future__ import annotations
 
 from typing import Any
 
+import pytest
+
 from livevirt.api.request import Object
 from livevirt.controllers.migration import target
 from livevirt.controllers.vmi import launcher
@@ -76,3 +78,18 @@ def test_it_holds_the_larger_of_what_the_guest_has_and_should_have() -> None:
     plain = launcher.pod_of(growing, PLAIN)["spec"]["containers"][0]["resources"]["requests"]
     assert small == plain
     assert large["memory"] != small["memory"]
+
+
+LARGE = {"currentCPUTopology": {"sockets": 3}, "memory": {"guestCurrent": "2Gi"}}
+
+
+@pytest.mark.parametrize("memory", [{}, {"hugepages": {"pageSize": "2Mi"}}])
+def test_it_is_short_once_the_guest_has_or_should_have_more(memory: Object) -> None:
+    guests = {"small": a_vmi(), "large": a_vmi(LARGE)}
+    for vmi in guests.values():
+        vmi["spec"]["domain"]["memory"] |= memory
+    pods = {size: target.pod_of(vmi, a_migration(), PLAIN) for size, vmi in guests.items()}
+    assert target.is_short(pods["small"], guests["large"], PLAIN)
+    assert not target.is_short(pods["large"], guests["small"], PLAIN)
+    for size, pod in pods.items():
+        assert not target.is_short(pod, guests[size], PLAIN)  # or it would be made for ever
