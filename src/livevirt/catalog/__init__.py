@@ -2,7 +2,7 @@
 
 Names, sizes and settings are those of KubeVirt's common-instancetypes; descriptions are our own. To
 them comes a `custom` size in every class but the universal one, which leaves vCPUs and memory to
-the VM.
+the VM; `custom1gi` is the same with pages of 1Gi, where a class has both.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""The instance types: seven series, each in sizes of its own and, but for one, a custom one."""
+"""The instance types: seven series, each in sizes of its own and, but for one, custom ones."""
 
 from __future__ import annotations
 
@@ -113,11 +113,17 @@ def _of(series: Series) -> Iterator[Object]:
     for size, cpus, memory in rows:
         if size in series.without:
             continue
-        for number, page in enumerate(series.pages or ("",)):
-            named = size if number == 0 else f"{size}{page.lower()}"
+        for named, page in _paged(series, size):
             yield _sized(series, named, int(cpus), memory, page)
     if series.custom:
-        yield _custom(series)
+        for named, page in _paged(series, CUSTOM):
+            yield _custom(series, named, page)
+
+
+def _paged(series: Series, size: str) -> Iterator[tuple[str, str]]:
+    """Yield a size under the name it has with each page size of a series."""
+    for number, page in enumerate(series.pages or ("",)):
+        yield size if number == 0 else f"{size}{page.lower()}", page
 
 
 def _sized(series: Series, size: str, cpus: int, memory: str, page: str) -> Object:
@@ -129,11 +135,10 @@ def _sized(series: Series, size: str, cpus: int, memory: str, page: str) -> Obje
     return _object(series, size, spec, {"cpu": str(cpus), "memory": memory, "hugepages": page})
 
 
-def _custom(series: Series) -> Object:
-    page = series.pages[0] if series.pages else ""
+def _custom(series: Series, size: str, page: str) -> Object:
     paged = "true" if page else ""
     labels = {"cpu": CUSTOM, "memory": CUSTOM, "hugepages": paged}
-    return _object(series, CUSTOM, _spec(series, page), labels)
+    return _object(series, size, _spec(series, page), labels)
 
 
 def _spec(series: Series, page: str) -> Object:

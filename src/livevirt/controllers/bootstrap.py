@@ -1,4 +1,4 @@
-"""What a new installation starts with: the usual namespaces and the KubeVirt object."""
+"""What a new installation starts with: the usual namespaces and roles, the KubeVirt object."""
 
 from __future__ import annotations
 
@@ -27,6 +27,31 @@ KUBEVIRT: Object = {
     },
 }
 
+_VIEW = "instancetype.kubevirt.io:view"
+#: Everybody may see the instance types and preferences that all share.
+VIEW_ROLE: Object = {
+    "apiVersion": registry.CLUSTER_ROLE.api_version,
+    "kind": registry.CLUSTER_ROLE.kind,
+    "metadata": {"name": _VIEW},
+    "rules": [
+        {
+            "apiGroups": [registry.CLUSTER_INSTANCETYPE.group],
+            "resources": [
+                registry.CLUSTER_INSTANCETYPE.plural,
+                registry.CLUSTER_PREFERENCE.plural,
+            ],
+            "verbs": ["get", "list", "watch"],
+        }
+    ],
+}
+VIEW_BINDING: Object = {
+    "apiVersion": registry.CLUSTER_ROLE_BINDING.api_version,
+    "kind": registry.CLUSTER_ROLE_BINDING.kind,
+    "metadata": {"name": _VIEW},
+    "roleRef": {"kind": registry.CLUSTER_ROLE.kind, "name": _VIEW},
+    "subjects": [{"kind": "Group", "name": "system:authenticated"}],
+}
+
 
 async def ensure(client: Client) -> None:
     """Create what is missing; what is there belongs to its owner and is left alone."""
@@ -36,4 +61,10 @@ async def ensure(client: Client) -> None:
             await client.create(registry.NAMESPACE, space)
     with contextlib.suppress(AlreadyExists):
         await client.create(registry.KUBEVIRT, KUBEVIRT, "kubevirt")
+    for kind, obj in (
+        (registry.CLUSTER_ROLE, VIEW_ROLE),
+        (registry.CLUSTER_ROLE_BINDING, VIEW_BINDING),
+    ):
+        with contextlib.suppress(AlreadyExists):
+            await client.create(kind, obj)
     await storageclass.ensure(client)

@@ -97,6 +97,23 @@ async def test_everything_is_installed_once_and_then_nothing_is_written(place: P
     assert place.store.revision == before
 
 
+async def test_everybody_may_see_what_all_share(place: Place) -> None:
+    name = "instancetype.kubevirt.io:view"
+    role = place.read.get(registry.CLUSTER_ROLE, name) or {}
+    binding = place.read.get(registry.CLUSTER_ROLE_BINDING, name) or {}
+    (rule,) = role["rules"]
+    assert rule["apiGroups"] == [TYPE.group]
+    assert rule["resources"] == [TYPE.plural, PREFERENCE.plural]
+    assert rule["verbs"] == ["get", "list", "watch"]
+    assert (binding["roleRef"]["kind"], binding["roleRef"]["name"]) == ("ClusterRole", name)
+    assert [(each["kind"], each["name"]) for each in binding["subjects"]] == [
+        ("Group", "system:authenticated")
+    ]
+    await place.client.patch(registry.CLUSTER_ROLE, name, "", {"rules": []})
+    await bootstrap.ensure(place.client)
+    assert (place.read.get(registry.CLUSTER_ROLE, name) or {})["rules"] == [], "it is its owner's"
+
+
 async def test_an_upgrade_replaces_ours_in_place_and_nothing_else(place: Place) -> None:
     for name, label, guest in (
         ("u1.nano", "livevirt-0", 7),

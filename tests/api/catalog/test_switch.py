@@ -27,6 +27,7 @@ from ..vm.vm_world import NAMESPACE, NODE, World
 pytestmark = pytest.mark.slow  # each command is a process
 
 UPDATE = ("virtctl", "vm", "update-instance-type", "web", "u1.micro")
+REFRESH = ("virtctl", "vm", "update-instance-type", "web", "u1.nano", "--wait")
 
 
 @pytest.fixture
@@ -47,7 +48,7 @@ class Played:
         root = {"name": "root", "containerDisk": {"image": "livevirt/guest:latest"}}
         spec = {
             "runStrategy": strategy,
-            "instancetype": {"name": "u1.nano"},
+            "instancetype": {"name": "u1.nano", "kind": "virtualmachineclusterinstancetype"},
             "template": {"spec": {"domain": {"devices": {}}, "volumes": [root]}},
         }
         obj = {"apiVersion": "kubevirt.io/v1", "kind": "VirtualMachine"}
@@ -64,15 +65,25 @@ class Played:
         await components.create(registry.VMI, instance, NAMESPACE)
         await self.told(phase="Running", **has("512Mi"))
 
+    async def took(self, name: str) -> None:
+        """Note what the VM refers to; what is said of it stays."""
+        ref = {"name": name, "controllerRevisionRef": {"name": await self._taken(name)}}
+        await self._note(instancetypeRef=ref)
+
+    async def said(self, *conditions: Object) -> None:
+        """Note what is to be said of the VM as it is now."""
+        generation = self._world.vm()["metadata"]["generation"]
+        await self._note(desiredGeneration=generation, conditions=[*conditions])
+
     async def judged(self, name: str, *conditions: Object) -> None:
         """Note what the VM refers to and what is to be said of it."""
-        ref = {"name": name, "controllerRevisionRef": {"name": await self._taken(name)}}
-        generation = self._world.vm()["metadata"]["generation"]
-        status = {"desiredGeneration": generation, "instancetypeRef": ref}
+        await self.took(name)
+        await self.said(*conditions)
+
+    async def _note(self, **status: Any) -> None:
         await self._world.components.patch(
-            registry.VM, "web", NAMESPACE, {"status": {**status, "conditions": [*conditions]}},
-            subresource="status",
-        )  # fmt: skip
+            registry.VM, "web", NAMESPACE, {"status": status}, subresource="status"
+        )
 
     async def _taken(self, name: str) -> str:
         """Take a revision of an instance type; return what it is called."""
@@ -92,6 +103,14 @@ class Played:
     async def told(self, **status: Any) -> None:
         """Let the node say how the guest is."""
         await self._node.patch(registry.VMI, "web", NAMESPACE, {"status": status})
+
+    async def edit_type(self, name: str) -> None:
+        """Let an instance type have what no guest gets while it runs."""
+        patch = {"spec": {"ioThreadsPolicy": "auto"}}
+        await self._world.owner.patch(registry.CLUSTER_INSTANCETYPE, name, "", patch)
+
+    async def until_let_go(self) -> None:
+        await self._world.until(lambda: "instancetypeRef" not in self._world.vm()["status"])
 
     async def until_switched(self, name: str = "u1.micro") -> None:
         await self._world.until(lambda: self._world.vm()["spec"]["instancetype"]["name"] == name)
@@ -144,6 +163,7 @@ async def test_it_waits_until_the_guest_has_it(served: Served, played: Played) -
 async def test_it_ends_with_two_when_a_restart_is_required(served: Served, played: Played) -> None:
     await played.create()
     await played.start()
+    await played.edit_type("u1.micro")
     process = await served.start(*UPDATE, "-w")
     async with ended(process):
         await played.until_switched()
@@ -151,6 +171,98 @@ async def test_it_ends_with_two_when_a_restart_is_required(served: Served, playe
         ran = await finished(process)
     assert ran.status == 2
     assert "VM web needs a restart for instance type u1.micro: 1 field waits" in ran.out
+
+
+async def test_a_failure_from_before_the_command_is_not_its_own(
+    served: Served, played: Played, quiet: World
+) -> None:
+    await played.create()
+    await played.start()
+    gone = true("Failure", "the revision is gone; `virtctl vm update-instance-type …`")
+    await played.judged("u1.nano", gone)
+    process = await served.start(*REFRESH)
+    async with ended(process):
+        await played.until_let_go()
+        await played.took("u1.nano")  # as the controller does, before it says more
+        ran = await finished(process)
+    assert ran.status == 0, ran.err
+    assert ran.out.endswith("VM web runs with instance type u1.nano: 1 vCPU, 512Mi\n")
+    assert quiet.vm()["metadata"]["generation"] == 1, "only the reference was let go"
+
+
+async def test_a_failure_after_the_command_ends_it(served: Served, played: Played) -> None:
+    await played.create()
+    await played.start()
+    await played.judged("u1.nano", true("Failure", "the revision is gone"))
+    process = await served.start(*REFRESH)
+    async with ended(process):
+        await played.until_let_go()
+        await line(process, "switching web")  # it has looked
+        await played.said(true("Failure", "it conflicts"))
+        ran = await finished(process)
+    assert ran.status == 1
+    assert "VM web cannot be switched to instance type u1.nano: it conflicts" in ran.err
+
+
+async def test_a_restart_from_before_the_command_is_not_its_own(
+    served: Served, played: Played
+) -> None:
+    await played.create()
+    await played.start()
+    await played.judged("u1.nano", true("RestartRequired", "1 field waits"))
+    process = await served.start(*REFRESH)
+    async with ended(process):
+        await played.until_let_go()
+        await played.took("u1.nano")
+        ran = await finished(process)
+    assert ran.status == 0, ran.err
+
+
+async def test_a_newer_generation_that_needs_a_restart_ends_with_two(
+    served: Served, played: Played
+) -> None:
+    await played.create()
+    await played.start()
+    await played.edit_type("u1.nano")
+    process = await served.start(*REFRESH)
+    async with ended(process):
+        await played.until_let_go()
+        await played.took("u1.nano")
+        await played.judged("u1.nano", true("RestartRequired", "1 field waits"))
+        ran = await finished(process)
+    assert ran.status == 2
+    assert "needs a restart for instance type u1.nano: 1 field waits" in ran.out
+
+
+async def test_where_the_record_of_the_start_is_gone_a_restart_is_what_is_left(
+    served: Served, played: Played, quiet: World
+) -> None:
+    await played.create()
+    await played.start()
+    record = quiet.vmi()["status"]["virtualMachineRevisionName"]
+    await quiet.owner.delete(registry.REVISION, record, NAMESPACE)
+    process = await served.start(*UPDATE, "--wait")
+    async with ended(process):
+        await played.until_switched()
+        await played.judged("u1.micro", true("RestartRequired", "the record is missing"))
+        ran = await finished(process)
+    assert ran.status == 2, ran.err
+    assert "needs a restart for instance type u1.micro: the record is missing" in ran.out
+
+
+async def test_until_the_restart_is_told_a_newer_generation_is_not_called_live(
+    served: Served, played: Played
+) -> None:
+    await played.create()
+    await played.start()
+    await played.edit_type("u1.nano")
+    process = await served.start(*REFRESH, "--timeout", "3")
+    async with ended(process):
+        await played.until_let_go()
+        await played.took("u1.nano")
+        ran = await finished(process)
+    assert ran.status == 1
+    assert "virtualmachine web is still" in ran.err
 
 
 async def test_a_vm_that_does_not_run_has_it_at_its_next_start(

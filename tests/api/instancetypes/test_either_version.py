@@ -11,7 +11,13 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from livevirt.api.registry import CLUSTER_INSTANCETYPE, CLUSTER_PREFERENCE
+from livevirt.api.kind import Kind
+from livevirt.api.registry import (
+    CLUSTER_INSTANCETYPE,
+    CLUSTER_PREFERENCE,
+    INSTANCETYPE,
+    PREFERENCE,
+)
 from livevirt.api.request import Object, Request
 from livevirt.errors import Conflict, Invalid
 from livevirt.rollout.live_patch import apply
@@ -25,78 +31,98 @@ bounded = settings(
     suppress_health_check=[HealthCheck.too_slow],
 )  # fmt: skip
 
+Path = tuple[str, ...]
 #: Writers that do not get in each other's way: each has a field of its own.
-FIELDS: tuple[tuple[str, ...], ...] = (
-    ("cpu", "model"), ("cpu", "maxSockets"), ("cpu", "dedicatedCPUPlacement"), ("cpu", "guest"),
-    ("memory", "guest"), ("memory", "hugepages", "pageSize"), ("schedulerName",),
-    ("ioThreadsPolicy",), ("annotations", "a"), ("annotations", "b"), ("nodeSelector", "n"),
-)  # fmt: skip
-VALUES: dict[str, Any] = {
-    "model": "m", "maxSockets": 8, "dedicatedCPUPlacement": True, "guest": 2, "pageSize": "2Mi",
-    "ioThreadsPolicy": "auto",
+SIZES: dict[Path, Any] = {
+    ("cpu", "model"): "m", ("cpu", "maxSockets"): 8, ("cpu", "dedicatedCPUPlacement"): True,
+    ("cpu", "isolateEmulatorThread"): False, ("cpu", "guest"): 2,
+    ("cpu", "numa", "guestMappingPassthrough"): {}, ("cpu", "realtime", "mask"): "0-1",
+    ("memory", "guest"): "1Gi", ("memory", "maxGuest"): "64Gi",
+    ("memory", "hugepages", "pageSize"): "2Mi", ("schedulerName",): "x",
+    ("ioThreadsPolicy",): "supplementalPool", ("ioThreads", "supplementalPoolThreadCount"): 2,
+    ("annotations", "a"): "x", ("annotations", "b"): "x", ("nodeSelector", "n"): "x",
+    ("gpus",): [{"name": "g", "deviceName": "d"}],
+    ("hostDevices",): [{"name": "h", "deviceName": "d"}],
 }  # fmt: skip
+PREFERRED: dict[Path, Any] = {
+    ("cpu", "preferredCPUTopology"): "cores",
+    ("cpu", "preferredCPUFeatures"): [{"name": "f", "policy": "require"}],
+    ("devices", "preferredDiskBus"): "sata", ("devices", "preferredInterfaceModel"): "e1000e",
+    ("devices", "preferredAutoattachMemBalloon"): False, ("devices", "preferredRng"): {},
+    ("features", "preferredAcpi", "enabled"): False, ("firmware", "preferredUseBios"): True,
+    ("machine", "preferredMachineType"): "q35",
+    ("clock", "preferredClockOffset", "timezone"): "UTC",
+    ("volumes", "preferredStorageClassName"): "x", ("requirements", "cpu", "guest"): 2,
+    ("requirements", "memory", "guest"): "1Gi", ("annotations", "a"): "x",
+    ("annotations", "b"): "x", ("preferredSubdomain",): "x",
+    ("preferredTerminationGracePeriodSeconds",): 30, ("preferSpreadSocketToCoreRatio",): 2,
+}  # fmt: skip
+FIELDS = {
+    CLUSTER_INSTANCETYPE: SIZES,
+    INSTANCETYPE: SIZES,
+    CLUSTER_PREFERENCE: PREFERRED,
+    PREFERENCE: PREFERRED,
+}
 
 
-def value_of(path: tuple[str, ...]) -> Any:
-    return "1Gi" if path == ("memory", "guest") else VALUES.get(path[-1], "x")
-
-
-def patch_of(path: tuple[str, ...]) -> Object:
-    patch: Any = value_of(path)
+def patch_of(path: Path, value: Any) -> Object:
     for name in reversed(path):
-        patch = {name: patch}
-    found: Object = {"spec": patch}
+        value = {name: value}
+    found: Object = {"spec": value}
     return found
 
 
-async def patch(server: Server, version: str, path: tuple[str, ...]) -> None:
-    await server.call("patch", version, patch_of(path), "t")
+async def patch(server: Server, version: str, kind: Kind, change: Object) -> None:
+    await server.call("patch", version, change, "t", kind=kind)
 
 
-async def replace(server: Server, version: str, path: tuple[str, ...]) -> None:
+async def replace(server: Server, version: str, kind: Kind, change: Object) -> None:
     """Read, change and write back, again if somebody else wrote meanwhile."""
     while True:
-        obj = await server.call("get", version, name="t")
+        obj = await server.call("get", version, name="t", kind=kind)
         await asyncio.sleep(0)
         try:
-            await server.call("update", version, apply(patch_of(path), copy.deepcopy(obj)), "t")
+            changed = apply(change, copy.deepcopy(obj))
+            await server.call("update", version, changed, "t", kind=kind)
         except Conflict:
             continue
         return
 
 
-writers = st.lists(
-    st.tuples(st.sampled_from((patch, replace)), st.sampled_from(VERSIONS)),
-    min_size=len(FIELDS), max_size=len(FIELDS),
-)  # fmt: skip
+writers = st.tuples(st.sampled_from((patch, replace)), st.sampled_from(VERSIONS))
 
 
+@pytest.mark.parametrize("kind", FIELDS, ids=lambda kind: kind.kind)
 @bounded
-@given(
-    writers,
-    st.sets(st.sampled_from(FIELDS), min_size=2),
-    st.sampled_from(({}, {"cpu": {"guest": 4}}, {"memory": {"guest": "2Gi"}})),
-)
+@given(st.data())
 def test_given_writers_of_both_versions_at_once_when_all_are_done_then_nothing_is_lost(
-    how: list[tuple[Any, str]], chosen: set[tuple[str, ...]], first: Object
+    kind: Kind, data: st.DataObject
 ) -> None:
+    fields, sized = FIELDS[kind], FIELDS[kind] is SIZES
+    starts = [{}, {"cpu": {"guest": 4}}, {"memory": {"guest": "2Gi"}}] if sized else [{}]
+    first = data.draw(st.sampled_from(starts))
+    chosen = data.draw(st.dictionaries(st.sampled_from(sorted(fields)), writers, min_size=2))
+
     async def run() -> None:
         async with a_server() as server:
-            await server.call("create", "v1beta2", an_object(KIND, "v1beta2", "t", first))
+            await server.call(
+                "create", "v1beta2", an_object(kind, "v1beta2", "t", first), kind=kind
+            )
+            changes = {path: patch_of(path, fields[path]) for path in chosen}
             works = [
-                write(server, version, path)
-                for (write, version), path in zip(how, FIELDS, strict=True)
-                if path in chosen
+                write(server, version, kind, changes[path])
+                for path, (write, version) in chosen.items()
             ]
             await asyncio.gather(*works)
-            wanted: Object = {"spec": {"cpu": {}, "memory": {}, **first}}
-            for path in chosen:
-                wanted = apply(patch_of(path), wanted)
-            assert (await server.call("get", "v1beta2", name="t"))["spec"] == wanted["spec"]
-            shown = (await server.call("get", "v1beta1", name="t"))["spec"]
-            for part, zero in (("cpu", 0), ("memory", "0")):
+            wanted: Object = {"spec": {**({"cpu": {}, "memory": {}} if sized else {}), **first}}
+            for change in changes.values():
+                wanted = apply(change, wanted)
+            newer = await server.call("get", "v1beta2", name="t", kind=kind)
+            assert newer["spec"] == wanted["spec"]
+            older = await server.call("get", "v1beta1", name="t", kind=kind)
+            for part, zero in (("cpu", 0), ("memory", "0")) if sized else ():
                 wanted["spec"][part].setdefault("guest", zero)
-            assert shown == wanted["spec"]
+            assert older["spec"] == wanted["spec"]
 
     asyncio.run(run())
 

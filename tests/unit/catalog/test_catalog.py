@@ -19,12 +19,12 @@ Object = dict[str, Any]
 FACTS = Path(__file__).parents[4] / "shared" / "facts" / "common-instancetypes.json"
 PREFIX = "instancetype.kubevirt.io/"
 #: What the tables make. When it changes, so must `origin.VERSION`: or nobody gets the new objects.
-FINGERPRINT = ("livevirt-1", "6b1a6a77ab68")
+FINGERPRINT = ("livevirt-2", "b7bd8cd416ed")
 
 EVERYTHING = [*catalog.instancetypes(), *catalog.preferences()]
 TYPES = {obj["metadata"]["name"]: obj for obj in catalog.instancetypes()}
 PREFERENCES = {obj["metadata"]["name"]: obj for obj in catalog.preferences()}
-CUSTOM = {name: obj for name, obj in TYPES.items() if name.endswith(".custom")}
+CUSTOM = {name: obj for name, obj in TYPES.items() if ".custom" in name}
 
 
 @pytest.fixture(scope="module")
@@ -134,7 +134,8 @@ def test_preferences_are_labelled_by_system_and_what_it_needs(facts: Object) -> 
 
 
 def test_every_class_but_the_universal_one_has_a_custom_size() -> None:
-    assert set(CUSTOM) == {f"{series.name}.custom" for series in SERIES if series.name != "u1"}
+    usual = {f"{series.name}.custom" for series in SERIES if series.name != "u1"}
+    assert set(CUSTOM) == usual | {"cx1.custom1gi", "m1.custom1gi"}
     for name, obj in CUSTOM.items():
         assert "guest" not in obj["spec"]["cpu"], name
         assert "guest" not in obj["spec"]["memory"], name
@@ -171,6 +172,19 @@ def test_the_custom_size_of_compute_exclusive_is_the_one_that_was_asked_for() ->
     assert {key.removeprefix(PREFIX) for key in made["metadata"]["annotations"]} == {
         "description",
         "displayName",
+    }
+
+
+@pytest.mark.parametrize("series", ["cx1", "m1"])
+def test_the_custom_size_with_larger_pages_differs_in_nothing_else(series: str) -> None:
+    usual, large = CUSTOM[f"{series}.custom"], CUSTOM[f"{series}.custom1gi"]
+    assert usual["spec"]["memory"] == {"hugepages": {"pageSize": "2Mi"}}
+    assert large["spec"] == {**usual["spec"], "memory": {"hugepages": {"pageSize": "1Gi"}}}
+    labels = {**usual["metadata"]["labels"], f"{PREFIX}size": "custom1gi"}
+    assert large["metadata"] == {
+        "name": f"{series}.custom1gi",
+        "labels": labels,
+        "annotations": usual["metadata"]["annotations"],
     }
 
 

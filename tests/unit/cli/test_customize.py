@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import copy
+from datetime import UTC, datetime
 from typing import Any
 
 import click
@@ -12,7 +14,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from livevirt import catalog
+from livevirt.admission.instancetypes import InstancetypeRules
+from livevirt.admission.review import Review
 from livevirt.api import quantity, registry
+from livevirt.api.field_error import FieldError
+from livevirt.api.request import User
 from livevirt.cli.virtctl import cli
 from livevirt.cli.vm.named import INSTANCETYPES, PREFERENCES, Named, named
 from livevirt.cli.vm.variant import Wish, variant
@@ -22,6 +28,7 @@ Object = dict[str, Any]
 PREFIX = "instancetype.kubevirt.io/"
 SHIPPED = {obj["metadata"]["name"]: obj for obj in catalog.instancetypes()}
 PREFERRED = {obj["metadata"]["name"]: obj for obj in catalog.preferences()}
+NOON = datetime(2030, 1, 1, 12, tzinfo=UTC)
 OWN, SHARED = registry.INSTANCETYPE, registry.CLUSTER_INSTANCETYPE
 
 
@@ -77,6 +84,20 @@ SPECS = {
         "cx1.8xlarge", Wish("x", vcpus=2),
         {"cpu": {**SHIPPED["cx1.medium"]["spec"]["cpu"], "guest": 2, "maxSockets": 2}},
     ),
+    "fewer sockets than vCPUs stay as they are, whatever else changes": (
+        "few sockets", Wish("x", memory="4Gi"),
+        {"cpu": {"guest": 8, "maxSockets": 2}, "memory": {"guest": "4Gi"}},
+    ),
+    "and with more vCPUs": (
+        "few sockets", Wish("x", vcpus=16),
+        {"cpu": {"guest": 16, "maxSockets": 2}, "memory": {"guest": "2Gi"}},
+    ),
+    "they can be asked for: vCPUs may be cores of few": (
+        "u1.large", Wish("x", max_sockets=1), {"cpu": {"guest": 2, "maxSockets": 1}},
+    ),
+    "no limit stays none": (
+        "no limit", Wish("x", vcpus=4), {"cpu": {"guest": 4, "maxSockets": 0}},
+    ),
     "room to grow": (
         "u1.small", Wish("x", max_sockets=8, max_guest="16Gi"),
         {"cpu": {"guest": 1, "maxSockets": 8}, "memory": {"guest": "2Gi", "maxGuest": "16Gi"}},
@@ -89,6 +110,9 @@ SPECS = {
     ),
     "huge pages": ("u1.small", Wish("x", hugepages="1Gi"), {"memory": {
         "guest": "2Gi", "hugepages": {"pageSize": "1Gi"},
+    }}),
+    "huge pages are taken whole": ("o1.small", Wish("x", hugepages="2Mi"), {"memory": {
+        "guest": "2Gi", "hugepages": {"pageSize": "2Mi"},
     }}),
     "without huge pages there is no NUMA either": (
         "cx1.medium", Wish("x", hugepages="none"),
@@ -111,12 +135,34 @@ SPECS = {
 }  # fmt: skip
 
 
+def a_type(cpu: Object) -> Object:
+    meta: Object = {"name": "mine", "labels": {}, "annotations": {}}
+    spec = {"cpu": cpu, "memory": {"guest": "2Gi"}}
+    return {"apiVersion": OWN.api_version, "kind": OWN.kind, "metadata": meta, "spec": spec}
+
+
+SOURCES = {
+    **SHIPPED,
+    "few sockets": a_type({"guest": 8, "maxSockets": 2}),
+    "no limit": a_type({"guest": 2, "maxSockets": 0}),
+}
+
+
 @pytest.mark.parametrize(("source", "wish", "parts"), SPECS.values(), ids=SPECS)
 def test_specs(source: str, wish: Wish, parts: Object) -> None:
-    before = SHIPPED[source]["spec"]
-    made = variant(stored(SHIPPED[source]), OWN, wish)["spec"]
+    before = SOURCES[source]["spec"]
+    made = variant(stored(SOURCES[source]), OWN, wish)
     expected = {**before, **parts}
-    assert made == {name: value for name, value in expected.items() if value is not None}
+    assert made["spec"] == {name: value for name, value in expected.items() if value is not None}
+    assert refused(made) == []
+
+
+def refused(obj: Object) -> list[FieldError]:
+    """What admission would say to the copy."""
+    review = Review("create", OWN, "v1beta2", copy.deepcopy(obj), None, User("jane"), None, NOON)  # type: ignore[arg-type]
+    rules = InstancetypeRules()
+    rules.default(review.new)
+    return rules.validate(review)
 
 
 def test_preferences_have_a_topology() -> None:
@@ -132,9 +178,6 @@ REFUSED = {
     "a topology of an instance type": ("u1.small", OWN, Wish("x", topology="spread"), "is for"),
     "a size of a preference": (
         "alpine", registry.PREFERENCE, Wish("x", vcpus=2), "a preference has no sizes",
-    ),
-    "fewer sockets than vCPUs": (
-        "u1.large", OWN, Wish("x", max_sockets=1), "--max-sockets 1 is less",
     ),
     "less memory at most than at least": (
         "u1.large", OWN, Wish("x", max_guest="1Gi"), "--max-guest 1Gi is less",
@@ -163,8 +206,10 @@ def test_a_copy_never_contradicts_itself_and_the_source_stays_as_it_is(
 ) -> None:
     source, before = stored(SHIPPED[name]), stored(catalog_object(name))
     wish = Wish("x", vcpus=vcpus, memory=memory, dedicated=dedicated, hugepages=pages)
-    made = variant(source, OWN, wish)["spec"]
+    copied = variant(source, OWN, wish)
+    made = copied["spec"]
     assert source == before
+    assert refused(copied) == []
     cpu, ram = made["cpu"], made["memory"]
     assert cpu.get("maxSockets", 512) >= cpu.get("guest", 1)
     if "numa" in cpu or "realtime" in cpu:
@@ -220,6 +265,8 @@ WRONG = {
     "a name nobody may have": (["--name=Mine!"], "--name 'Mine!'"),
     "no size": (["--name=x", "--memory=lots"], "'lots' is no size"),
     "no vCPUs": (["--name=x", "--vcpus=0"], "--vcpus"),
+    "no memory": (["--name=x", "--memory=0"], "'0' is no size"),
+    "less than none": (["--name=x", "--max-guest=-1Gi"], "'-1Gi' is no size"),
     "no name": ([], "--name"),
 }
 

@@ -9,14 +9,15 @@ import pytest
 from livevirt.api import registry
 from livevirt.cli.vm import switch
 from livevirt.cli.vm.named import Named
-from livevirt.cli.vm.switch import Outcome, Switch
+from livevirt.cli.vm.switch import Outcome, Planned, Since, Switch
 from livevirt.rollout.live_patch import MEMORY, SOCKETS
 
 Object = dict[str, Any]
 
 MICRO = Named(registry.CLUSTER_INSTANCETYPE, "u1.micro")
 TAKEN = {"name": "u1.micro", "controllerRevisionRef": {"name": "web-u1.micro-1"}}
-GROWN = {SOCKETS: 2, MEMORY: "1Gi"}
+GROWN = Planned(2, {SOCKETS: 2, MEMORY: "1Gi"})
+SAME, RESTART = Planned(2), Planned(2, restart=True)
 
 
 def true(type_: str, message: str = "why") -> Object:
@@ -45,32 +46,65 @@ def a_vmi(
     }
 
 
-OUTCOMES: dict[str, tuple[Object, Object | None, Object, Outcome | None]] = {
+OUTCOMES: dict[str, tuple[Object, Object | None, Planned | None, Outcome | None]] = {
     "the guest has all of it": (a_vm(), a_vmi(), GROWN, Outcome.LIVE),
     "the same size in other digits": (
         a_vm(), a_vmi(has={"memory": "1024Mi"}), GROWN, Outcome.LIVE,
     ),
-    "nothing was to change": (a_vm(), a_vmi(), {}, Outcome.LIVE),
+    "nothing was to change": (a_vm(), a_vmi(), SAME, Outcome.LIVE),
     "the instance does not ask for it yet": (a_vm(), a_vmi(sockets=1), GROWN, None),
     "the guest has fewer sockets": (a_vm(), a_vmi(has={"sockets": 1}), GROWN, None),
     "the guest has less memory": (a_vm(), a_vmi(has={"memory": "512Mi"}), GROWN, None),
     "CPUs are still being plugged": (a_vm(), a_vmi(true("HotVCPUChange")), GROWN, None),
     "the pod still holds more": (a_vm(), a_vmi(true("HotMemoryChange")), GROWN, None),
-    "a restart is required": (a_vm(true("RestartRequired")), a_vmi(), {}, Outcome.RESTART),
-    "it could not be looked up": (a_vm(true("Failure")), a_vmi(), {}, Outcome.FAILED),
-    "no guest runs": (a_vm(), None, {}, Outcome.AT_START),
+    "a restart is required": (a_vm(true("RestartRequired")), a_vmi(), RESTART, Outcome.RESTART),
+    "a restart is needed and not said so yet": (a_vm(), a_vmi(), RESTART, None),
+    "what is said of a restart was said before": (
+        a_vm(true("RestartRequired")), a_vmi(), SAME, Outcome.LIVE,
+    ),
+    "what waits for a restart is an edit made since": (
+        a_vm(true("RestartRequired")), a_vmi(), Planned(1), Outcome.RESTART,
+    ),
+    "an edit made since has set it back": (
+        a_vm(), a_vmi(), Planned(1, restart=True), Outcome.LIVE,
+    ),
+    "nothing was planned": (a_vm(true("RestartRequired")), a_vmi(), None, Outcome.RESTART),
+    "it could not be looked up": (a_vm(true("Failure")), a_vmi(), SAME, Outcome.FAILED),
+    "it could not be looked up, and something waits from before": (
+        a_vm(true("Failure"), true("RestartRequired")), a_vmi(), SAME, Outcome.FAILED,
+    ),
+    "no guest runs": (a_vm(), None, SAME, Outcome.AT_START),
     "the guest has ended": (
-        a_vm(), {"spec": {}, "status": {"phase": "Succeeded"}}, {}, Outcome.AT_START,
+        a_vm(), {"spec": {}, "status": {"phase": "Succeeded"}}, SAME, Outcome.AT_START,
     ),
     "the guest has not started yet": (
-        a_vm(), {"spec": {}, "status": {"phase": "Scheduling"}}, {}, None,
+        a_vm(), {"spec": {}, "status": {"phase": "Scheduling"}}, SAME, None,
     ),
 }  # fmt: skip
 
 
-@pytest.mark.parametrize(("vm", "vmi", "sizes", "end"), OUTCOMES.values(), ids=OUTCOMES)
-def test_outcomes(vm: Object, vmi: Object | None, sizes: Object, end: Outcome | None) -> None:
-    assert switch.outcome(vm, vmi, sizes) is end
+@pytest.mark.parametrize(("vm", "vmi", "plan", "end"), OUTCOMES.values(), ids=OUTCOMES)
+def test_outcomes(
+    vm: Object, vmi: Object | None, plan: Planned | None, end: Outcome | None
+) -> None:
+    assert switch.outcome(vm, vmi, Since(2), plan) is end
+
+
+GONE = true("Failure", "the revision is gone")
+FAILED = {
+    "nothing is wrong": (a_vm(), Since(2), False),
+    "something is": (a_vm(GONE), Since(2), True),
+    "it was said of the VM before": (a_vm(GONE, desiredGeneration=1), Since(2), False),
+    "it was so before the reference was let go": (a_vm(GONE), Since(2, GONE), False),
+    "something else is": (a_vm(true("Failure", "it conflicts")), Since(2, GONE), True),
+}
+
+
+@pytest.mark.parametrize(("vm", "since", "failed"), FAILED.values(), ids=FAILED)
+def test_only_what_is_said_since_the_switch_fails_it(
+    vm: Object, since: Since, failed: bool
+) -> None:
+    assert since.failed(vm) is failed
 
 
 SEEN = {
@@ -128,7 +162,8 @@ def test_only_sizes_that_come_live_are_waited_for() -> None:
         {"path": MEMORY, "to": "1Gi", "verdict": "Restart"},
         {"path": "spec.template.spec.nodeSelector", "to": {}, "verdict": "Live"},
     ]
-    assert switch.sizes({"changes": changes}) == {SOCKETS: 2}
+    assert switch.planned({"changes": changes}, 7) == Planned(7, {SOCKETS: 2}, restart=True)
+    assert switch.planned({"changes": changes[:1]}, 7) == Planned(7, {SOCKETS: 2})
 
 
 TOLD = {

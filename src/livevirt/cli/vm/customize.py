@@ -33,7 +33,7 @@ _POSITIVE = click.IntRange(min=1)
 )  # fmt: skip
 @click.option(
     "--hugepages", type=click.Choice(["2Mi", "1Gi", NO]), default=None,
-    help="The size of its memory's pages.",
+    help="The size of its memory's pages; such memory is never overcommitted.",
 )  # fmt: skip
 @click.option(
     "--iothreadspolicy", type=click.Choice(["auto", "shared", "supplementalPool", NO]),

@@ -73,11 +73,13 @@ def prefixed(flag: str, text: str, sort: str, kinds: Sequence[str]) -> tuple[str
 
 
 def quantity(flag: str, text: str) -> str:
-    """Return a size as it was given, if it is one."""
+    """Return a size as it was given, if it is one above zero."""
     from livevirt.api.quantity import QuantityError, parse
 
     try:
-        parse(text)
+        amount = parse(text).nano
     except QuantityError:
-        raise FlagError(flag, f"{text!r} is no size; write for example 512Mi or 10Gi") from None
+        amount = 0
+    if amount <= 0:
+        raise FlagError(flag, f"{text!r} is no size; write for example 512Mi or 10Gi")
     return text

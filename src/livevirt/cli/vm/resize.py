@@ -17,7 +17,8 @@ from livevirt.cli.session import VM, Session, refusals, talk
 from livevirt.cli.vm import plan, switch, wait
 from livevirt.cli.vm.flags import Command
 from livevirt.cli.vm.named import INSTANCETYPES, PREFERENCES, Named, named
-from livevirt.cli.vm.switch import Outcome, Sizes, Switch
+from livevirt.cli.vm.switch import Outcome, Planned, Since, Switch
+from livevirt.errors import Conflict
 from livevirt.rollout.summary import RESTART_REQUIRED
 
 F = TypeVar("F", bound=Callable[..., Any])
@@ -111,12 +112,12 @@ def wait_for_it(name: str, timeout: int) -> int:
 
     async def work(session: Session) -> int:
         vm = await session.client.get(registry.VM, name, session.namespace)
-        generation = vm["metadata"]["generation"]
+        since = Since(vm["metadata"]["generation"])
         with wait.telling(session, registry.VM, name, timeout, f"changing {name}") as tell:
             async with asyncio.timeout(timeout):
                 watched = _Watched(session, vm, tell)
-                await watched.vm_until(lambda vm: _is_seen(vm, generation))
-                end = await watched.outcome({})
+                await watched.vm_until(lambda vm: _is_seen(vm, since))
+                end = await watched.outcome(since)
         click.echo(f"VM {name}: {_ENDS[end]}", err=end is Outcome.FAILED)
         return _STATUSES[end]
 
@@ -132,14 +133,14 @@ _ENDS = {
 }
 
 
-def _is_seen(vm: Object, generation: int) -> bool:
+def _is_seen(vm: Object, since: Since) -> bool:
     """Tell whether the controller has looked at the VM since it was edited."""
     status = vm.get("status") or {}
-    if (status.get("desiredGeneration") or 0) < generation:
+    if (status.get("desiredGeneration") or 0) < since.generation:
         return False
     waits = conditions.is_true(status.get("conditions"), RESTART_REQUIRED)
-    behind = (status.get("observedGeneration") or 0) < generation
-    return waits or not behind or not status.get("created") or _failed(vm)
+    behind = (status.get("observedGeneration") or 0) < since.generation
+    return waits or not behind or not status.get("created") or since.failed(vm)
 
 
 def _update(name: str, to: Named, dry_run: bool, seconds: int) -> int:
@@ -158,14 +159,17 @@ def _update(name: str, to: Named, dry_run: bool, seconds: int) -> int:
             plan.show(name, document)
             return plan.exit_status(document)
         changed = await session.client.patch(registry.VM, name, namespace, wanted.patch())
+        since = Since(changed["metadata"]["generation"])
         if again:
-            await session.client.patch(
+            left = await session.client.patch(
                 registry.VM, name, namespace, wanted.refresh(), subresource="status"
             )
+            if wanted.has_taken(changed):
+                since = Since(since.generation, switch.failure(left))
         click.echo(f"VM {name} was scheduled to use {to.title}")
         if not seconds:
             return 0
-        end, sentence = await _settled(session, changed, wanted, seconds)
+        end, sentence = await _settled(session, changed, wanted, since, seconds)
         click.echo(sentence, err=end is Outcome.FAILED)
         return _STATUSES[end]
 
@@ -174,24 +178,27 @@ def _update(name: str, to: Named, dry_run: bool, seconds: int) -> int:
 
 
 async def _settled(
-    session: Session, changed: Object, wanted: Switch, seconds: int
+    session: Session, changed: Object, wanted: Switch, since: Since, seconds: int
 ) -> tuple[Outcome, str]:
     """Wait until the guest has what the VM was switched to, or it is known that it cannot."""
-    name, generation = changed["metadata"]["name"], changed["metadata"]["generation"]
+    name = changed["metadata"]["name"]
     what = f"switching {name} to {wanted.to.name}"
     with wait.telling(session, registry.VM, name, seconds, what) as tell:
         async with asyncio.timeout(seconds):
             watched = _Watched(session, changed, tell)
-            await watched.vm_until(lambda vm: wanted.is_seen(vm, generation) or _failed(vm))
+            await watched.vm_until(
+                lambda vm: wanted.is_seen(vm, since.generation) or since.failed(vm)
+            )
+            generation = watched.vm["metadata"]["generation"]
             # Asked for only now: what the guest is to get depends on the generation that was taken.
             # Either the instance asks for it already, or it is in this plan.
-            answer = await session.ask("POST", VM, name, "plan", {})
-            end = await watched.outcome(switch.sizes(json.loads(answer)))
+            try:
+                answer = await session.ask("POST", VM, name, "plan", {})
+                expected = switch.planned(json.loads(answer), generation)
+            except Conflict:  # nobody knows how the guest started
+                expected = Planned(generation, restart=True)
+            end = await watched.outcome(since, expected)
     return end, switch.told(end, watched.vm, watched.vmi, wanted.to)
-
-
-def _failed(vm: Object) -> bool:
-    return switch.outcome(vm, None, {}) is Outcome.FAILED
 
 
 class _Watched:
@@ -214,7 +221,7 @@ class _Watched:
 
         await wait.follow(self._session, registry.VM, self._name, arrived)
 
-    async def outcome(self, expected: Sizes) -> Outcome:
+    async def outcome(self, since: Since, plan: Planned | None = None) -> Outcome:
         """Follow both until it is known how the switch ended."""
         looked = False  # at the instance
         end: Outcome | None = None
@@ -222,7 +229,7 @@ class _Watched:
         def is_over(_: Object) -> bool:
             nonlocal end
             if end is None and looked:
-                end = switch.outcome(self.vm, self.vmi, expected)
+                end = switch.outcome(self.vm, self.vmi, since, plan)
             return end is not None
 
         def arrived(vmi: Object | None) -> bool:

@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from enum import Enum
 from typing import Any
 
 from livevirt.api import conditions, quantity
+from livevirt.api.conditions import Condition
 from livevirt.api.request import Object
 from livevirt.cli.vm.named import Named
 from livevirt.rollout.hot_change import under_way
 from livevirt.rollout.instancetypes.matchers import ROLES, Role
+from livevirt.rollout.judgement import Verdict
 from livevirt.rollout.live_patch import MEMORY, SOCKETS
 from livevirt.rollout.summary import RESTART_REQUIRED
 
@@ -69,29 +71,83 @@ class Switch:
         taken = status.get(self.role.reference) or {}
         return taken.get("name") == self.to.name and "controllerRevisionRef" in taken
 
+    def has_taken(self, vm: Object) -> bool:
+        """Tell whether the VM goes by some generation of what it refers to."""
+        return bool(_status(vm).get(self.role.reference))
+
 
 Sizes = dict[str, Any]  # by the path of the field
 
 
-def sizes(plan: Object) -> Sizes:
-    """Return the sizes that a plan says the instance gets while it runs."""
-    return {
-        change["path"]: change["to"]
-        for change in plan["changes"]
-        if change["path"] in (SOCKETS, MEMORY) and change["verdict"].startswith("Live")
-    }
+@dataclass(frozen=True, slots=True)
+class Planned:
+    """What a plan says becomes of a VM of one generation."""
+
+    generation: int
+    sizes: Sizes = field(default_factory=dict)  # that the instance gets while it runs
+    restart: bool = False
 
 
-def outcome(vm: Object, vmi: Object | None, expected: Sizes) -> Outcome | None:
-    """Return how the switch of a VM that the controller has looked at ended; None if not yet."""
-    listed = (vm.get("status") or {}).get("conditions")
-    if conditions.is_true(listed, RESTART_REQUIRED):
-        return Outcome.RESTART
-    if conditions.is_true(listed, _FAILURE):
+def planned(plan: Object, generation: int) -> Planned:
+    """Return what a plan of a VM of that generation says."""
+    sizes, verdicts = {}, set()
+    for change in plan["changes"]:
+        verdicts.add(change["verdict"])
+        if change["path"] in (SOCKETS, MEMORY) and change["verdict"].startswith("Live"):
+            sizes[change["path"]] = change["to"]
+    return Planned(generation, sizes, Verdict.RESTART in verdicts)
+
+
+@dataclass(frozen=True, slots=True)
+class Since:
+    """The VM as a switch left it: what was said of it before is no word on the switch.
+
+    `failure` is what a reference that was let go may have been the cause of.
+    """
+
+    generation: int
+    failure: Condition | None = None
+
+    def failed(self, vm: Object) -> bool:
+        """Tell whether the controller has said that it cannot do it."""
+        status = _status(vm)
+        if (status.get("desiredGeneration") or 0) < self.generation:
+            return False
+        found = failure(vm)
+        return found is not None and _words(found) != _words(self.failure)
+
+
+def failure(vm: Object) -> Condition | None:
+    """Return the condition that tells what is wrong with a VM, if something is."""
+    listed = _status(vm).get("conditions")
+    return conditions.find(listed, _FAILURE) if conditions.is_true(listed, _FAILURE) else None
+
+
+def _words(condition: Condition | None) -> tuple[Any, Any]:
+    found = condition or {}
+    return found.get("reason"), found.get("message")
+
+
+def outcome(
+    vm: Object, vmi: Object | None, since: Since, plan: Planned | None = None
+) -> Outcome | None:
+    """Return how the switch of a VM that the controller has looked at ended; None if not yet.
+
+    The plan tells whether a restart is needed, as the condition may still be the one of before;
+    without a plan, or one of this generation, the condition counts.
+    """
+    if since.failed(vm):
         return Outcome.FAILED
     if vmi is None or _status(vmi).get("phase") in _FINAL:
         return Outcome.AT_START
-    return Outcome.LIVE if _is_plugged(vmi, expected) else None
+    said = conditions.is_true(_status(vm).get("conditions"), RESTART_REQUIRED)
+    if plan is None or plan.generation != vm["metadata"]["generation"]:
+        needed = said
+    else:
+        needed = plan.restart
+    if needed:
+        return Outcome.RESTART if said else None
+    return Outcome.LIVE if _is_plugged(vmi, plan.sizes if plan is not None else {}) else None
 
 
 def _is_plugged(vmi: Object, expected: Sizes) -> bool:

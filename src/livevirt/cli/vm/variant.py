@@ -70,23 +70,23 @@ def variant(source: Object, kind: Kind, wish: Wish) -> Object:
 def _size(spec: Object, wish: Wish) -> None:
     cpu, memory = spec.setdefault("cpu", {}), spec.setdefault("memory", {})
     if wish.vcpus:
-        if "maxSockets" in cpu and _follows(cpu["maxSockets"], cpu.get("guest"), wish.vcpus):
+        sockets, old = cpu.get("maxSockets") or 0, cpu.get("guest") or 0
+        # Fewer sockets than vCPUs are meant for cores or threads, and 0 is no limit: those stay.
+        if sockets and old <= sockets and _follows(sockets, old, wish.vcpus):
             cpu["maxSockets"] = wish.vcpus
         cpu["guest"] = wish.vcpus
     if wish.memory:
-        limit, old = memory.get("maxGuest"), memory.get("guest")
-        if limit is not None and _follows(_amount(limit), _amount(old), _amount(wish.memory)):
+        limit, size = _amount(memory.get("maxGuest")), _amount(memory.get("guest"))
+        if limit is not None and _follows(limit, size, _amount(wish.memory)):
             memory["maxGuest"] = wish.memory
         memory["guest"] = wish.memory
     if wish.max_sockets:
         cpu["maxSockets"] = wish.max_sockets
     if wish.max_guest:
         memory["maxGuest"] = wish.max_guest
-    if cpu.get("maxSockets", cpu.get("guest", 0)) < cpu.get("guest", 0):
-        raise click.UsageError(f"--max-sockets {wish.max_sockets} is less than its vCPUs")
-    size, limit = _amount(memory.get("guest")), _amount(memory.get("maxGuest"))
-    if size is not None and limit is not None and limit < size:
-        raise click.UsageError(f"--max-guest {wish.max_guest} is less than its memory")
+        size = _amount(memory.get("guest"))
+        if size is not None and quantity.parse(wish.max_guest) < size:
+            raise click.UsageError(f"--max-guest {wish.max_guest} is less than its memory")
 
 
 def _follows(limit: Any, old: Any, new: Any) -> bool:
@@ -109,6 +109,7 @@ def _place(spec: Object, wish: Wish) -> None:
         _drop(cpu, *_NEED_PAGES)
     elif wish.hugepages:
         memory["hugepages"] = {"pageSize": wish.hugepages}
+        _drop(memory, "overcommitPercent")  # huge pages are taken whole
     if wish.io_threads_policy == NO:
         _drop(spec, "ioThreadsPolicy", "ioThreads")
     elif wish.io_threads_policy:
