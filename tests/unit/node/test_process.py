@@ -38,7 +38,7 @@ async def test_a_spawned_process_holds_the_lock_until_it_ends(folder: PodDir) ->
         assert folder.locked()
         assert folder.take_lock() is None
         async with asyncio.timeout(10):
-            while process.find(argv, process.all_pids()) is None:  # it becomes that in a moment
+            while process.find(argv, process.all_pids()) is None:  # noqa: ASYNC110 - it becomes that in a moment
                 await asyncio.sleep(0.01)
         assert process.find(argv, process.all_pids()) == found
         assert process.find((*argv, "more"), [found.pid]) is None
