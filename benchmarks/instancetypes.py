@@ -30,9 +30,9 @@ import json
 import statistics
 import sys
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Coroutine, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, TypeVar
 
 import uvloop
 from api import MERGE
@@ -54,16 +54,21 @@ from scale import a_vm as a_plain_vm
 from livevirt import catalog
 from livevirt import main as server_main
 from livevirt.api import conditions, registry
+from livevirt.api.conditions import Condition
 from livevirt.api.kind import Kind
 from livevirt.api.quantity import parse
 from livevirt.api.request import Object
 from livevirt.client.remote import RemoteClient
+from livevirt.controllers.instancetypes import newer
 from livevirt.controllers.vm import template
 from livevirt.rollout import config, defaults, disks, edit, hot_change
-from livevirt.rollout.instancetypes import machine, revisions
+from livevirt.rollout.instancetypes import lookup, machine, revisions
+from livevirt.rollout.instancetypes.lookup import Lookup
 from livevirt.rollout.instancetypes.resolution import references
 from livevirt.rollout.live_patch import live_patch
 from livevirt.rollout.verdict import judge
+
+T = TypeVar("T")
 
 BEFORE, AFTER, PREFERENCE = "u1.nano", "u1.micro", "alpine"
 MEMORY = "1Gi"  # of AFTER
@@ -125,6 +130,20 @@ def sized(objects: Objects, vm: Object) -> Object:
     return {**vm, "status": references(vm, found)}
 
 
+def at_once(work: Coroutine[Any, Any, T]) -> T:
+    """Return what comes of work that waits for nothing."""
+    try:
+        work.send(None)
+    except StopIteration as done:
+        result: T = done.value
+        return result
+    raise AssertionError("it waits")
+
+
+async def nothing_to_fetch(kind: Kind, name: str, namespace: str) -> Object | None:
+    raise AssertionError(f"{kind.plural} {name} is not at hand")
+
+
 def an_edit(objects: Objects, number: int, to: str) -> tuple[Object, edit.Found]:
     """Return a VM that names a type by now, and what its guest was started as: u1.nano."""
     vm = a_vm(f"vm-{number}")
@@ -147,8 +166,14 @@ def an_edit(objects: Objects, number: int, to: str) -> tuple[Object, edit.Found]
 
 
 def decide(objects: Objects, vm: Object, found: edit.Found) -> Object:
-    """Return the patch of the instance, decided as the controller does."""
-    case = edit.case(machine.expand_vm(vm, objects).vm, found)
+    """Return the patch of the instance, decided as the controller does with all at hand."""
+
+    def look(at_hand: Lookup) -> tuple[machine.Machine, Condition | None]:
+        expanded = machine.expand_vm(vm, at_hand)
+        return expanded, newer.condition(vm, expanded.resolved, at_hand)
+
+    expanded, _ = at_once(lookup.decide(look, nothing_to_fetch, objects))
+    case = edit.case(expanded.vm, found)
     assert case is not None
     assert found.vmi is not None
     return live_patch(judge(case), found.vmi)
