@@ -211,11 +211,15 @@ class GuestHost:
 
     def warnings(self, name: str) -> set[tuple[str, str]]:
         """Return the reasons and messages of the warnings about an instance."""
+        return self.events(name, "Warning")
+
+    def events(self, name: str, type_: str = "Normal") -> set[tuple[str, str]]:
+        """Return the reasons and messages of what is told about an instance."""
         listed = self.read("api/v1/namespaces/default/events")["items"]
         return {
             (each["reason"], each["message"])
             for each in listed
-            if each["type"] == "Warning" and each["involvedObject"]["name"] == name
+            if each["type"] == type_ and each["involvedObject"]["name"] == name
         }
 
     def grow(self, claim: str, size: str) -> None:

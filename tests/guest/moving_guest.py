@@ -200,6 +200,16 @@ class MovingGuest:
 
     # ------------------------------------------------------------ what is true of it
 
+    def sees(self, *serials: str) -> None:
+        """Expect the guest to see just the scsi disks of these serials."""
+        listed = "cd /dev/disk/by-id 2>/dev/null && ls -d scsi-* 2>/dev/null || true"
+
+        def found() -> set[str]:
+            names = self.host.shell(self.name, listed).split()
+            return {each.rpartition("_")[2] for each in names}
+
+        until(f"the guest to see {serials}", lambda: found() == set(serials), MOVE_SECONDS)
+
     def is_alone(self) -> None:
         """Expect just one QEMU and one pod that has not ended, on the node the instance names."""
 

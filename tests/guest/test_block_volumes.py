@@ -56,7 +56,9 @@ def test_a_block_claim_is_a_device_that_comes_grows_and_goes(host: GuestHost) ->
     host.apply(a_claim("plain-lun"))
     guest.apply()
     until("both", lambda: guest.claims() == {"blocky": "blocky", "plain": "plain"}, SECONDS)
-    guest.waits("lun", "Pending", "InvalidDisk", "a lun is a SCSI device of the host")
+    guest.waits_for_restart(
+        {"domain.devices.disks[lun]": "NotAvailable", "volumes[lun]": "NotAvailable"}
+    )
     guest.sees("fixed", "blocky", "plain")
     assert guest.told()["blocky"]["persistentVolumeClaimInfo"]["volumeMode"] == "Block"
     assert devices(host) == {str(host.disk_of(name)) for name in ("blocky", "fixed")}

@@ -17,6 +17,7 @@ import pytest
 
 from .guest_host import IMAGE, GuestHost, a_bare_vm, image_missing, running_host, until
 from .hot_volumes import BY_ID, SECONDS, HotGuest, a_claim, a_data_volume, a_disc, on_claim
+from .web_site import serving
 
 pytestmark = [
     pytest.mark.guest,
@@ -28,7 +29,7 @@ pytestmark = [
 CLAIMS = ("alpha", "beta", "gamma", "delta", "epsilon", "zeta")
 DISCS = ("red", "blue")
 STORM_EDITS, EVERY, CALM_SECONDS = 40, 0.05, 30.0
-MANY = 60
+MANY = 75
 
 
 @pytest.fixture(scope="module")
@@ -91,6 +92,11 @@ def test_a_disk_is_added_written_read_and_removed_by_plain_edits(guest: HotGuest
     guest.needs_no_restart()
     with guest.host.disk_of("blank").open("rb") as file:
         assert b"kept" in file.read()
+    told = {
+        ("VolumeReady", "Successfully attach hotplugged volume plugged to VM"),
+        ("VolumeUnMountedFromPod", "Volume plugged has been unmounted from virt-launcher pod"),
+    }
+    until("the events", lambda: told <= guest.host.events(guest.name), SECONDS)
 
 
 @pytest.mark.parametrize(
@@ -314,6 +320,79 @@ def test_given_a_claim_is_missing_then_the_guest_starts_without_and_gets_it_late
     host.delete("early")
 
 
+@pytest.mark.long
+def test_given_the_guest_has_not_booted_yet_then_disks_come_and_go(host: GuestHost) -> None:
+    guest = HotGuest(host, "booting")
+    host.apply(*(a_claim(name) for name in ("dawn", "noon", "dusk")))
+    guest.apply()
+    until("it to run", lambda: host.phase(guest.name) == "Running", SECONDS)
+    guest.add(on_claim("dawn"), disk={"bus": "scsi"})
+    guest.add(on_claim("noon"), disk={"bus": "virtio"})
+    guest.add(on_claim("dusk"), disk={"bus": "scsi"})
+    guest.patch()
+    guest.settles()
+    guest.drop("dusk")
+    guest.patch()
+    guest.settles()
+    host.answers(guest.name)
+    guest.sees("dawn", "noon")
+    for name in ("dawn", "noon"):
+        guest.drop(name)
+    guest.patch()
+    guest.settles()
+    guest.sees()
+    guest.nothing_leaks()
+    host.delete(guest.name)
+
+
+@pytest.mark.long
+def test_three_new_data_volumes_come_are_used_and_go(guest: HotGuest) -> None:
+    (storage,) = guest.host.read("apis/storage.k8s.io/v1/storageclasses")["items"]
+    assert storage["volumeBindingMode"] == "WaitForFirstConsumer"
+    names = ("one", "two", "three")
+    guest.host.apply(*(a_data_volume(name, {"blank": {}}, "16Mi") for name in names))
+    for name in names:
+        guest.add({"name": name, "dataVolume": {"name": name, "hotpluggable": True}})
+    guest.apply()
+    guest.settles()
+    guest.sees(*names)
+    device = f"{BY_ID}/scsi-0QEMU_QEMU_HARDDISK_$d"
+    used = guest.shell(
+        f"for d in {' '.join(names)}; do printf $d | dd of={device} conv=fsync 2>/dev/null;"
+        f" head -c ${{#d}} {device}; echo; done"
+    )
+    assert used.split() == list(names)
+    guest.reset()
+    guest.sees()
+    guest.host.delete(*names, kind="dv")
+
+
+@pytest.mark.long
+def test_an_import_tells_how_far_it_is_and_the_disk_comes_when_it_is_done(guest: HotGuest) -> None:
+    content = b"fetched".ljust(8 << 20, b"\0")
+    with serving({"/half.raw": content}) as site:
+        site.go_on.clear()  # after the first half
+        source = {"http": {"url": f"{site.url}/half.raw"}}
+        guest.host.apply(a_data_volume("half", source, "16Mi"))
+        guest.add({"name": "half", "dataVolume": {"name": "half", "hotpluggable": True}})
+        guest.apply()
+
+        started = "DataVolume half is in phase ImportInProgress, "
+
+        def percent() -> float:
+            entry = guest.told().get("half") or {"phase": "", "message": ""}
+            done = entry["message"].removeprefix(started).removesuffix("% done")
+            return float(done) if entry["phase"] == "Pending" and done[:1].isdigit() else 0.0
+
+        until("half of it", lambda: 0 < percent() < 100, SECONDS)
+        site.go_on.set()
+        guest.settles()
+    guest.sees("half")
+    assert guest.shell(f"head -c 7 $(echo {BY_ID}/*half)") == "fetched"
+    guest.reset()
+    guest.host.delete("half", kind="dv")
+
+
 # ------------------------------------------------------------ growth
 
 
@@ -451,17 +530,17 @@ def test_given_the_control_plane_is_killed_meanwhile_then_it_ends_the_same(
 
 
 @pytest.mark.long
-def test_sixty_volumes_in_one_edit(guest: HotGuest) -> None:
+def test_seventy_five_volumes_in_one_edit(guest: HotGuest) -> None:
     names = [f"many-{number}" for number in range(MANY)]
     guest.host.apply(*(a_claim(name, "1Mi") for name in names))
     for name in names:
         guest.add(on_claim(name))
     guest.patch()
-    came = guest.settles()
+    came = guest.settles(2 * SECONDS)
     until("the guest to see them", lambda: guest.count() == MANY, SECONDS)
     guest.manifest = copy.deepcopy(guest.start)
     guest.patch()
-    went = guest.settles()
+    went = guest.settles(2 * SECONDS)
     print(f"{MANY} volumes came in {came:.2f} s and went in {went:.2f} s")
     until("the guest to see none", lambda: guest.count() == 0, SECONDS)
     guest.nothing_leaks()
@@ -501,8 +580,8 @@ def test_a_virtio_disk_has_a_thread_of_its_own_if_asked_to(guest: HotGuest) -> N
     guest.apply()
     guest.settles()
     guest.sees("alpha")
-    listed = guest.host.get("vmi", guest.name)["spec"]["domain"]["devices"]["disks"]
-    assert disk in listed
+    tasks = Path(f"/proc/{guest.host.qemu(guest.name)}/task")
+    assert "IO io-ua-alpha" in [each.read_text().strip() for each in tasks.glob("*/comm")]
     guest.drop("alpha")
     guest.apply()
     guest.settles()

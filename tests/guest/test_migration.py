@@ -12,8 +12,10 @@ from pathlib import Path
 
 import pytest
 
-from .guest_host import IMAGE, GuestHost, a_bare_vm, image_missing, until
-from .hot_volumes import BY_ID, a_disc
+from livevirt.qemu import loop_device
+
+from .guest_host import IMAGE, GuestHost, Object, a_bare_vm, image_missing, until
+from .hot_volumes import BY_ID, a_claim, a_disc
 from .moving_guest import MOVE_SECONDS, MovingGuest, Ticks, a_movable_vm, sent_slowly, two_nodes
 
 pytestmark = [
@@ -37,6 +39,12 @@ def guest(host: GuestHost) -> MovingGuest:
     guest = MovingGuest(host, a_movable_vm("mover"))
     guest.boot()
     return guest
+
+
+def a_shared_claim(name: str) -> Object:
+    claim = a_claim(name)
+    claim["spec"]["accessModes"] = ["ReadWriteMany"]
+    return claim
 
 
 def test_a_guest_moves_there_and_back_and_hardly_notices(guest: MovingGuest) -> None:
@@ -122,20 +130,7 @@ def test_volumes_that_were_plugged_and_a_disc_travel_with_their_content(
     guest: MovingGuest, tmp_path: Path
 ) -> None:
     host, name = guest.host, guest.name
-    host.apply(
-        *(
-            {
-                "apiVersion": "v1",
-                "kind": "PersistentVolumeClaim",
-                "metadata": {"name": claim},
-                "spec": {
-                    "accessModes": ["ReadWriteMany"],
-                    "resources": {"requests": {"storage": "16Mi"}},
-                },
-            }
-            for claim in ("fast", "slow", "disc")
-        )
-    )
+    host.apply(*(a_shared_claim(claim) for claim in ("fast", "slow", "disc")))
     disc = a_disc(tmp_path, "red")
     filling = ("--pvc", "disc", "--data-dir", str(host.server.data))
     host.run("livevirt", "volume", "import", str(disc), *filling)
@@ -189,6 +184,64 @@ def test_volumes_that_were_plugged_and_a_disc_travel_with_their_content(
         MOVE_SECONDS,
     )
     assert host.shell(name, f"ls {devices} 2>/dev/null | wc -l") == "0"
+    guest.went_on()
+
+
+@pytest.mark.long
+def test_volumes_that_are_edited_during_a_migration_wait_for_its_end(guest: MovingGuest) -> None:
+    host, name = guest.host, guest.name
+    host.apply(*(a_shared_claim(claim) for claim in ("there", "new")))
+    host.run("virtctl", "addvolume", name, "--volume-name", "there", "--wait")
+    guest.sees("there")
+
+    def listed() -> set[str]:
+        return {each["name"] for each in host.get("vmi", name)["spec"]["volumes"]}
+
+    def judged() -> bool:
+        vm = host.get("vm", name)
+        return bool(vm["status"]["desiredGeneration"] == vm["metadata"]["generation"])
+
+    with sent_slowly(host):
+        guest.ask("edited")
+        until("it to run", lambda: guest.phase("edited") == "Running", MOVE_SECONDS)
+        host.run("virtctl", "addvolume", name, "--volume-name", "new")
+        host.run("virtctl", "removevolume", name, "--volume-name", "there")
+        until("the edits to be looked at", judged, MOVE_SECONDS)
+        waits = json.loads(host.attempt("virtctl", "plan", name, "-o", "json").stdout)
+        assert (waits["verdict"], waits["waits"]) == ("Live", True)
+        assert {each["reason"] for each in waits["changes"]} == {"Migrating"}
+        assert (listed() >= {"there"}, "new" in listed()) == (True, False)
+        assert guest.phase("edited") == "Running"
+        host.run("virtctl", "migrate-cancel", name)
+        until("an end", lambda: guest.state.get("endTimestamp"), MOVE_SECONDS)
+    until("the edits", lambda: "new" in listed() and "there" not in listed(), MOVE_SECONDS)
+    guest.sees("new")
+    guest.move("then")
+    guest.sees("new")
+    host.run("virtctl", "removevolume", name, "--volume-name", "new", "--wait")
+    guest.went_on()
+
+
+@pytest.mark.long
+@pytest.mark.skipif(bool(loop_device.problem()), reason=loop_device.problem())
+def test_a_shared_block_volume_travels_and_can_go_and_come_again(guest: MovingGuest) -> None:
+    host, name = guest.host, guest.name
+    claim = a_shared_claim("device")
+    claim["spec"]["volumeMode"] = "Block"
+    host.apply(claim)
+    host.run("virtctl", "addvolume", name, "--volume-name", "device", "--wait")
+    guest.sees("device")
+    host.shell(name, f"printf kept | dd of=$(echo {BY_ID}/*device) conv=fsync")
+    assert host.holds("vmi", name, "LiveMigratable")
+    guest.move("device")
+    host.found(name)
+    for _ in range(2):
+        assert host.shell(name, f"head -c 4 $(echo {BY_ID}/*device)") == "kept"
+        host.run("virtctl", "removevolume", name, "--volume-name", "device", "--wait")
+        guest.sees()
+        host.run("virtctl", "addvolume", name, "--volume-name", "device", "--wait")
+        guest.sees("device")
+    host.run("virtctl", "removevolume", name, "--volume-name", "device", "--wait")
     guest.went_on()
 
 

@@ -7,6 +7,8 @@ import http.server
 import threading
 from collections.abc import Iterator, Mapping
 
+_PATIENCE = 120.0  # seconds that half a file waits for the rest: no test takes so long
+
 
 class Site(http.server.ThreadingHTTPServer):
     """Files by path, and which of them were sent."""
@@ -15,6 +17,8 @@ class Site(http.server.ThreadingHTTPServer):
         super().__init__(("127.0.0.1", 0), _Answer)
         self.files = files
         self.sent: list[str] = []  # paths of files that went out whole
+        self.go_on = threading.Event()  # until it is set, only half of a file goes out
+        self.go_on.set()
 
     @property
     def url(self) -> str:
@@ -32,7 +36,11 @@ class _Answer(http.server.BaseHTTPRequestHandler):
         self.send_response(200)
         self.send_header("Content-Length", str(len(content)))
         self.end_headers()
-        self.wfile.write(content)
+        half = len(content) // 2
+        self.wfile.write(content[:half])
+        self.wfile.flush()
+        self.server.go_on.wait(_PATIENCE)
+        self.wfile.write(content[half:])
         self.server.sent.append(self.path)
 
     def log_message(self, *_: object) -> None:

@@ -15,6 +15,7 @@ TESTS = Path(__file__).resolve().parents[1]
 VERDICT = "unit/rollout/test_verdict.py"
 HOT = "guest/test_hot_volumes.py"
 BLOCK = "guest/test_block_volumes.py"
+MIGRATION = "guest/test_migration.py"
 ACTIONS = "api/vm/test_volume_actions.py"
 DOOR = "unit/admission/test_vmi_volumes.py"
 
@@ -22,7 +23,7 @@ DOOR = "unit/admission/test_vmi_volumes.py"
 EDITS: dict[str, list[tuple[str, str]]] = {
     "a hotpluggable volume with a disk or a lun": [
         (VERDICT, '"a hotpluggable volume and its disk"'),
-        (VERDICT, '"a hotpluggable DataVolume on a lun"'),
+        (VERDICT, '"a hotpluggable DataVolume on a lun"'),  # not here: no claim is a SCSI device
         (HOT, "test_a_disk_is_added_written_read_and_removed_by_plain_edits"),
     ],
     "one whose disk is left out": [
@@ -116,8 +117,8 @@ BEHAVIOURS: dict[str, list[tuple[str, str]]] = {
         (BLOCK, "test_a_guest_boots_from_a_hot_block_device_and_gets_more_after_a_kill"),
         (BLOCK, "test_given_kills_then_a_block_claim_is_attached_and_no_device_is_left"),
     ],
-    "several volumes of a class that waits for its consumer": [
-        (HOT, "test_five_volumes_come_one_after_another_are_used_and_go"),
+    "three DataVolumes of a class that waits for its consumer": [
+        (HOT, "test_three_new_data_volumes_come_are_used_and_go"),
     ],
     "an instance without a VM; a dry run attaches nothing": [
         (ACTIONS, "test_an_instance_without_a_vm_is_edited_itself"),
@@ -126,7 +127,7 @@ BEHAVIOURS: dict[str, list[tuple[str, str]]] = {
     ],
     "scsi and virtio, files and devices, before and after the guest has booted": [
         (HOT, "test_given_a_disk_is_mounted_then_it_waits_until_it_is_not"),
-        (HOT, "test_given_a_claim_is_missing_then_the_guest_starts_without_and_gets_it_later"),
+        (HOT, "test_given_the_guest_has_not_booted_yet_then_disks_come_and_go"),
         (BLOCK, "test_a_block_claim_is_a_device_that_comes_grows_and_goes"),
     ],
     "found by serial, formatted, written and read; then gone from guest, VM and instance": [
@@ -143,7 +144,21 @@ BEHAVIOURS: dict[str, list[tuple[str, str]]] = {
         (HOT, "test_the_next_disk_takes_the_letter_that_became_free"),
         ("unit/node/test_volume_status.py", "targets"),
     ],
-    "many volumes at once": [(HOT, "test_sixty_volumes_in_one_edit")],
+    "75 volumes at once": [(HOT, "test_seventy_five_volumes_in_one_edit")],
+    "a guest moves with a shared block volume, which can go and come again": [
+        (MIGRATION, "test_a_shared_block_volume_travels_and_can_go_and_come_again"),
+    ],
+    "a guest moves with plugged volumes and a disc; edits of volumes wait for that": [
+        (MIGRATION, "test_volumes_that_were_plugged_and_a_disc_travel_with_their_content"),
+        (MIGRATION, "test_volumes_that_are_edited_during_a_migration_wait_for_its_end"),
+    ],
+    "events tell that a volume is there, and that it has gone": [
+        ("unit/node/test_node_events.py", "test_volumes_that_come_go_or_get_stuck"),
+        (HOT, "test_a_disk_is_added_written_read_and_removed_by_plain_edits"),
+    ],
+    "an import that is not done is waited for": [
+        (HOT, "test_an_import_tells_how_far_it_is_and_the_disk_comes_when_it_is_done"),
+    ],
     "there after a stop and start, and can still go": [
         (HOT, "test_hot_disks_are_there_after_a_restart_and_can_still_go"),
     ],
@@ -158,6 +173,7 @@ BEHAVIOURS: dict[str, list[tuple[str, str]]] = {
     ],
     "IO threads: shared with scsi, and one of its own on virtio": [
         ("unit/node/test_io_threads.py", "def test_"),
+        ("guest/qemu/test_qemu_threads.py", "test_a_disk_with_a_thread_of_its_own_brings_it"),
         (HOT, "test_a_virtio_disk_has_a_thread_of_its_own_if_asked_to"),
     ],
     "a lun: here a reason, for a claim is kept in a file": [
@@ -169,7 +185,6 @@ BEHAVIOURS: dict[str, list[tuple[str, str]]] = {
 
 #: Behaviours without a test here, and why.
 NOT_HERE = {
-    "a guest moves with a shared block volume": "kept by the tests of migrations",
     "a sidecar rewrites the path of a disk": "there are no sidecars: QEMU is all that runs",
     "an attachment pod is deleted, once or ten times": "there are no attachment pods",
     "an attachment pod obeys the LimitRange": "there are no attachment pods",

@@ -37,7 +37,6 @@ _TABLE = """
     domain.devices.disks.shareable domain.devices.disks.dedicatedIOThread
     domain.devices.disks.disk.bus domain.devices.disks.disk.readonly
     domain.devices.disks.cdrom.bus domain.devices.disks.cdrom.readonly
-    domain.devices.disks.cdrom.tray
     domain.devices.interfaces.name domain.devices.interfaces.masquerade
     domain.devices.interfaces.macAddress domain.devices.interfaces.model
     domain.devices.interfaces.bootOrder
@@ -51,6 +50,8 @@ _ABOVE = frozenset(
     path.rsplit(".", depth)[0] for path in SUPPORTED for depth in range(1, path.count(".") + 1)
 )
 _NOTHING: tuple[Any, ...] = (None, False, "", [])
+#: What happens by itself, so that asking for it is no use but no harm either.
+_ANYWAY = {"domain.devices.disks.cdrom.tray": "closed"}
 
 
 def warnings(path: str, spec: Object) -> list[str]:
@@ -73,7 +74,7 @@ def summed_up(whose: str, fields: Sequence[str]) -> str:
 
 def unsupported(value: Any, path: str = "") -> Iterator[str]:
     """Yield the paths of fields that are set and not acted on."""
-    if path in SUPPORTED or value in _NOTHING:
+    if path in SUPPORTED or value in _NOTHING or _ANYWAY.get(path) == value:
         return
     if path and path not in _ABOVE:
         yield path

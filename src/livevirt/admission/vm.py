@@ -12,6 +12,7 @@ from livevirt.admission.vm_disks import empty_drives, wrong
 from livevirt.admission.vm_sizing import Sized, is_referred_anew, is_resized
 from livevirt.admission.vmi import cluster_config
 from livevirt.admission.vmi_spec import spec_errors
+from livevirt.api import names
 from livevirt.api.field_error import FieldError
 from livevirt.api.registry import (
     KUBEVIRT,
@@ -191,6 +192,8 @@ def _data_volume_errors(vm: Object) -> Iterator[FieldError]:
             yield wrong(
                 f"{at}.name", f"'name' field must not be empty for DataVolumeTemplate entry {at}."
             )
+        elif why := names.validate_dns1123_subdomain(meta["name"]):
+            yield wrong(f"{at}.name", f"DataVolumeTemplate entry {at} has no valid name: {why[0]}")
         elif meta["name"] not in used:
             message = (
                 f"DataVolumeTemplate entry {at} must be referenced in the VMI template's"

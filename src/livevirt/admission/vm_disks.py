@@ -143,6 +143,9 @@ def _option_errors(here: str, disk: Object) -> Iterator[FieldError]:
         yield wrong(f"{here}.serial", message)
     if (cache := disk.get("cache")) and cache not in _CACHES:
         yield wrong(f"{here}.cache", f"{here}.cache has invalid value {cache}")
+    elif cache and cache != "none" and disk.get("shareable"):
+        message = f"a sharable disk requires cache = none got: {cache}"  # KubeVirt's spelling
+        yield wrong(f"{here}.cache", message)
     if (mode := disk.get("io")) and mode not in _IO_MODES:
         listed = ", ".join(_IO_MODES)
         message = f"Disk IO mode for {here} is not supported. Supported modes are: {listed}."

@@ -14,7 +14,14 @@ from livevirt.node.domain import DISK_PREFIX
 from livevirt.qemu.disk import Disk
 from livevirt.qemu.observe import Observed
 from livevirt.rollout import hot_change, volume_migration
-from livevirt.rollout.volume_migration import COPIED, COPYING, SWITCHING, VOLUMES_CHANGE, Move
+from livevirt.rollout.volume_migration import (
+    CANCELLED,
+    COPIED,
+    COPYING,
+    SWITCHING,
+    VOLUMES_CHANGE,
+    Move,
+)
 
 COPY_FAILED = "CopyFailed"
 DONE = "Done"  # nothing of the old claim is open any more
@@ -109,7 +116,8 @@ def with_condition(
 ) -> list[Condition]:
     """Return the conditions of an instance with what is true of the volumes still `moving`."""
     if not moving:
-        if conditions.is_true(listed, VOLUMES_CHANGE):
+        told_last = conditions.find(listed, VOLUMES_CHANGE)
+        if told_last is not None and told_last.get("reason") != CANCELLED:
             return conditions.without_condition(listed, VOLUMES_CHANGE)
         return listed
     found = [told[name] for each in moving if (name := each["volumeName"]) in told]
@@ -117,10 +125,12 @@ def with_condition(
 
 
 def _condition(found: list[Progress]) -> Condition:
+    """Return what is true of copies; while none is under way, for none can be, nothing changes."""
     stuck = next((each for each in found if each.problem is not None), None)
     if stuck is not None and stuck.problem is not None:
         how, reason = stuck.problem.message, stuck.problem.reason
-        return volume_migration.condition([stuck.move], reason, how)
+        status = "False" if all(each.problem is not None for each in found) else "True"
+        return volume_migration.condition([stuck.move], reason, how, status)
     reason = SWITCHING if all(each.phase == SWITCHING for each in found) else COPYING
     if len(found) == 1:
         return volume_migration.condition([found[0].move], reason, found[0].how)

@@ -113,6 +113,18 @@ DIFFERENCES: tuple[Departure, ...] = (
         "restart, and said so; a bus that is left out is scsi, at a start too",
     ),
     Departure(
+        "lun",
+        "a hotpluggable volume that comes as a `lun`",
+        "live",
+        "restart, and said so; a `lun` takes a SCSI device of the host, which no claim is here",
+    ),
+    Departure(
+        "during-migration",
+        "a volume or disc that comes, goes or changes while the guest is migrated",
+        "the instance has it at once and nothing happens until the migration ends; nobody is told",
+        "live, and said to wait: the instance has it when the migration has ended",
+    ),
+    Departure(
         "volume-gates",
         "a hotpluggable volume while its gate is closed",
         "nothing happens and nobody is told",

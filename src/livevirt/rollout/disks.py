@@ -64,7 +64,7 @@ def set_buses(spec: Object) -> None:
         shown_as = target(disk)
         if disk.get(shown_as) is None:
             disk[shown_as] = {}
-        if "bus" not in disk[shown_as]:
+        if not disk[shown_as].get("bus"):
             silent.append((disk, shown_as))
     if not silent:
         return

@@ -74,8 +74,8 @@ VOLUME_ROWS = (
     (Reason.VOLUME_HOTPLUG,
      "volumes, domain.devices.disks: a hotpluggable claim with its disk",
      "added, removed or given another claim at once, under every rollout strategy",
-     "gate HotplugVolumes is closed, the bus is sata or usb, only settings of the disk change, or"
-     " hotpluggable itself changes"),
+     "gate HotplugVolumes is closed, the bus is sata or usb, it comes as a lun, only settings of"
+     " the disk change, or hotpluggable itself changes"),
     (Reason.MEDIUM_CHANGE,
      "volumes: a hotpluggable claim in a CD-ROM drive",
      "injected, ejected or swapped at once, under every rollout strategy",

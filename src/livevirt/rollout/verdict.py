@@ -46,7 +46,7 @@ def judge(case: Case) -> Judgement:
     if not case.config.enabled(PARTIAL_GATE):
         others = _held_back(volumes, others)
     if case.migrating:
-        others = [_after_migration(change) for change in others]
+        others, volumes = [*map(_after_migration, others)], [*map(_after_migration, volumes)]
     judgement = Judgement((*others, *volumes), ground.started, ground.wanted, running=True)
     return _resized(ground, case.vmi, judgement)
 
@@ -122,8 +122,8 @@ def _held_back(volumes: list[Change], others: list[Change]) -> list[Change]:
 
 
 def _after_migration(change: Change) -> Change:
-    if not change.live:
-        return change
+    if not change.live or change.ruling.reason is Reason.VOLUME_MIGRATION:
+        return change  # what is to be copied waits by its own rule
     message = "the guest is being migrated; it is applied after that"
     return replace(change, ruling=Ruling(change.verdict, Reason.MIGRATING, message, waits=True))
 

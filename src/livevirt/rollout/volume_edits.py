@@ -120,7 +120,7 @@ def _has_usb(ground: Ground) -> bool:
 
 
 def _buses(edit: Edit) -> Ruling | None:
-    """Return the objection to a bus on which nothing comes or goes."""
+    """Return the objection to a bus on which nothing comes or goes, or to what comes as a lun."""
     for disk in (edit.old_disk, edit.disk):
         if disk is None:
             continue
@@ -128,6 +128,9 @@ def _buses(edit: Edit) -> Ruling | None:
         if bus not in HOTPLUG_BUSES[shown_as]:
             message = f"a {shown_as} on bus {bus} is not plugged or unplugged while the guest runs"
             return Ruling(Verdict.RESTART, Reason.BUS, message)
+    if edit.volume is not None and edit.disk is not None and target(edit.disk) == "lun":
+        message = f"{edit.name} is a lun: it takes a SCSI device of the host, and no claim is one"
+        return Ruling(Verdict.RESTART, Reason.NOT_AVAILABLE, message)
     return None
 
 

@@ -26,6 +26,9 @@ MIGRATION = "Migration"  # of `updateVolumesStrategy`; without it the strategy i
 STRATEGIES = ("Replacement", MIGRATION)
 COPYING, COPIED, SWITCHING = "Copying", "Copied", "Switching"
 VOLUMES_CHANGE, CANCELLED = "VolumesChange", "VolumesChangeCancellation"
+#: Why a volume is Pending whose claim is not there, or has nothing in it yet; the first is what an
+#: instance says that waits for a claim before it starts.
+UNFILLED = ("FailedPvcNotFound", "PVCNotReady", "DataVolumeNotReady", "DataVolumeFailed")
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,6 +73,8 @@ def ruling(ground: Ground, edit: Edit) -> Ruling | None:
         return Ruling(Verdict.LIVE, Reason.VOLUME_MIGRATION, message)
     if ground.case.volumes_strategy != MIGRATION or not ground.case.config.live_update:
         return None
+    if move is None and _is_nothing(ground, edit):
+        return None  # there is nothing to copy: it is replaced, so that a slip can be put right
     return _copied(ground, edit)
 
 
@@ -97,6 +102,20 @@ def _attached(ground: Ground, edit: Edit) -> bool:
     listed = {each["name"]: each for each in status.get("volumeStatus") or ()}
     there = not hotpluggable(edit.old_volume) or listed.get(edit.name, {}).get("phase") == "Ready"
     return status.get("phase") == "Running" and there
+
+
+def _is_nothing(ground: Ground, edit: Edit) -> bool:
+    """Tell whether the claim of before is known to hold nothing that the guest could have had."""
+    vmi, claim = ground.case.vmi or {}, claim_of(edit.old_volume or {})
+    status = vmi.get("status") or {}
+    for each in status.get("volumeStatus") or ():
+        if each["name"] == edit.name and each.get("phase") == "Pending":
+            return each.get("reason") in UNFILLED
+    unsynced = conditions.find(status.get("conditions"), "Synchronized") or {}
+    if status.get("phase") == "Running" or unsynced.get("reason") != UNFILLED[0]:
+        return False
+    names = {claim, f"{vmi['metadata'].get('namespace')}/{claim}"}
+    return not names.isdisjoint((unsynced.get("message") or "").split())
 
 
 def _objection(edit: Edit) -> str:
@@ -183,10 +202,12 @@ def begun(
     return conditions.with_condition(listed, cancelled, now)
 
 
-def condition(listed: list[Move], reason: str = COPYING, how: str = "to be copied") -> Condition:
-    """Return the condition of an instance that copies these volumes."""
+def condition(
+    listed: list[Move], reason: str = COPYING, how: str = "to be copied", status: str = "True"
+) -> Condition:
+    """Return the condition of an instance that copies these volumes, or is to."""
     message = f"{how}: {', '.join(move.told for move in listed)}"
-    return {"type": VOLUMES_CHANGE, "status": "True", "reason": reason, "message": message}
+    return {"type": VOLUMES_CHANGE, "status": status, "reason": reason, "message": message}
 
 
 # ---------------------------------------------------------------- what the VM remembers

@@ -6,14 +6,17 @@ import contextlib
 from typing import Any
 
 import pytest
+from aiohttp.test_utils import make_mocked_request
 
 from livevirt.api import conditions, registry
 from livevirt.api.request import Object
 from livevirt.client.local import LocalClient
 from livevirt.errors import Conflict
+from livevirt.server.actions import Actions
+from livevirt.server.route import Action
 
 from .edits import configure, edit, plan, required, template, waiting
-from .vm_world import NAMESPACE, NODE, PlayedNode, World
+from .vm_world import ADMIN, NAMESPACE, NODE, PlayedNode, World, now
 
 ROOT = {"name": "root", "containerDisk": {"image": "livevirt/guest:latest"}}
 
@@ -55,6 +58,20 @@ class Played:
                 await self._client.patch(
                     registry.VMI, "web", NAMESPACE, {"metadata": version, "status": status}
                 )
+                return
+
+    async def cannot(self, reason: str) -> None:
+        """Let the node say why nothing is copied."""
+        while True:
+            vmi = self.world.vmi()
+            told: Any = {"type": "VolumesChange", "status": "False", "reason": reason}
+            listed = conditions.with_condition(vmi["status"]["conditions"], told, now())
+            version = {"resourceVersion": vmi["metadata"]["resourceVersion"]}
+            with contextlib.suppress(Conflict):
+                await self._client.patch(
+                    registry.VMI, "web", NAMESPACE,
+                    {"metadata": version, "status": {"conditions": listed}},
+                )  # fmt: skip
                 return
 
 
@@ -180,6 +197,44 @@ async def test_given_the_guest_ends_then_the_next_starts_from_the_claim_that_has
     goes_on = [("old", "new", "Copying")] if starts == "old" else []
     await running.until(lambda: (claim(running), told(running)) == ("new", goes_on))
     await running.until(lambda: known(running) == goes_on)
+
+
+async def test_given_the_claim_to_copy_to_is_missing_then_a_restart_is_no_interruption(
+    running: World,
+) -> None:
+    await running.patch_vm(to("absent"))
+    await running.until(lambda: change(running) == ("True", "Copying"))
+    actions = Actions(running.components, None)  # type: ignore[arg-type]
+    call = Action("virtualmachines", NAMESPACE, "web", "restart"), make_mocked_request("PUT", "/")
+    with pytest.raises(Conflict, match="VM volumes are being updated"):
+        await actions.handle(*call, ADMIN, None)
+    before = running.vmi()["metadata"]["uid"]
+    await Played(running).cannot("FailedPvcNotFound")
+    await running.until(lambda: change(running) == ("False", "FailedPvcNotFound"))
+    await actions.handle(*call, ADMIN, None)
+    await running.until(lambda: running.vmi() and running.vmi()["metadata"]["uid"] != before)
+    assert claim(running) == "old"
+
+
+async def test_given_the_first_claim_never_was_then_a_restart_takes_the_right_one(
+    world: World, node: PlayedNode
+) -> None:
+    disks = [{"name": "root", "disk": {}}, {"name": "data", "disk": {"bus": "virtio"}}]
+    domain = {"memory": {"guest": "64Mi"}, "devices": {"disks": disks}}
+    spec = {"domain": domain, "volumes": [ROOT, of("typo")]}
+    await world.owner.create(registry.CLAIM, a_claim("right"), NAMESPACE)
+    await world.create_vm(template={"spec": spec}, updateVolumesStrategy="Migration")
+    await world.until(lambda: world.shown() == "ErrorPvcNotFound")
+    await world.patch_vm(to("right"))
+    await world.until(lambda: "NotHotpluggable" in waiting(world).values())
+    assert known(world) == []
+    before = world.vmi()["metadata"]["uid"]
+    actions = Actions(world.components, None)  # type: ignore[arg-type]
+    call = Action("virtualmachines", NAMESPACE, "web", "restart"), make_mocked_request("PUT", "/")
+    await actions.handle(*call, ADMIN, None)
+    await world.until(lambda: world.vmi() and world.vmi()["metadata"]["uid"] != before)
+    assert claim(world) == "right"
+    await world.until(world.ready)
 
 
 async def test_under_stage_it_waits_for_a_restart(running: World) -> None:

@@ -8,7 +8,7 @@ import pytest
 
 from livevirt.api import registry
 
-from .edits import configure, required, settled, template, waiting
+from .edits import configure, plan, required, settled, template, waiting
 from .vm_world import NAMESPACE, PlayedNode, World
 
 FORCE = "livevirt.io/force-detach"
@@ -83,6 +83,106 @@ async def test_given_a_gate_is_closed_then_volumes_wait_and_opening_it_lets_them
     await configure(running, developerConfiguration={"featureGates": OPEN})
     await running.until(lambda: has(running) == {"first": "first", "second": "second"})
     await running.until(lambda: not required(running))
+
+
+async def test_given_the_gate_of_discs_is_closed_then_one_waits_and_opening_it_lets_it_in(
+    running: World,
+) -> None:
+    await configure(running, developerConfiguration={"featureGates": OPEN[:2]})
+    await running.patch_vm(template(volumes=[ROOT, on_claim("data"), on_claim("cd", "iso")]))
+    await running.until(lambda: waiting(running) == {"volumes[cd]": "FeatureGateMissing"})
+    assert "InjectEjectCDROM" in (await plan(running))["changes"][0]["message"]
+    await running.until(lambda: has(running) == {"data": "data"})  # the other gate is open
+    await configure(running, developerConfiguration={"featureGates": OPEN})
+    await running.until(lambda: has(running) == {"data": "data", "cd": "iso"})
+    await running.until(lambda: not required(running))
+    assert disks(running) == ["root", "cd", "data"]
+
+
+PREFERRED = {
+    "apiVersion": "instancetype.kubevirt.io/v1beta1",
+    "kind": "VirtualMachineClusterPreference",
+    "metadata": {"name": "fast"},
+    "spec": {"devices": {"preferredDiskBus": "virtio"}},
+}
+SILENT: dict[str, list[Any]] = {
+    "no disk": [],
+    "a disk without a bus": [{"name": "data", "disk": {}}],
+    "a disk whose bus is empty": [{"name": "data", "disk": {"bus": ""}}],
+}
+
+
+@pytest.mark.parametrize("listed", SILENT.values(), ids=SILENT)
+async def test_the_bus_that_a_hot_disk_leaves_open_is_the_preferred_one(
+    world: World, node: PlayedNode, listed: list[Any]
+) -> None:
+    await world.owner.create(registry.CLUSTER_PREFERENCE, PREFERRED)
+    root = {"name": "root", "disk": {"bus": "scsi"}}
+    domain = {"memory": {"guest": "64Mi"}, "devices": {"disks": [root]}}
+    spec = {"domain": domain, "volumes": [ROOT]}
+    await world.create_vm(template={"spec": spec}, preference={"name": "fast"})
+    await world.until(world.ready)
+    edited = {
+        "volumes": [ROOT, on_claim("data")],
+        "domain": {"devices": {"disks": [root, *listed]}},
+    }
+    await world.patch_vm(template(**edited))
+    await world.until(lambda: has(world) == {"data": "data"})
+    found = world.vmi()["spec"]["domain"]["devices"]["disks"]
+    assert [each["disk"]["bus"] for each in found] == ["scsi", "virtio"]
+    await settled(world)
+    assert not required(world)
+
+
+# ---------------------------------------------------------------- a DataVolume that cannot be made
+
+
+NO_MORE = {
+    "apiVersion": "v1",
+    "kind": "ResourceQuota",
+    "metadata": {"name": "none"},
+    "spec": {"hard": {"count/datavolumes.cdi.kubevirt.io": "0"}},
+}
+BLANK = {
+    "metadata": {"name": "more"},
+    "spec": {
+        "source": {"blank": {}},
+        "storage": {"resources": {"requests": {"storage": "1Gi"}}},
+    },
+}
+
+
+@pytest.fixture
+async def stuck(running: World) -> World:
+    """A VM with a DataVolume that the quota does not allow."""
+    await running.owner.create(registry.QUOTA, NO_MORE, NAMESPACE)
+    more = {"name": "more", "dataVolume": {"name": "more", "hotpluggable": True}}
+    patch = template(volumes=[ROOT, more])
+    patch["spec"]["dataVolumeTemplates"] = [BLANK]
+    await running.patch_vm(patch)
+    await running.until(lambda: refused(running))
+    return running
+
+
+def refused(world: World) -> list[str]:
+    events = world.read.list(registry.EVENT, NAMESPACE)
+    return [each["message"] for each in events if each["reason"] == "FailedDataVolumeCreate"]
+
+
+async def test_given_a_data_volume_cannot_be_made_then_live_changes_go_on(stuck: World) -> None:
+    assert "exceeded quota: none" in refused(stuck)[0]
+    await stuck.until(lambda: "more" in disks(stuck))
+    await stuck.patch_vm(template(nodeSelector={"kubernetes.io/arch": "amd64"}))
+    await stuck.until(lambda: "nodeSelector" in stuck.vmi()["spec"])
+    await stuck.owner.delete(registry.QUOTA, "none", NAMESPACE)
+    await stuck.until(lambda: stuck.get(registry.DATA_VOLUME, "more"))
+
+
+async def test_given_a_data_volume_cannot_be_made_then_the_guest_can_be_stopped(
+    stuck: World,
+) -> None:
+    await stuck.patch_vm({"spec": {"runStrategy": "Halted"}})
+    await stuck.until(lambda: not stuck.vmi())
 
 
 def forced(obj: Any) -> str | None:

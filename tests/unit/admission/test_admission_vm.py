@@ -102,6 +102,10 @@ RULES: dict[str, tuple[Object, str, str]] = {
         with_disks(disk(cache="all")), f"{DISKS}[0].cache",
         f"{DISKS}[0].cache has invalid value all",
     ),
+    "a shared disk that is cached": (
+        with_disks(disk(cache="writeback", shareable=True)), f"{DISKS}[0].cache",
+        "a sharable disk requires cache = none got: writeback",
+    ),
     "an IO mode nobody knows": (
         with_disks(disk(io="fast")), f"{DISKS}[0].io",
         f"Disk IO mode for {DISKS}[0] is not supported. Supported modes are: native, threads.",
@@ -282,6 +286,8 @@ def test_data_volume_templates_are_used_and_complete() -> None:
         "DataVolumeTemplate entry spec.dataVolumeTemplate[0] must be referenced in the VMI"
         " template's 'volumes' list"
     ]
+    [message] = templates({"metadata": {"name": "My_Disk"}, "spec": SOURCE})
+    assert "spec.dataVolumeTemplate[0] has no valid name: a lowercase RFC 1123" in message
     elsewhere = {"metadata": {"name": "disk", "namespace": "x"}, "spec": SOURCE}
     assert templates(elsewhere) == [
         "Embedded DataVolume namespace x differs from VM namespace default"
@@ -336,6 +342,13 @@ def test_what_is_served_gives_no_warning() -> None:
     spec |= {"networks": [{"name": "n", "pod": {}}], "hostname": "h"}
     spec["domain"]["devices"]["interfaces"] = [{"name": "n", "masquerade": {}}]
     assert review(VM, a_vm(spec))[2] == []
+
+
+@pytest.mark.parametrize(("tray", "named"), [("open", True), ("closed", False)])
+def test_a_tray_is_closed_whatever_is_asked_for(tray: str, named: bool) -> None:
+    warnings = review(VM, a_vm(with_disks(disk(cdrom={"bus": "sata", "tray": tray}))))[2]
+    told = f"{DISKS}.cdrom.tray: kept, but livevirt does not act on it"
+    assert warnings == ([told] if named else [])
 
 
 def test_the_old_running_switch_is_called_deprecated() -> None:

@@ -7,7 +7,15 @@ import pytest
 
 from livevirt.api.request import Object
 from livevirt.node.attachments import Goal, Problem, attachments, goal, wanted
-from livevirt.node.copying import COPY_FAILED, DONE, Failures, copies, listed, with_condition
+from livevirt.node.copying import (
+    COPY_FAILED,
+    DONE,
+    Failures,
+    Progress,
+    copies,
+    listed,
+    with_condition,
+)
 from livevirt.node.domain import drive
 from livevirt.node.volumes import Prepared
 from livevirt.qemu.disk import Image
@@ -132,10 +140,23 @@ def test_given_the_new_claim_is_not_ready_then_the_guest_keeps_what_it_has() -> 
     assert (found.disks, found.kept) == ((), {"ua-data"})
     told = copies(asked, found, {}, now)
     (condition,) = with_condition([], listed(an_instance(), told), told, NOON)
-    assert (condition["status"], condition["reason"]) == ("True", "FailedPvcNotFound")
+    assert (condition["status"], condition["reason"]) == ("False", "FailedPvcNotFound")
     assert condition["message"] == (
         "PVC new not found: volume data from PVC old to PVC new"
     )  # fmt: skip
+
+
+def test_given_one_of_two_cannot_be_copied_then_the_other_changes_all_the_same() -> None:
+    missing = Problem("FailedPvcNotFound", "PVC new not found")
+    stuck = Progress(Move("data", "old", "new"), COPYING, "to be copied", missing)
+    other = Progress(Move("more", "a", "b"), COPYING, "40% copied")
+    moving = [{"volumeName": "data"}, {"volumeName": "more"}]
+    (found,) = with_condition([], moving, {"data": stuck, "more": other}, NOON)
+    assert (found["status"], found["reason"]) == ("True", "FailedPvcNotFound")
+    told = {"data": stuck, "more": replace(other, problem=missing)}
+    found = with_condition([found], moving, told, NOON)[0]
+    assert found["status"] == "False"
+    assert with_condition([found], [], {}, NOON) == []
 
 
 def test_the_condition_tells_how_much_is_copied_and_goes_when_nothing_is_left() -> None:

@@ -16,6 +16,8 @@ BUSES: dict[str, tuple[Any, bool, str]] = {
     "a lun that may come and go": ({"lun": {}}, True, "scsi"),
     "a CD-ROM": ({"cdrom": {}}, True, "sata"),
     "neither": ({}, True, "scsi"),
+    "one whose bus is empty": ({"disk": {"bus": ""}}, False, "sata"),
+    "one whose bus is empty that may come and go": ({"disk": {"bus": ""}}, True, "scsi"),
     "one that names a bus": ({"disk": {"bus": "virtio"}}, True, "virtio"),
 }
 

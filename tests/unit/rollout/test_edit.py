@@ -26,6 +26,7 @@ from livevirt.rollout.live_patch import live_patch, settles
 from livevirt.rollout.live_table import live_table
 from livevirt.rollout.resources import Namespace
 from livevirt.rollout.verdict import judge
+from livevirt.rollout.volume_patch import volume_patch
 
 from .cases import LIVE, a_claim, a_spec, edited, judged, rulings, running
 
@@ -199,8 +200,14 @@ def test_an_edit_settles_if_the_patch_is_all_of_it(edits: dict[str, Any], settle
 
 def test_nothing_settles_while_the_guest_moves() -> None:
     moving = {"migrationState": {"startTimestamp": "2030-01-01T00:00:00Z"}}
-    found = judged(a_spec(), a_spec(nodeSelector={"a": "b"}), **moving)
-    assert not settles(found)
+    wanted = edited(a_spec(), HOT)
+    for edit in (a_spec(nodeSelector={"a": "b"}), wanted):
+        found = judged(a_spec(), edit, **moving)
+        assert found.waits
+        assert not settles(found)
+    assert volume_patch(found, running(a_spec())) == {}
+    ended = {"migrationState": moving["migrationState"] | {"endTimestamp": "2030-01-01T00:01:00Z"}}
+    assert volume_patch(judged(a_spec(), wanted, **ended), running(a_spec()))
 
 
 # ---------------------------------------------------------------- what is around

@@ -39,7 +39,7 @@ RESIZE = ("LiveAfterResize", "PodResize")
 IN_PLACE, PLACED = ("Live", "InPlace"), ("Live", "NextPlacement")
 NOT_LIVE, HELD = ("Restart", "NotLiveUpdatable"), ("Restart", "HeldBack")
 PLUGGED, MEDIUM = ("Live", "VolumeHotplug"), ("Live", "MediumChange")
-NOT_HOT = ("Restart", "NotHotpluggable")
+NOT_HOT, NOT_SERVED = ("Restart", "NotHotpluggable"), ("Restart", "NotAvailable")
 
 
 @dataclass
@@ -55,6 +55,7 @@ class Row:
 
 AGENT = {"conditions": [condition("AgentConnected")]}
 FIXED = {"conditions": [condition("LiveMigratable", "False")]}
+MOVING = {"migrationState": {"startTimestamp": "2026-01-01T00:00:00Z"}}
 BIG = {SOCKETS: 2}
 
 ROWS = {
@@ -237,7 +238,13 @@ ROWS = {
     "a hotpluggable DataVolume on a lun": Row(
         {"volumes.+": {"name": "more", "dataVolume": {"name": "more", "hotpluggable": True}},
          "domain.devices.disks.+": {"name": "more", "lun": {"bus": "scsi"}}},
-        {"domain.devices.disks[more]": PLUGGED, "volumes[more]": PLUGGED},
+        {"domain.devices.disks[more]": NOT_SERVED, "volumes[more]": NOT_SERVED},
+        differs="lun",
+    ),
+    "a lun removed": Row(
+        {"volumes.1": GONE, "domain.devices.disks.1": GONE},
+        {"domain.devices.disks[data]": PLUGGED, "volumes[data]": PLUGGED},
+        {"domain.devices.disks.1": {"name": "data", "lun": {"bus": "scsi"}}},
     ),
     "a hotpluggable volume whose disk is left out": Row(
         {"volumes.+": a_claim("more")},
@@ -460,7 +467,18 @@ ROWS = {
     "during a migration": Row(
         {SOCKETS: 2, "nodeSelector": {"zone": "a"}},
         {SOCKETS: ("Live", "Migrating"), "nodeSelector": ("Live", "Migrating")},
-        status={"migrationState": {"startTimestamp": "2026-01-01T00:00:00Z"}},
+        status=MOVING,
+    ),
+    "a volume that comes, one that changes and a medium, during a migration": Row(
+        {"volumes.1": a_claim("data", "other"), "volumes.+": a_claim("cd", "iso")},
+        {"volumes[data].persistentVolumeClaim.claimName": ("Live", "Migrating"),
+         "volumes[cd]": ("Live", "Migrating")},
+        status=MOVING, differs="during-migration",
+    ),
+    "a volume that waits for a restart, during a migration": Row(
+        {"volumes.1": a_claim("data", hot=False)},
+        {"volumes[data].persistentVolumeClaim.hotpluggable": NOT_HOT},
+        status=MOVING,
     ),
     # strategies and gates
     "Stage: sockets": Row({SOCKETS: 2}, {SOCKETS: ("Restart", "StageStrategy")}, config=STAGE),

@@ -10,6 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from livevirt.api.request import Object
+from livevirt.node.volumes import DATA_FAILED, DATA_NOT_READY, PVC_NOT_FOUND
 from livevirt.rollout.case import Case
 from livevirt.rollout.config import Config
 from livevirt.rollout.judgement import Judgement
@@ -71,6 +72,22 @@ def verdict(edits: Object, **how: Any) -> set[tuple[str, str, bool]]:
     return {(str(c.verdict), str(c.ruling.reason), c.ruling.waits) for c in found}
 
 
+def pending(reason: str) -> Object:
+    """Return an instance whose volume `data` is not attached for a reason."""
+    return running(
+        a_template(),
+        volumeStatus=[{"name": "data", "phase": "Pending", "reason": reason, "hotplugVolume": {}}],
+    )
+
+
+def unstarted(message: str) -> Object:
+    """Return an instance that waits for a claim before it starts."""
+    told = {"type": "Synchronized", "status": "False", "reason": PVC_NOT_FOUND, "message": message}
+    found = running(a_template(), phase="Pending", conditions=[told])
+    found["metadata"]["namespace"] = "default"
+    return found
+
+
 COPY = {("Live", "VolumeMigration", False)}
 LATER = {("Live", "VolumeMigration", True)}
 NOT_COPIED = {("Restart", "VolumeNotMigratable", False)}
@@ -111,6 +128,25 @@ VERDICTS: dict[str, tuple[Object, dict[str, Any], set[tuple[str, str, bool]]]] =
     "a guest that does not run yet waits": (OTHER, {"vmi": an_instance(phase="Scheduled")}, LATER),
     "a volume that is not attached yet waits": (
         OTHER, {"vmi": running(a_template(), volumeStatus=[])}, LATER,
+    ),
+    "a volume of a claim that is being attached waits": (
+        OTHER, {"vmi": pending("ClaimInUse")}, LATER,
+    ),
+    **{
+        f"a volume that is pending for {reason} is replaced": (
+            OTHER, {"vmi": pending(reason)}, {("Live", "VolumeHotplug", False)},
+        )
+        for reason in (PVC_NOT_FOUND, "PVCNotReady", DATA_NOT_READY, DATA_FAILED)
+    },
+    "a guest that waits for the claim takes another at a restart": (
+        OTHER_FIXED, {"vmi": unstarted("PVC default/fixed does not exist, waiting for it")},
+        {("Restart", "NotHotpluggable", False)},
+    ),
+    "a guest that boots from a claim that is missing gets another": (
+        OTHER, {"vmi": unstarted("PVC data not found")}, {("Live", "VolumeHotplug", False)},
+    ),
+    "a guest that waits for another claim waits": (
+        OTHER_FIXED, {"vmi": unstarted("PVC default/other-fixed does not exist")}, LATER,
     ),
     "a guest that migrates waits": (
         OTHER, {"vmi": an_instance(migrationState={"startTimestamp": "now"})}, LATER,
@@ -279,6 +315,25 @@ def test_what_waits_for_a_restart_is_forgotten_so_that_the_restart_does_it() -> 
     edit = edited(wanted, {"domain.devices.disks.1.shareable": True})
     shared = Case(wanted, edit, vmi, LIVE, KVM, "Migration")
     assert remembered(vm, vmi, judge(shared)) == []
+
+
+@pytest.mark.parametrize(
+    ("name", "path", "vmi"),
+    [
+        ("data", CLAIM, pending(PVC_NOT_FOUND)),
+        ("fixed", FIXED_CLAIM, unstarted("PVC default/fixed does not exist, waiting for it")),
+    ],
+)
+def test_a_claim_that_was_never_there_is_not_what_the_next_guest_starts_from(
+    name: str, path: str, vmi: Object
+) -> None:
+    spec = a_template(**{f"{path}.claimName": "right"})
+    vm: Object = {"spec": {"updateVolumesStrategy": "Migration", "template": {"spec": spec}}}
+    judgement = judge(Case(a_template(), spec, vmi, LIVE, KVM, "Migration"))
+    vmi = apply(volume_patch(judgement, vmi), vmi)
+    vm["status"] = {"volumeUpdateState": state(remembered(vm, vmi, judgement))}
+    found = {each["name"]: claim_of(each) for each in to_start_from(vm, spec["volumes"])}
+    assert found[name] == "right"
 
 
 SWITCHES = {

@@ -21,6 +21,7 @@ from livevirt.controllers.instancetypes import KINDS, Sized, Sizes, goes_by, is_
 from livevirt.controllers.vm import copies, events, template, view
 from livevirt.controllers.vm import status as statuses
 from livevirt.controllers.vm.plan import (
+    BESIDE,
     Adopt,
     CreateInstance,
     CreateVolume,
@@ -130,8 +131,8 @@ class VirtualMachines:
         found = await self._found(vm, vmi)
         case = edit.case(vm, found)
         judgement = judge(case) if case is not None else Judgement(unknown=edit.lost(found))
-        live = judgement.running and not steps and not seen.vm.deleting
-        if live and await self._roll_out(vm, found, judgement):
+        calm = all(isinstance(step, BESIDE) for step in steps) and not seen.vm.deleting
+        if judgement.running and calm and await self._roll_out(vm, found, judgement):
             return DONE  # the changed instance wakes us to write the status
         # The status comes first: it counts a failed start, which the next step forgets.
         changed = statuses.changes(vm, vmi, seen, judgement=judgement, newer=sized.newer)
@@ -209,6 +210,8 @@ class VirtualMachines:
             raise
 
     async def _follow(self, vm: Object, steps: list[Step]) -> Result:
+        """Do the steps; a volume that cannot be made fails last, so that the others are done."""
+        failed: list[ApiError] = []
         for step in steps:
             match step:
                 case Hold():
@@ -218,15 +221,17 @@ class VirtualMachines:
                 case Adopt(uid):
                     await self._adopt(vm, uid)
                 case CreateVolume(name):
-                    await self._create_volume(vm, name)
+                    failed += await self._create_volume(vm, name)
                 case CreateInstance(paused):
                     await self._create_instance(vm, paused)
                 case DeleteInstance(uid):
                     await self._delete_instance(vm, uid)
                 case SwitchToAlways():
                     await self._patch(vm, {"spec": _running(vm["spec"])})
-                case Wait(until):
+                case Wait(until) if not failed:
                     return Result(after=until - self._now())
+        if failed:
+            raise failed[0]
         return DONE
 
     # ------------------------------------------------------------ steps
@@ -365,16 +370,18 @@ class VirtualMachines:
             log.info("instance deleted", extra=_facts(vm) | {"uid": uid})
             events.stopped(self._recorder, vm)
 
-    async def _create_volume(self, vm: Object, name: str) -> None:
+    async def _create_volume(self, vm: Object, name: str) -> list[ApiError]:
+        """Make a DataVolume; return what kept it from being made."""
         volume = template.data_volume_of(vm, name)
         try:
             await self._client.create(registry.DATA_VOLUME, volume, vm["metadata"]["namespace"])
         except AlreadyExists:
-            return  # it will show up
+            return []  # it will show up
         except ApiError as error:
             events.volume_failed(self._recorder, vm, name, error.message)
-            raise
+            return [error]
         events.volume_created(self._recorder, vm, name)
+        return []
 
     async def _adopt(self, vm: Object, uid: str) -> None:
         meta = vm["metadata"]

@@ -61,6 +61,8 @@ class Wait:
     until: datetime
 
 
+#: Steps that an edit of a running guest need not wait for.
+BESIDE = (Hold, CreateVolume)
 Step = Hold | LetGo | Adopt | CreateVolume | CreateInstance | DeleteInstance | SwitchToAlways | Wait
 
 

@@ -12,7 +12,10 @@ from livevirt.controllers.vmi import launcher
 from livevirt.rollout import migratability
 
 FINAL = ("Succeeded", "Failed")
-_IMAGE_REASONS = ("ErrImagePull", "ImagePullBackOff", "InvalidImageName", "ErrImageNeverPull")
+_WAITING = (
+    "ErrImagePull", "ImagePullBackOff", "InvalidImageName", "ErrImageNeverPull",
+    "FailedPvcNotFound",  # of a hotpluggable volume that the guest boots from
+)  # fmt: skip
 
 
 @dataclass(frozen=True, slots=True)
@@ -27,7 +30,7 @@ class Launcher:
     deleting: bool = False
     grace: int = 0  # seconds its deletion leaves it
     unschedulable: str = ""  # why, where the scheduler finds no node
-    image_problem: tuple[str, str] | None = None  # reason and message
+    problem: tuple[str, str] | None = None  # reason and message
 
     @property
     def ended(self) -> bool:
@@ -98,14 +101,14 @@ def pod(obj: Object, vmi: Object) -> Launcher:
         deleting="deletionTimestamp" in meta,
         grace=meta.get("deletionGracePeriodSeconds") or 0,
         unschedulable=scheduled.get("message", "") if waits else "",
-        image_problem=_image_problem(status),
+        problem=_problem(status),
     )
 
 
-def _image_problem(status: Object) -> tuple[str, str] | None:
+def _problem(status: Object) -> tuple[str, str] | None:
     for field in ("initContainerStatuses", "containerStatuses"):
         for container in status.get(field) or ():
             waiting = (container.get("state") or {}).get("waiting") or {}
-            if waiting.get("reason") in _IMAGE_REASONS:
+            if waiting.get("reason") in _WAITING:
                 return waiting["reason"], waiting.get("message", "")
     return None

@@ -18,7 +18,7 @@ from livevirt.controllers.vmi.plan import (
     plan,
 )
 from livevirt.controllers.vmi.status import changes, label_changes
-from livevirt.controllers.vmi.view import Instance, Launcher, Seen
+from livevirt.controllers.vmi.view import Instance, Launcher, Seen, pod
 
 NOON = datetime(2030, 1, 1, 12, 0, tzinfo=UTC)
 
@@ -181,10 +181,30 @@ PROBLEMS: dict[str, tuple[Seen, tuple[str, str]]] = {
         seen("Pending", missing="FailedPvcNotFound: PVC a/b"), ("FailedPvcNotFound", "PVC a/b"),
     ),
     "a missing image": (
-        seen("Scheduled", a_pod("n1", image_problem=("ErrImagePull", "no such image"))),
+        seen("Scheduled", a_pod("n1", problem=("ErrImagePull", "no such image"))),
         ("ErrImagePull", "no such image"),
     ),
 }  # fmt: skip
+
+
+@pytest.mark.parametrize("reason", ["ErrImagePull", "FailedPvcNotFound"])
+def test_what_a_pod_waits_for_is_a_problem_of_its_instance(reason: str) -> None:
+    waiting = {"reason": reason, "message": "not there"}
+    compute = {"name": "compute", "state": {"waiting": waiting}}
+    meta, status = {"name": "pod", "uid": "p1"}, {"containerStatuses": [compute]}
+    found = {"metadata": meta, "spec": {"nodeName": "n1"}, "status": status}
+    assert pod(found, a_vmi("Scheduled")).problem == (reason, "not there")
+    waiting["reason"] = "ContainerCreating"
+    assert pod(found, a_vmi("Scheduled")).problem is None
+
+
+def test_the_claim_that_is_missing_is_told_by_its_name() -> None:
+    first, second = (seen("Pending", missing=f"FailedPvcNotFound: PVC a/{n}") for n in "bc")
+    told = changes(a_vmi("Pending"), None, first, NOON)["conditions"]
+    vmi = a_vmi("Pending", conditions=told)
+    assert changes(vmi, None, first, NOON) == {}
+    told = changes(vmi, None, second, NOON)["conditions"]
+    assert (conditions.find(told, "Synchronized") or {})["message"] == "PVC a/c"
 
 
 @pytest.mark.parametrize(("state", "problem"), PROBLEMS.values(), ids=PROBLEMS)
