@@ -22,7 +22,7 @@ from livevirt.node.copying import Copies, Failures
 from livevirt.node.domain import DISK_PREFIX
 from livevirt.node.guest import Guest
 from livevirt.node.volumes import Prepared, VolumeProblem, Volumes
-from livevirt.qemu.agent import Filesystem
+from livevirt.qemu.agent import TELLS_MOUNTS, Filesystem
 from livevirt.qemu.errors import AgentUnavailable, CommandFailed, Disconnected, UnplugRefused
 from livevirt.qemu.mirror import EndCopy, FinishCopy, StartCopy
 from livevirt.qemu.mounts import mount_points
@@ -31,8 +31,10 @@ from livevirt.qemu.plan import (
     Blocked,
     ChangeMedium,
     CloseImage,
+    EndThread,
     GrowDisk,
     PlugDisk,
+    Seen,
     Step,
     UnplugDisk,
     disks,
@@ -126,7 +128,7 @@ class Attacher:
             wanted = attachments.wanted(goal, self._prepared, unready, now)
             for error in self._failures.see(wanted, now, _time()):
                 log.warning("copy failed", extra=self._facts() | {"error": error})
-            if not await self._do_all(goal, self._plan(goal, wanted), now, troubles):
+            if not await self._do_all(goal, self._plan(goal, wanted, now), now, troubles):
                 break
             now = await self._look()
             if self._goal != goal:
@@ -138,7 +140,7 @@ class Attacher:
         known = self._failures.problems(wanted) | troubles
         self._show(told, copying.copies(goal, wanted, known, now))
         settled = attachments.settled(told) and copying.settled(self.copies)
-        done = settled and not self._plan(goal, wanted)
+        done = settled and not self._plan(goal, wanted, now)
         return not done or self._goal != goal  # an image may be left open with no drive to tell
 
     async def _look(self) -> Observed:
@@ -176,9 +178,8 @@ class Attacher:
                 problems[item.name] = Problem("FailedMount", str(error))
         return problems
 
-    def _plan(self, goal: Goal, wanted: Wanted) -> list[Step]:
-        seen = self._guest.seen
-        assert seen is not None
+    def _plan(self, goal: Goal, wanted: Wanted, now: Observed) -> list[Step]:
+        seen = Seen(self._guest.intent.machine, now)  # disks do not depend on the guest's word
         steps = [
             replace(step, force=True)
             if isinstance(step, ChangeMedium) and _volume(step.drive.id) in goal.forced
@@ -199,7 +200,7 @@ class Attacher:
         """Do the steps that may be done; return whether one was, so that more may be possible.
 
         What comes does not wait for what goes, nor one that the guest is slow to let go of for
-        another.
+        another. What one could not have because another still had it is tried again then.
         """
         guard = _Guard(self._guest, goal.forced)
         tried = [step for step in steps if _name(step) not in troubles]
@@ -211,8 +212,13 @@ class Attacher:
             *(self._in_turn(goal, chain, now, guard) for chain in chains)
         )
         found = [pair for each in outcomes for pair in each]
-        troubles |= {_name(step): problem for step, problem in found if problem is not None}
-        return any(problem is None for _, problem in found)
+        done = any(problem is None for _, problem in found)
+        troubles |= {
+            _name(step): problem
+            for step, problem in found
+            if problem is not None and not (done and _may_pass(step, problem))
+        }
+        return done
 
     async def _in_turn(
         self, goal: Goal, steps: Sequence[Step], now: Observed, guard: _Guard
@@ -301,15 +307,16 @@ class _Guard:
             return None
         if drive.locked:
             return await self.locked(now, id)
-        if self._guest.view.agent is None:
+        if not now.agent_open:
             return None  # nobody to ask
         if now.run_state != "running":
             message = f"the guest is {now.run_state} and cannot tell whether it uses the disk"
             return Problem(attachments.AGENT_SILENT, f"{message}; {_cure(id)}")
         try:
             points = await self._points(drive)
-        except (AgentUnavailable, TimeoutError):
-            message = "the guest agent does not tell whether the guest uses the disk"
+        except (AgentUnavailable, CommandFailed, TimeoutError) as error:
+            why = f" ({error})" if isinstance(error, CommandFailed) else ""
+            message = f"the guest agent does not tell whether the guest uses the disk{why}"
             return Problem(attachments.AGENT_SILENT, f"{message}; {_cure(id)}")
         if points:
             return Problem(attachments.IN_USE, f"mounted at {', '.join(points)}; {_cure(id)}")
@@ -318,8 +325,8 @@ class _Guard:
     async def locked(self, now: Observed, id: str) -> Problem:
         """Say that the guest has locked the tray of a drive."""
         drive, points = now.drive(id), list[str]()
-        if drive is not None and self._guest.view.agent is not None:
-            with contextlib.suppress(AgentUnavailable, TimeoutError):
+        if drive is not None and now.agent_open:
+            with contextlib.suppress(AgentUnavailable, CommandFailed, TimeoutError):
                 points = await self._points(replace(drive, locked=True))
         where = f", mounted at {', '.join(points)}" if points else ""
         message = f"the guest holds the tray locked{where}; {_cure(id)}"
@@ -333,16 +340,27 @@ class _Guard:
         return mount_points(drive, found, addresses)
 
     async def _ask(self) -> list[Filesystem]:
-        try:
-            async with asyncio.timeout(AGENT_SECONDS):
-                return list(await self._guest.agent.filesystems())
-        except CommandFailed:
-            return []  # it may not tell: as if there were no agent
+        agent = self._guest.agent
+        async with asyncio.timeout(AGENT_SECONDS):
+            try:
+                return list(await agent.filesystems())
+            except CommandFailed:
+                # One that never learned to tell is as good as none; one that may not now, because
+                # the guest is frozen, or fails, leaves it open what is mounted.
+                known = {each.name for each in (await agent.info()).supported_commands}
+                if TELLS_MOUNTS in known:
+                    raise
+                return []
 
 
 def _asks_guest(step: Step, now: Observed) -> bool:
     """Tell whether a step is done only when the guest lets go."""
     return isinstance(step, UnplugDisk) and now.devices.get(step.id) == "virtio-blk-pci"
+
+
+def _may_pass(step: Step, problem: Problem) -> bool:
+    """Tell whether another step, once done, may have made way: for a port, or a claim."""
+    return isinstance(step, Blocked) or problem.reason == attachments.CLAIM_IN_USE
 
 
 def _jobs(observed: Observed) -> dict[str, str]:
@@ -367,8 +385,8 @@ def _name(step: Step) -> str:
             return _volume(id)
         case Blocked(_, name, _):
             return _volume(name)
-        case CloseImage(node) | EndCopy(node):
-            return node
+        case CloseImage(id) | EndCopy(id) | EndThread(id):
+            return id
     return ""
 
 

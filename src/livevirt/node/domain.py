@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 from typing import Any, cast, get_args
@@ -27,7 +28,7 @@ from livevirt.qemu.machine import (
     Thread,
 )
 from livevirt.rollout import identity as stable
-from livevirt.rollout.disks import bus, hotpluggable
+from livevirt.rollout.disks import boot_disk, bus, hotpluggable
 
 DISK_PREFIX = "ua-"  # libvirt's mark of an id that a user chose; KubeVirt's disks have it
 NIC_PREFIX = "net-"
@@ -174,15 +175,40 @@ def _numa(cpu: Object, made: Machine, cells: tuple[int, ...]) -> Iterator[NumaNo
 
 def _disks(spec: Object, disks: list[Object], volumes: Mapping[str, Prepared]) -> Iterator[Disk]:
     chosen = any(disk.get("bootOrder") for disk in disks)
-    hot = {volume["name"] for volume in spec.get("volumes") or () if hotpluggable(volume)}
+    hot, later = _hot(spec), _may_come_later(spec)
     for number, disk in enumerate(disks, 1):
-        prepared = volumes.get(disk["name"])
+        name = disk["name"]
+        prepared = volumes.get(name)
         if prepared is None and kind_of(disk) != "cdrom":
             continue  # attached later, or of a type we do not serve: admission has warned
-        made = drive(disk, prepared, hot=disk["name"] in hot)
+        try:
+            made = drive(disk, prepared, hot=name in hot)
+        except ValueError:
+            if name in later:
+                continue  # what is wrong with it is told once the guest runs
+            raise
         # Where nobody chose, the firmware tries them in the order of the list; what is plugged
         # later with an order of its own comes before.
         yield made if chosen else replace(made, boot_index=_UNCHOSEN + number)
+
+
+def later_drives(spec: Object, volumes: Mapping[str, Prepared]) -> dict[str, Disk]:
+    """Return the drives of volumes that a guest can start without, by volume."""
+    later, found = _may_come_later(spec), {}
+    for disk in ((spec.get("domain") or {}).get("devices") or {}).get("disks") or ():
+        name = disk["name"]
+        if name in later and name in volumes:
+            with contextlib.suppress(ValueError):
+                found[name] = drive(disk, volumes[name], hot=True)
+    return found
+
+
+def _hot(spec: Object) -> set[str]:
+    return {volume["name"] for volume in spec.get("volumes") or () if hotpluggable(volume)}
+
+
+def _may_come_later(spec: Object) -> set[str]:
+    return _hot(spec) - {boot_disk(spec)}
 
 
 def drive(disk: Object, prepared: Prepared | None, *, hot: bool) -> Disk:
@@ -212,7 +238,7 @@ def drive(disk: Object, prepared: Prepared | None, *, hot: bool) -> Disk:
         io=_one_of(Aio, disk.get("io"), "threads"),
         discard=prepared.discard if prepared else False,
         shareable=bool(disk.get("shareable")),
-        on_error=_one_of(OnError, disk.get("errorPolicy"), None),
+        on_error=_one_of(OnError, disk.get("errorPolicy"), "stop"),
         io_thread=own_thread(DISK_PREFIX + disk["name"]) if alone else None,
     )
 

@@ -30,7 +30,7 @@ from livevirt.node.pod_status import Waiting
 from livevirt.node.process import Order, SpawnFailed
 from livevirt.node.scratch import Scratch
 from livevirt.node.volumes import VolumeProblem, Volumes
-from livevirt.qemu import migration
+from livevirt.qemu import image_lock, migration
 from livevirt.qemu.cmdline import argv
 from livevirt.qemu.disk import Disk
 from livevirt.qemu.machine import Machine
@@ -78,6 +78,9 @@ class Starter:
                 "local-hostname": vmi["spec"].get("hostname") or vmi["metadata"]["name"],
             }
             prepared = await self._volumes.prepare(vmi, disks, metadata)
+            for name, drive in domain.later_drives(vmi["spec"], prepared).items():
+                if image_lock.taken(drive):  # QEMU would not start with it
+                    self._volumes.release(prepared.pop(name))
             own = self._own_cpus(pod, vmi)
             wanted = exclusive.asked(vmi)
             booted = wanted.vcpus if wanted is not None else 0

@@ -17,6 +17,7 @@ from livevirt.qemu.plan import (
     Blocked,
     ChangeMedium,
     CloseImage,
+    EndThread,
     GrowDisk,
     Pause,
     PlugCpu,
@@ -54,7 +55,6 @@ async def act(step: Step, qmp: Session, agent: GuestAgent | None = None) -> None
         case UnplugDisk(id, node):
             await _unplug_disk(qmp, id)
             await forget_node(qmp, node)
-            await _forget_thread(qmp, disk.own_thread(id))
         case ChangeMedium(drive, force):
             await _change_medium(qmp, drive, force=force)
         case GrowDisk(_, node, size):
@@ -67,6 +67,8 @@ async def act(step: Step, qmp: Session, agent: GuestAgent | None = None) -> None
             await mirror.end(qmp, step)
         case CloseImage(node):
             await forget_node(qmp, node)
+        case EndThread(id):
+            await _end_thread(qmp, id)
         case Blocked():
             pass
 
@@ -113,13 +115,13 @@ async def _request_memory(qmp: Session, size: int) -> None:
 
 async def _plug_disk(qmp: Session, drive: Disk, place: dict[str, Any]) -> None:
     bridge = disk.bridge(drive)
-    if bridge is not None:
-        await _add_device(qmp, bridge)
-    if drive.io_thread is not None:
-        await _add_thread(qmp, drive.io_thread)
     if drive.image is not None:
-        await add_node(qmp, drive)
+        await add_node(qmp, drive)  # first: it fails most, and then nothing is left to take back
     try:
+        if bridge is not None:
+            await _add_device(qmp, bridge)
+        if drive.io_thread is not None:
+            await _add_thread(qmp, drive.io_thread)
         await _add_device(qmp, disk.device(drive, place))
     except CommandFailed:
         await forget_node(qmp, drive.node)  # or its image would stay open and locked
@@ -144,7 +146,7 @@ async def _add_thread(qmp: Session, id: str) -> None:
         await qmp.execute("object-add", {"qom-type": "iothread", "id": id})
 
 
-async def _forget_thread(qmp: Session, id: str) -> None:
+async def _end_thread(qmp: Session, id: str) -> None:
     if id in devices_of(await qmp.execute("qom-list", {"path": _OBJECTS})):
         await qmp.execute("object-del", {"id": id})
 

@@ -17,6 +17,7 @@ from livevirt.qemu.errors import CommandFailed
 from livevirt.qemu.machine import Thread
 from livevirt.qemu.mirror import Copy, copies_of
 from livevirt.qemu.session import Session
+from livevirt.qemu.threads import io_threads
 
 PERIPHERALS = "/machine/peripheral"  # where every device with an id is
 
@@ -26,6 +27,7 @@ _SCSI_DRIVERS = ("scsi-hd", "scsi-cd", "scsi-block")
 _QUESTIONS = (
     "query-block", "query-status", "query-hotpluggable-cpus", "query-memory-size-summary",
     "query-memory-devices", "query-jobs", "query-chardev", "query-acpi-ospm-status",
+    "query-iothreads",
 )  # fmt: skip
 
 
@@ -81,6 +83,7 @@ class Observed:
     copies: tuple[Copy, ...] = ()  # of disks, under way or just over
     agent_open: bool = False  # something in the guest holds the agent's port open
     accepted: frozenset[str] = frozenset()  # devices the guest's ACPI has said yes to
+    io_threads: tuple[str, ...] = ()
 
     @property
     def sockets(self) -> int:
@@ -125,6 +128,7 @@ async def observe(qmp: Session) -> Observed:
         copies=copies_of(told["query-jobs"]),
         agent_open=agent_port_open(told["query-chardev"]),
         accepted=accepted_devices(told["query-acpi-ospm-status"]),
+        io_threads=tuple(sorted(io_threads(told["query-iothreads"]).values())),
     )
 
 

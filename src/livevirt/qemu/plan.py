@@ -17,6 +17,8 @@ from livevirt.qemu.disk import (
     USB_CONTROLLER,
     Disk,
     Json,
+    bridge_id,
+    own_thread,
     port_place,
     scsi_place,
     usb_place,
@@ -150,6 +152,13 @@ class CloseImage:
 
 
 @dataclass(frozen=True, slots=True)
+class EndThread:
+    """End an IO thread that serves no disk."""
+
+    id: str
+
+
+@dataclass(frozen=True, slots=True)
 class Blocked:
     """Something wanted that cannot be done now, and why. Nothing to execute."""
 
@@ -173,6 +182,7 @@ Step = (
     | FinishCopy
     | EndCopy
     | CloseImage
+    | EndThread
     | Blocked
 )
 
@@ -330,6 +340,21 @@ def _disks(
     for node in observed.idle_nodes:
         if node not in wanted_nodes:
             yield CloseImage(node)  # the guest let go of its disk after we stopped waiting
+    yield from _leftovers(wanted, observed, names)
+
+
+def _leftovers(wanted: Sequence[Disk], observed: Observed, names: set[str]) -> Iterator[Step]:
+    """Yield the steps that take away what drives needed that are gone, or never came."""
+    drives = {drive.id for drive in observed.drives}
+    for id in observed.devices:
+        drive = id.removeprefix(bridge_id(""))
+        if id == bridge_id(drive) and drive not in names | drives:
+            yield UnplugDisk(drive, None)
+    served = {own_thread(id) for id in drives | set(observed.devices)}
+    served |= {disk.io_thread for disk in wanted if disk.io_thread is not None}
+    for thread in observed.io_threads:
+        if thread.startswith(own_thread("")) and thread not in served:
+            yield EndThread(thread)
 
 
 def _moving(disk: Disk, observed: Observed, copied: Mapping[str, bool]) -> Drive | None:

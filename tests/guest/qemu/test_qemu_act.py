@@ -19,6 +19,7 @@ from livevirt.qemu.plan import (
     Blocked,
     ChangeMedium,
     CloseImage,
+    EndThread,
     PlugCpu,
     PlugDisk,
     RequestMemory,
@@ -237,6 +238,66 @@ async def test_an_image_that_cannot_be_locked_leaves_nothing_behind(
                 Wanted(sockets=1, memory=64 * MIB, disks=(disk,), paused=True), machine, second.qmp
             )
         assert (await observe(second.qmp)).idle_nodes == ()
+
+
+NEEDY = {
+    "a disk with a thread of its own": Disk(
+        id="ua-x", image=Image("/missing"), io_thread=disks.own_thread("ua-x")
+    ),
+    "a drive behind a bridge": Disk(id="ua-x", image=Image("/missing"), kind="cdrom", bus="usb"),
+}
+
+
+@pytest.mark.parametrize("disk", NEEDY.values(), ids=NEEDY)
+async def test_an_image_that_cannot_be_opened_leaves_nothing_behind(
+    a_machine, start, disk: Disk
+) -> None:
+    machine = a_machine(usb=True, spare_ports=1)
+    wanted = Wanted(sockets=1, memory=64 * MIB, disks=(disk,), paused=True)
+    async with start(machine) as guest:
+        before = await observe(guest.qmp)
+        with pytest.raises(CommandFailed, match="No such file"):
+            await follow(wanted, machine, guest.qmp)
+        assert await observe(guest.qmp) == before
+
+
+async def test_given_a_disk_went_late_then_its_image_and_its_thread_go_after_it(
+    a_machine, start, run_dir: Path
+) -> None:
+    machine = a_machine(spare_ports=1)
+    image, thread = an_image(run_dir, "data.img"), disks.own_thread("ua-data")
+    disk = Disk(id="ua-data", image=image, io_thread=thread)
+    wanted = Wanted(sockets=1, memory=64 * MIB, disks=(disk,), paused=True)
+    async with start(machine) as guest:
+        await follow(wanted, machine, guest.qmp)
+        assert [each["id"] for each in await guest.qmp.execute("query-iothreads")] == [thread]
+        with guest.qmp.listen("DEVICE_DELETED") as events:
+            await guest.qmp.execute("device_del", {"id": "ua-data"})
+            await guest.qmp.execute("system_reset")  # with which the guest has let go
+            async for event in events:
+                if event.data.get("device") == "ua-data":
+                    break
+        steps, after = await follow(replace(wanted, disks=()), machine, guest.qmp)
+        assert steps == [CloseImage(disk.node), EndThread(thread)]
+        assert after.idle_nodes == ()
+        assert await guest.qmp.execute("query-iothreads") == []
+
+
+@pytest.mark.parametrize("parts", [1, 2], ids=["the bridge", "bridge and drive"])
+async def test_given_a_usb_drive_was_plugged_by_halves_and_is_not_wanted_then_it_goes(
+    a_machine, start, parts: int
+) -> None:
+    machine = a_machine(usb=True)
+    drive = Disk(id="ua-cd", image=None, kind="cdrom", bus="usb")
+    devices = [disks.bridge(drive), disks.device(drive, disks.usb_place(drive))]
+    async with start(machine) as guest:
+        before = await observe(guest.qmp)
+        for device in devices[:parts]:
+            await guest.qmp.execute("device_add", device)
+        wanted = Wanted(sockets=1, memory=64 * MIB, paused=True)
+        steps, after = await follow(wanted, machine, guest.qmp)
+        assert steps == [UnplugDisk("ua-cd", None)]
+        assert after == before
 
 
 @pytest.mark.parametrize("bus", ["sata", "scsi"])

@@ -36,11 +36,12 @@ async def test_a_machine_with_one_of_everything_starts(a_machine, start, run_dir
             Disk(id="ua-root", image=an_image(run_dir, "a,b.img"), boot_index=1, serial="x,y=1"),
             Disk(id="ua-scsi", image=an_image(run_dir, "scsi"), bus="scsi", on_error="enospace"),
             Disk(id="ua-sata", image=an_image(run_dir, "sata"), bus="sata", on_error="stop"),
-            Disk(id="ua-usb", image=an_image(run_dir, "usb"), bus="usb"),
+            Disk(id="ua-usb", image=an_image(run_dir, "usb"), bus="usb", on_error="stop"),
             Disk(id="ua-share", image=an_image(run_dir, "share"), bus="scsi", shareable=True),
             Disk(id="ua-cd", image=an_image(run_dir, "iso"), kind="cdrom", bus="sata"),
-            Disk(id="ua-empty", image=None, kind="cdrom", bus="sata"),
-            Disk(id="ua-scsicd", image=None, kind="cdrom", bus="scsi"),
+            Disk(id="ua-empty", image=None, kind="cdrom", bus="sata", on_error="stop"),
+            Disk(id="ua-scsicd", image=None, kind="cdrom", bus="scsi", on_error="stop"),
+            Disk(id="ua-usbcd", image=None, kind="cdrom", bus="usb", on_error="stop"),
             Disk(id="ua-late", image=None, kind="cdrom", bus="sata", slot=7),
         ),
         nics=(
@@ -51,6 +52,7 @@ async def test_a_machine_with_one_of_everything_starts(a_machine, start, run_dir
         graphics=True,
         isolate=True,
         rtc="2026-01-02T03:04:05",
+        usb=True,
         spare_ports=9,
     )
     async with start(machine) as guest:

@@ -22,6 +22,7 @@ ANSWERS = {
     "query-named-block-nodes": ["node-name", "image"],
     "query-jobs": ["id", "type", "status", "current-progress", "total-progress", "error"],
     "query-chardev": ["label", "frontend-open"],
+    "query-iothreads": ["id", "thread-id"],
     "qom-list": ["name", "type"],
 }
 EVENTS = {

@@ -13,7 +13,13 @@ from livevirt.node import attacher as attachers
 from livevirt.node.attacher import Attacher
 from livevirt.node.attachments import Item, goal
 from livevirt.node.volumes import Prepared, VolumeProblem
-from livevirt.qemu.agent import Filesystem, FilesystemDisk, PciAddress
+from livevirt.qemu.agent import (
+    AgentCommand,
+    AgentInfo,
+    Filesystem,
+    FilesystemDisk,
+    PciAddress,
+)
 from livevirt.qemu.disk import Disk, Image
 from livevirt.qemu.errors import AgentUnavailable, CommandFailed, Disconnected, UnplugRefused
 from livevirt.qemu.machine import Cpu, Machine, Memory
@@ -40,35 +46,46 @@ class Stub:
 
     observed: Observed = field(
         default_factory=lambda: Observed(
-            "running", (), MemoryState(0), drives=(Drive("ua-cd"),), free_ports=("port1",)
+            "running",
+            (),
+            MemoryState(0),
+            drives=(Drive("ua-cd"),),
+            free_ports=("port1",),
+            agent_open=True,
         )
     )
-    answers: bool = True
+    answered: bool = True  # the agent has, once
     mounts: list[Filesystem] = field(default_factory=list)
-    silent: bool = False
+    silent: Exception | None = None  # what comes of a question
+    commands: tuple[str, ...] = ("guest-get-fsinfo",)
     intent: Any = field(
-        default_factory=lambda: SimpleNamespace(namespace="n", vmi="web", vmi_uid="u")
+        default_factory=lambda: SimpleNamespace(
+            namespace="n", vmi="web", vmi_uid="u", machine=MACHINE
+        )
     )
     done: list[Step] = field(default_factory=list)
     fail: Callable[[Step], Exception | None] = lambda _: None
 
     @property
     def view(self) -> Any:
-        agent = object() if self.answers else None
+        agent = object() if self.answered else None
         return SimpleNamespace(observed=self.observed, agent=agent)
 
     @property
-    def seen(self) -> Seen:
-        return Seen(MACHINE, self.observed)
+    def seen(self) -> Seen | None:
+        return Seen(MACHINE, self.observed) if self.answered else None
 
     @property
     def agent(self) -> "Stub":
         return self
 
     async def filesystems(self) -> list[Filesystem]:
-        if self.silent:
-            raise AgentUnavailable("nobody")
+        if self.silent is not None:
+            raise self.silent
         return self.mounts
+
+    async def info(self) -> AgentInfo:
+        return AgentInfo("1", tuple(AgentCommand(name) for name in self.commands))
 
     async def refresh(self) -> None:
         await asyncio.sleep(0)
@@ -91,9 +108,17 @@ class Stub:
                 lun = dict(place).get("lun")
                 drive = Drive(disk.id, disk.node, lun=lun, size=MIB)  # type: ignore[arg-type]
                 devices = {**now.devices, disk.id: disk.driver}
-                now = replace(now, drives=(*now.drives, drive), devices=devices)
+                ports = tuple(p for p in now.free_ports if p != dict(place)["bus"])
+                now = replace(now, drives=(*now.drives, drive), devices=devices, free_ports=ports)
             case UnplugDisk(id, _):
-                now = replace(now, drives=tuple(d for d in now.drives if d.id != id))
+                virtio = now.devices.get(id) == "virtio-blk-pci"
+                devices = {each: driver for each, driver in now.devices.items() if each != id}
+                now = replace(
+                    now,
+                    drives=tuple(d for d in now.drives if d.id != id),
+                    devices=devices,
+                    free_ports=("port1",) if virtio else now.free_ports,
+                )
             case ChangeMedium(disk, _):
                 drives = [replace(d, node=disk.node) if d.id == disk.id else d for d in now.drives]
                 now = replace(now, drives=tuple(drives))
@@ -130,12 +155,12 @@ class Claims:
         return ["other"]
 
 
-def a_goal(force: str = "", **claims: str) -> Any:
+def a_goal(force: str = "", bus: str = "scsi", **claims: str) -> Any:
     volumes = [
         {"name": name, "persistentVolumeClaim": {"claimName": claim, "hotpluggable": True}}
         for name, claim in claims.items()
     ]
-    disks = [{"name": name, "disk": {"bus": "scsi"}} for name in claims if name != "cd"]
+    disks = [{"name": name, "disk": {"bus": bus}} for name in claims if name != "cd"]
     spec = {"domain": {"devices": {"disks": [CD, *disks]}}, "volumes": volumes}
     return goal({"metadata": {"annotations": {"livevirt.io/force-detach": force}}, "spec": spec})
 
@@ -240,6 +265,58 @@ async def test_given_qemu_refuses_then_that_one_waits() -> None:
         await tells(bad="Pending CannotAttach", good="Ready")
 
 
+class Told:
+    """All that was ever told of the volumes, by phase and reason."""
+
+    def __init__(self, attacher: Attacher, monkeypatch: pytest.MonkeyPatch) -> None:
+        self.reasons: set[str] = set()
+        show = attacher._show
+
+        def shown(told: Any, copies: Any) -> None:
+            self.reasons |= {each.reason for each in told.values()}
+            show(told, copies)
+
+        monkeypatch.setattr(attacher, "_show", shown)
+
+
+async def test_a_claim_passes_from_one_name_to_another_in_one_edit(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """And without a word: what stands in its way goes in the same edit."""
+    monkeypatch.setattr(attachers, "RETRY_SECONDS", 1000)
+    guest = Stub()
+
+    def locked(step: Step) -> Exception | None:
+        held = any(each.id == "ua-old" for each in guest.observed.drives)
+        lost = isinstance(step, PlugDisk) and step.disk.id == "ua-new" and held
+        return CommandFailed("GenericError", 'Failed to get "write" lock') if lost else None
+
+    guest.fail = locked
+    async with attaching(guest) as (attacher, tells):
+        told = Told(attacher, monkeypatch)
+        attacher.want(a_goal(old="one"))
+        await tells(old="Ready")
+        attacher.want(a_goal(new="one"))
+        await tells(new="Ready")
+        assert told.reasons == {"VolumeReady"}
+
+
+async def test_a_port_passes_from_one_disk_to_another_in_one_edit(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(attachers, "RETRY_SECONDS", 1000)
+    guest = Stub()
+    async with attaching(guest) as (attacher, tells):
+        told = Told(attacher, monkeypatch)
+        attacher.want(a_goal(bus="virtio", old="one"))
+        await tells(old="Ready")
+        attacher.want(a_goal(bus="virtio", new="two"))
+        await tells(new="Ready")
+        assert told.reasons == {"VolumeReady"}
+        attacher.want(a_goal(bus="virtio", new="two", more="three"))
+        await tells(new="Ready", more="Pending CannotAttach")
+
+
 @pytest.mark.parametrize("forced", ["", "data"])
 async def test_a_mounted_disk_waits_unless_it_is_forced(forced: str) -> None:
     guest = Stub()
@@ -259,15 +336,58 @@ async def test_a_mounted_disk_waits_unless_it_is_forced(forced: str) -> None:
         await tells()
 
 
-async def test_given_an_agent_that_does_not_answer_then_it_waits_and_without_one_it_goes() -> None:
-    guest = Stub(silent=True)
+FROZEN = CommandFailed("CommandNotFound", "Command guest-get-fsinfo has been disabled")
+SILENT: dict[str, tuple[str, bool, Exception | None]] = {
+    "does not answer": ("running", True, AgentUnavailable("nobody")),
+    "has not answered since we are here": ("running", False, AgentUnavailable("nobody")),
+    "is in a guest that is paused": ("paused", True, None),
+    "is in a guest that is paused since before we came": ("paused", False, None),
+    "cannot read what is mounted": ("running", True, CommandFailed("GenericError", "no memory")),
+    "may not tell while the guest is frozen": ("running", True, FROZEN),
+}
+
+
+@pytest.mark.parametrize(("state", "answered", "error"), SILENT.values(), ids=SILENT)
+@pytest.mark.parametrize("cure", ["the agent goes", "force", "it tells"])
+async def test_given_an_agent_that_does_not_tell_what_is_mounted_then_a_disk_waits(
+    state: str, answered: bool, error: Exception | None, cure: str
+) -> None:
+    guest = Stub()
+    async with attaching(guest) as (attacher, tells):
+        attacher.want(a_goal(data="one"))
+        await tells(data="Ready")
+        guest.answered, guest.silent = answered, error
+        guest.observed = replace(guest.observed, run_state=state)
+        attacher.want(a_goal())
+        await tells(data="Detaching GuestAgentNotAnswering")
+        match cure:
+            case "the agent goes":
+                guest.observed = replace(guest.observed, agent_open=False)
+            case "force":
+                attacher.want(a_goal("data"))
+            case "it tells":
+                guest.answered, guest.silent = True, None
+                guest.observed = replace(guest.observed, run_state="running")
+        await tells()
+
+
+async def test_an_agent_that_never_learned_to_tell_what_is_mounted_is_like_none() -> None:
+    unknown = CommandFailed("CommandNotFound", "The command guest-get-fsinfo has not been found")
+    guest = Stub(silent=unknown, commands=("guest-ping",))
     async with attaching(guest) as (attacher, tells):
         attacher.want(a_goal(data="one"))
         await tells(data="Ready")
         attacher.want(a_goal())
-        await tells(data="Detaching GuestAgentNotAnswering")
-        guest.answers = False
         await tells()
+
+
+async def test_given_the_agent_has_just_come_then_volumes_do_not_wait_for_its_first_answer(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(attachers, "RETRY_SECONDS", 1000)
+    async with attaching(Stub(answered=False)) as (attacher, tells):
+        attacher.want(a_goal(data="one"))
+        await tells(data="Ready")
 
 
 async def test_a_locked_tray_is_asked_for_again_and_opened_by_force() -> None:

@@ -92,6 +92,57 @@ def test_a_volume_that_may_come_and_go_is_told_by_its_name_and_may_come_later() 
     ]
 
 
+BAD_DISKS: dict[str, dict[str, Any]] = {
+    "a lun that is a file": {"lun": {"bus": "scsi"}},
+    "io that its cache does not allow": {
+        "disk": {"bus": "scsi"}, "io": "native", "cache": "writeback",
+    },
+    "a drive whose io its cache does not allow": {
+        "cdrom": {"bus": "scsi"}, "io": "native", "cache": "writeback",
+    },
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("boots", [False, True])
+@pytest.mark.parametrize("options", BAD_DISKS.values(), ids=BAD_DISKS)
+def test_a_hot_disk_that_cannot_be_is_left_out_unless_the_guest_boots_from_it(
+    options: dict[str, Any], boots: bool
+) -> None:
+    disks = [{"name": "root", "disk": {"bus": "virtio"}}, {"name": "hot", **options}]
+    vmi = a_vmi(reversed(disks) if boots else disks)
+    claim = {"claimName": "c", "hotpluggable": True}
+    vmi["spec"]["volumes"] = [{"name": "hot", "persistentVolumeClaim": claim}]
+    prepared = {"root": ROOT, "hot": Prepared(Image("/claim/disk.img"))}
+    if boots:
+        with pytest.raises(BadDomain, match="disk"):
+            machine(vmi, **prepared)
+    else:
+        assert [disk.id for disk in machine(vmi, **prepared).disks] == ["ua-root"]
+    assert domain.later_drives(vmi["spec"], prepared) == {}
+
+
+def test_the_drives_a_guest_can_start_without() -> None:
+    disks = [{"name": name, "disk": {"bus": "scsi"}} for name in ("root", "hot", "late", "fixed")]
+    vmi = a_vmi(disks)
+    vmi["spec"]["volumes"] = [
+        {"name": name, "persistentVolumeClaim": {"claimName": name, "hotpluggable": True}}
+        for name in ("root", "hot", "late")
+    ]
+    found = domain.later_drives(vmi["spec"], {"root": ROOT, "hot": ROOT, "fixed": ROOT})
+    assert {name: disk.id for name, disk in found.items()} == {"hot": "ua-hot"}
+
+
+@pytest.mark.parametrize("shown_as", ["disk", "cdrom"])
+@pytest.mark.parametrize(
+    ("policy", "meant"), [("", "stop"), ("report", "report"), ("enospace", "enospace")]
+)
+def test_given_no_word_on_errors_then_the_guest_stops_at_one(
+    policy: str, meant: str, shown_as: str
+) -> None:
+    disk = {"name": "root", shown_as: {"bus": "scsi"}} | ({"errorPolicy": policy} if policy else {})
+    assert [each.on_error for each in machine(a_vmi([disk]), root=ROOT).disks] == [meant]
+
+
 @pytest.mark.parametrize(
     ("memory", "disks", "spare"),
     [("1Gi", 1, 4), ("2Gi", 4, 3), ("4Gi", 1, 12), ("4Gi", 8, 6)],

@@ -12,6 +12,7 @@ from livevirt.qemu.plan import (
     Blocked,
     ChangeMedium,
     CloseImage,
+    EndThread,
     GrowDisk,
     Pause,
     PlugCpu,
@@ -258,6 +259,36 @@ RULES: dict[str, Rule] = {
         wants(),
         Seen(TCG, is_now(idle_nodes=("n-ua-data-0",))),
         [CloseImage("n-ua-data-0")],
+    ),
+    "given a thread of a disk that is gone, then end it, and no other": (
+        wants(disks=(replace(FAST, io_thread="io-ua-fast"),)),
+        Seen(
+            TCG,
+            is_now(
+                free_ports=("port7",),
+                devices={"ua-boot": "virtio-blk-pci"},
+                io_threads=("io0", "io-ua-boot", "io-ua-fast", "io-ua-gone"),
+            ),
+        ),
+        [
+            PlugDisk(replace(FAST, io_thread="io-ua-fast"), (("bus", "port7"), ("addr", "0x0"))),
+            EndThread("io-ua-gone"),
+        ],
+    ),
+    "given a bridge whose drive is gone, then it goes, and no other": (
+        wants(disks=(STICK,)),
+        Seen(
+            TCG,
+            is_now(
+                drives=(Drive("ua-stick"),),
+                devices={
+                    "bot-ua-stick": "usb-bot",
+                    "ua-stick": "scsi-cd",
+                    "bot-ua-gone": "usb-bot",
+                },
+            ),
+        ),
+        [UnplugDisk("ua-gone", None)],
     ),
 }
 
