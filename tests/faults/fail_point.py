@@ -1,10 +1,12 @@
-"""`livevirt` that kills itself at a chosen step of a change.
+"""`livevirt` that kills itself, or the QEMU it talks to, at a chosen step of a change.
 
     python tests/faults/fail_point.py TRACE POINT up --data-dir /tmp/f
 
 A step is a command to QEMU, a call of the guest agent or a write to the store. Steps are counted
 and written to the file TRACE, a line each, from the moment that file is there. POINT is such as
-`before 2 qmp device_add`, or empty. Only for tests: nothing in livevirt knows of it.
+`before 2 qmp device_add`, or empty; `kill before 2 qmp device_add` kills that QEMU instead. The
+step `whole` of a target is to find that it has the whole guest. Only for tests: nothing in livevirt
+knows of it.
 """
 
 from __future__ import annotations
@@ -16,12 +18,14 @@ import os
 import signal
 import sys
 from collections.abc import Awaitable, Callable, Mapping
+from pathlib import Path
 from typing import Any
 
 import msgspec
 
 from livevirt import main
 from livevirt.cli import livevirt, process
+from livevirt.node.process import all_pids as process_ids
 from livevirt.qemu.agent import GuestAgent
 from livevirt.qemu.session import Session
 from livevirt.settings import Settings
@@ -44,11 +48,11 @@ class Trace:
         @functools.wraps(step)
         async def counted(*args: Any, **kwargs: Any) -> Any:
             name = self._counted(name_of(*args, **kwargs))
-            self._perhaps_die(f"before {name}")
+            self._perhaps_die(f"before {name}", args[0])
             try:
                 return await step(*args, **kwargs)
             finally:
-                self._perhaps_die(f"after {name}")
+                self._perhaps_die(f"after {name}", args[0])
 
         return counted
 
@@ -64,9 +68,42 @@ class Trace:
         os.write(self._file, f"{numbered}\n".encode())
         return numbered
 
-    def _perhaps_die(self, point: str) -> None:
+    def _perhaps_die(self, point: str, owner: object) -> None:
         if point == self._point:
             os.kill(os.getpid(), signal.SIGKILL)
+        if f"kill {point}" == self._point and isinstance(owner, Session):
+            os.kill(_qemu_of(owner), signal.SIGKILL)
+
+
+def _qemu_of(session: Session) -> int:
+    """Return the process at the other end of a session."""
+    needle = os.fsencode(session._path)
+    for pid in process_ids():
+        with contextlib.suppress(OSError):
+            line = Path(f"/proc/{pid}/cmdline").read_bytes()
+            if line.startswith(b"qemu-system") and needle in line:
+                return pid
+    raise AssertionError(f"there is no QEMU at {session._path}")
+
+
+def whole_twice(execute: Step, trace: Trace) -> Step:
+    """Return the execute by which a target that has the whole guest is asked once more, a step."""
+    waiting: set[Session] = set()
+    again = trace.wrapped(execute, lambda *_: "whole")
+
+    @functools.wraps(execute)
+    async def executed(
+        session: Session, command: str, arguments: Mapping[str, object] | None = None
+    ) -> Any:
+        answer = await execute(session, command, arguments)
+        if command == "migrate-incoming":
+            waiting.add(session)
+        if command == "query-status" and session in waiting and answer["status"] != "inmigrate":
+            waiting.discard(session)
+            return await again(session, command, arguments)
+        return answer
+
+    return executed
 
 
 def qmp_name(_: Session, command: str, arguments: Mapping[str, object] | None = None) -> str:
@@ -95,6 +132,7 @@ if __name__ == "__main__":
         (Store, "write", write_name),
     ):
         setattr(owner, name, trace.wrapped(getattr(owner, name), name_of))
+    setattr(Session, "execute", whole_twice(Session.execute, trace))  # noqa: B010
     process.run = run_here  # type: ignore[assignment]
     del sys.argv[1:3]
     livevirt.main()

@@ -18,7 +18,7 @@ from pathlib import Path
 
 import pytest
 
-from ..guest.guest_host import GONE, IMAGE, GuestHost, image_missing, kill, until
+from ..guest.guest_host import GONE, IMAGE, GuestHost, Object, image_missing, kill, until
 from ..guest.moving_guest import (
     FINAL,
     MOVE_SECONDS,
@@ -156,6 +156,99 @@ def test_given_the_target_is_killed_in_a_phase_then_the_guest_stays_and_can_move
     guest.is_alone()
     guest.move(f"after-{phase.lower()}")
     guest.went_on()
+
+
+class Killing:
+    """A guest that is moved by servers that kill its target's QEMU at a chosen step."""
+
+    def __init__(self, host: GuestHost) -> None:
+        self.host, self.trace = host, host.server.home / "trace"
+        self.guest = MovingGuest(host, a_movable_vm("mover"))
+        self.guest.boot()
+
+    def move(self, name: str, point: str) -> Object:
+        """Ask for a move whose target is killed at that point; return how it ended."""
+        self.host.server.kill()
+        self.trace.unlink(missing_ok=True)
+        self.host.server.start(sys.executable, FAIL_POINT, str(self.trace), f"kill {point}")
+        until("its node", lambda: self.host.phase(self.guest.name) == "Running", MOVE_SECONDS)
+        self.trace.touch()
+        self.guest.ask(name)
+        ended = self.guest.ends(name)
+        until(
+            "nothing to hold it",
+            lambda: "finalizers" not in self.guest.migration(name)["metadata"],
+            MOVE_SECONDS,
+        )
+        assert point.partition(" ")[2] in self.trace.read_text().splitlines()
+        return ended
+
+
+@pytest.fixture(scope="module")
+def killing() -> Iterator[Killing]:
+    with two_nodes() as host:
+        yield Killing(host)
+
+
+@pytest.mark.long
+def test_given_the_target_dies_with_the_whole_guest_before_that_is_noted_then_it_goes_on_here(
+    killing: Killing,
+) -> None:
+    guest, before = killing.guest, killing.guest.node
+    with Ticks(killing.host) as ticks:
+        ticks.counts_on()
+        ended = killing.move("whole", "before 1 whole")
+        ticks.counts_on()
+    assert (ended["status"]["phase"], guest.node) == ("Failed", before)
+    guest.is_alone()
+    guest.went_on()
+    ticks.never_went_back()
+
+
+@pytest.mark.long
+def test_given_a_paused_guest_was_sent_in_vain_then_it_stays_paused_until_it_is_unpaused(
+    killing: Killing,
+) -> None:
+    guest, host, before = killing.guest, killing.host, killing.guest.node
+    host.run("virtctl", "pause", "vm", guest.name)
+    until("a pause", lambda: host.holds("vmi", guest.name, "Paused"), MOVE_SECONDS)
+    with Ticks(host) as ticks:
+        ended = killing.move("asleep", "before 1 whole")
+        assert (ended["status"]["phase"], guest.node) == ("Failed", before)
+        guest.is_alone()
+        again = guest.attempt("again")
+        assert "unpaused" in again["status"]["migrationState"]["failureReason"]
+        assert host.holds("vmi", guest.name, "Paused")
+        assert ticks.last == 0  # it has not counted since it was paused
+        host.run("virtctl", "unpause", "vm", guest.name)
+        ticks.counts_on()
+    until("no pause", lambda: not host.holds("vmi", guest.name, "Paused"), MOVE_SECONDS)
+    guest.went_on()
+    ticks.never_went_back()
+    guest.move("awake")
+    guest.went_on()
+
+
+@pytest.mark.parametrize(
+    "point",
+    [
+        pytest.param("before 1 qmp cont", marks=pytest.mark.slow),
+        pytest.param("after 1 qmp cont", marks=pytest.mark.long),
+    ],
+)
+def test_given_the_target_dies_once_the_guest_may_run_there_then_it_ends_and_is_started_anew(
+    killing: Killing, point: str
+) -> None:
+    """Nobody can tell whether it has run there, so it does not go on where it was."""
+    guest, host = killing.guest, killing.host
+    uid = host.uid(guest.name)
+    ended = killing.move(point.replace(" ", "-"), point)
+    assert ended["status"]["phase"] == "Succeeded"
+    until("another instance", lambda: host.uid(guest.name) not in ("", uid), MOVE_SECONDS)
+    host.answers(guest.name, host.uid(guest.name))
+    assert host.booted_anew(guest.name, guest.born)
+    guest.is_alone()
+    guest.boot()
 
 
 @pytest.fixture(scope="module")

@@ -188,11 +188,15 @@ class MovingGuest:
         until(f"{name} to end", lambda: self.phase(name) in FINAL, MOVE_SECONDS)
         return self.migration(name)
 
+    def attempt(self, name: str) -> Object:
+        """Ask for a migration, and return it once it has ended."""
+        self.ask(name)
+        return self.ends(name)
+
     def move(self, name: str) -> Object:
         """Move it to the other node, and expect it to be there."""
         before = self.node
-        self.ask(name)
-        ended = self.ends(name)
+        ended = self.attempt(name)
         assert ended["status"]["phase"] == "Succeeded", ended["status"]
         assert self.node != before
         self.is_alone()

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import json
 import shutil
+import time
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -265,6 +266,8 @@ def test_given_a_migration_is_cancelled_then_the_guest_stays_and_no_target_is_le
         ticks.counts_on()
         guest.ask("cancelled")
         until("it to run", lambda: guest.phase("cancelled") == "Running", MOVE_SECONDS)
+        refused = host.attempt("virtctl", "pause", "vm", guest.name)
+        assert (refused.returncode, "is being migrated" in refused.stderr) == (1, True)
         assert guest.name in host.run("virtctl", "migrate-cancel", guest.name)
         until("an end", lambda: guest.state.get("endTimestamp"), MOVE_SECONDS)
         until("it to go", lambda: not guest.migration("cancelled"), MOVE_SECONDS)
@@ -342,3 +345,64 @@ def test_draining_a_node_moves_its_guests(host: GuestHost) -> None:
     finally:
         host.server.kubectl("uncordon", drained)
         host.discard(*pids)
+
+
+@pytest.mark.long
+def test_whenever_a_migration_is_cancelled_the_guest_is_in_one_place_and_never_goes_back(
+    guest: MovingGuest,
+) -> None:
+    """Also when the last byte is on its way."""
+    host, stayed = guest.host, []
+    with Ticks(host) as ticks:
+        ticks.counts_on()
+        for number in range(12):
+            before, name = guest.node, f"early-or-late-{number}"
+            guest.ask(name)
+            until("it to begin", lambda: guest.state.get("startTimestamp"), MOVE_SECONDS)
+            time.sleep(number * 0.05)
+            host.server.kubectl("delete", "vmim", name, "--wait=false")
+            until("it to go", lambda name=name: not guest.migration(name), MOVE_SECONDS)
+            state = guest.state
+            assert bool(state.get("failed")) != bool(state.get("completed"))
+            assert guest.node == (before if state.get("failed") else state["targetNode"])
+            stayed.append(guest.node == before)
+            guest.is_alone()
+            ticks.counts_on()
+    guest.went_on()
+    ticks.never_went_back()
+    print(f"stayed: {stayed}")
+
+
+@pytest.mark.long
+def test_a_guest_on_its_way_can_power_off_be_stopped_and_be_deleted(host: GuestHost) -> None:
+    vm = a_movable_vm("leaver")
+    vm["spec"]["runStrategy"] = "Manual"
+    guest = MovingGuest(host, vm)
+    name = guest.name
+    host.apply(vm)
+
+    def sent(migration: str) -> None:
+        host.run("virtctl", "start", name)
+        host.answers(name)
+        guest.ask(migration)
+        until("it to run", lambda: guest.phase(migration) == "Running", MOVE_SECONDS)
+        until("two QEMUs", lambda: len(host.qemus(name)) == 2, MOVE_SECONDS)
+
+    def gone() -> bool:
+        return not (host.qemus(name) or host.pods(name) or host.get("vmi", name))
+
+    with sent_slowly(host):
+        sent("off")
+        host.attempt("livevirt", "exec", name, "--", "poweroff")
+        until("its end", lambda: host.phase(name) == "Succeeded", MOVE_SECONDS)
+        assert guest.ends("off")["status"]["phase"] == "Failed"
+        until("no QEMU", lambda: not host.qemus(name), MOVE_SECONDS)
+
+        sent("stopped")
+        host.run("virtctl", "stop", name)
+        until("nothing to be left", gone, MOVE_SECONDS)
+        assert guest.ends("stopped")["status"]["phase"] == "Failed"
+
+        sent("deleted")
+        host.server.kubectl("delete", "vm", name, "--wait=false")
+        until("nothing to be left", lambda: gone() and not host.get("vm", name), MOVE_SECONDS)

@@ -69,7 +69,7 @@ class Agent:
             client, images, (data.volumes,), host.account.owner if host.account else None
         )
         starter = Starter(name, host, volumes, self._cgroups, Scratch(data.scratch))
-        mover = Mover(name, client, self._recorder, starter, host.handovers, now)
+        self._mover = mover = Mover(name, client, self._recorder, starter, host.handovers, now)
         self._reporter = Reporter(
             client, self._recorder, starter, self._watched, mover, capacity, now
         )
@@ -123,7 +123,10 @@ class Agent:
 
     def moves(self, namespace: str, vmi: str) -> bool:
         """Tell whether a guest of this node is about to leave it."""
-        return self._locals.leaving(namespace, vmi)
+        return any(
+            self._mover.leaves(local, self._keeper.instance(local))
+            for local in self._locals.named(namespace, vmi)
+        )
 
     def held_pod(self, key: Key) -> Local | None:
         """Return what this node has of a pod, once it was started."""

@@ -1,7 +1,11 @@
 """Waits for one guest in a QEMU that was started for it, stopped, and lets it run once it is here.
 
-That it has come is on the disk before its first instruction runs here. So a guest of which there is
-no such note has not run here, whatever became of this QEMU, and may go on where it was.
+That it has come is noted before its first instruction runs here. So a guest of which there is no
+such note has not run here, whatever became of this QEMU, and may go on where it was. The note must
+outlive us at once, and the machine, with which all guests end, only when the instance is told.
+
+Who calls a guest off stops its arrival first. The note is made, and looked for, between two steps
+of the event loop: one of both comes first, and there is nothing in between.
 """
 
 from __future__ import annotations
@@ -40,7 +44,6 @@ class Arrival:
         wake: Callable[[], None],
     ) -> None:
         self.told = Got()
-        self.arriving = False  # too late to call it off
         self._guest, self._incoming, self._folder = guest, incoming, folder
         self._handovers, self._wake = handovers, wake
         self._task = asyncio.create_task(self._run(), name=f"arrival of {guest.intent.vmi}")
@@ -65,10 +68,10 @@ class Arrival:
                 self._handovers.listen(self._incoming.uid, socket)
             while (state := await lifecycle.run_state(qmp)) == _WAITING:
                 await _next(events)
-            self.arriving = True
-            await asyncio.to_thread(self._folder.note_arrival)
+            self._folder.begin_arrival()  # at once: from now on it is too late to call it off
             if state == "paused" and not self._incoming.paused:
                 await lifecycle.resume(qmp)
+            await asyncio.to_thread(self._folder.keep_arrival)
         log.info("guest arrived", extra=self._facts())
         self._show(Got(arrived=True))
         await asyncio.sleep(PEACE_SECONDS)

@@ -1,7 +1,8 @@
 """Sends one guest away: offers it, sends it once somebody waits for it, and says how that goes.
 
 A guest that was sent whole stands still here. It goes on here only if the instance says that the
-migration failed; after the last byte only the target's node says so, when its QEMU is gone.
+migration failed; after the last byte only the target's node says so, when its QEMU is gone. One
+that stood still before does not go on then, and QEMU sends it again only after it did.
 """
 
 from __future__ import annotations
@@ -10,7 +11,11 @@ import asyncio
 import contextlib
 import logging
 from collections.abc import Awaitable, Callable
+from datetime import timedelta
 
+import msgspec
+
+from livevirt.control.clock import Now
 from livevirt.errors import LivevirtError
 from livevirt.node.guest import Guest
 from livevirt.node.handover import Handovers, Offer
@@ -19,6 +24,7 @@ from livevirt.node.move import Move, Patience, Sent, limits
 from livevirt.node.pod_dir import PodDir
 from livevirt.qemu import lifecycle, migration
 from livevirt.qemu.errors import CommandFailed
+from livevirt.qemu.lifecycle import RUNS, SENT_WHOLE
 from livevirt.qemu.machine import Machine
 from livevirt.qemu.migration import Undescribed
 from livevirt.qemu.session import Session
@@ -27,8 +33,9 @@ log = logging.getLogger(__name__)
 
 LOOK_SECONDS = 0.2  # between looks at a transfer
 PREPARE_SECONDS = 120.0  # for the other side to wait for the guest; it takes a second or two
-_SENT_WHOLE = "postmigrate"
-_SENT = (_SENT_WHOLE, "finish-migrate")  # the second for a moment only
+_ABOUT_TO = "finish-migrate"  # be sent whole, or not: for a moment only
+_SENT = (SENT_WHOLE, _ABOUT_TO)
+_STUCK = "the guest was sent in vain while it was paused; it can move again once it was unpaused"
 
 
 class Departure:
@@ -41,11 +48,13 @@ class Departure:
         handovers: Handovers,
         describe: Callable[[], Awaitable[Machine]],
         wake: Callable[[], None],
+        now: Now,
     ) -> None:
         self.told = Sent()
         self.over = False  # and the guest goes on here, or is gone
+        self.uid = ""  # of the migration
         self._guest, self._folder, self._handovers = guest, folder, handovers
-        self._describe, self._wake = describe, wake
+        self._describe, self._wake, self._now = describe, wake, now
         self._move: Move | None = None
         self._noting: asyncio.Task[None] | None = None  # that it leaves
         self._patience: Patience | None = None
@@ -56,7 +65,7 @@ class Departure:
     def want(self, move: Move) -> None:
         """Go on with this migration, as the instance tells it now."""
         if move != self._move:
-            self._move = move
+            self._move, self.uid = move, move.uid
             self._handovers.call(move.uid, "source", self._changed.set)
             self._changed.set()
 
@@ -83,11 +92,16 @@ class Departure:
         if move.ended:
             await self._finish(qmp, move)
             return
+        if self.told.failed:
+            return  # until the instance says so
         noted = self._folder.read_departure() if self._noting is None else None
         if noted is not None and noted.uid == move.uid:
             await self._follow(qmp, move, noted)
             return
-        if self._handovers.offered(move.uid) is None and not await self._offer(move):
+        if noted is not None and not await self._stay(qmp):  # nobody saw how an earlier one failed
+            return
+        offer = self._handovers.offered(move.uid) or await self._offer(qmp, move)
+        if offer is None:
             return
         socket = self._handovers.socket(move.uid)
         if not move.started and asyncio.get_running_loop().time() - self._began > PREPARE_SECONDS:
@@ -96,36 +110,46 @@ class Departure:
             # Noted before it is begun: whoever finds the note and no transfer knows that it came
             # to nothing. That it begins is told meanwhile.
             if self._noting is None:
-                note = asyncio.to_thread(self._folder.note_departure, Leaving(uid=move.uid))
+                what = Leaving(uid=move.uid, paused=offer.paused)
+                note = asyncio.to_thread(self._folder.note_departure, what)
                 self._noting = asyncio.create_task(note)
             self._show(Sent(ready=True))
             if move.started:
-                await self._send(qmp, move, socket)
+                await self._send(qmp, move, offer, socket)
 
-    async def _offer(self, move: Move) -> bool:
-        """Say what machine the guest needs; return whether it can be said."""
+    async def _offer(self, qmp: Session, move: Move) -> Offer | None:
+        """Say what machine the guest needs; None if that cannot be said."""
         try:
             machine = await self._describe()
         except Undescribed as error:
             self._show(Sent(failed=str(error)))
-            return False
-        observed = self._guest.view.observed
-        paused = observed is not None and observed.run_state == "paused"
-        self._handovers.offer(move.uid, Offer(machine, paused))
-        return True
+            return None
+        state = await lifecycle.run_state(qmp)
+        if state == SENT_WHOLE:
+            self._show(Sent(failed=_STUCK))
+            return None
+        offer = Offer(machine, paused=state not in RUNS)
+        self._handovers.offer(move.uid, offer)
+        return offer
 
-    async def _send(self, qmp: Session, move: Move, socket: str) -> None:
-        assert self._noting is not None
-        await self._noting
+    async def _send(self, qmp: Session, move: Move, offer: Offer, socket: str) -> None:
+        await self._noted()
         self._guest.look_away()  # it needs the machine more than we need to know
         try:
+            if not _as_offered(offer, await lifecycle.run_state(qmp)):
+                self._show(Sent(failed="the guest was paused or resumed before it was sent"))
+                return
             await migration.send(qmp, socket, limits(move.settings))
         except CommandFailed as error:
             self._show(Sent(failed=f"QEMU does not send the guest: {error}"))
             return
-        finally:
-            self._noting = None
         log.info("guest leaves", extra=self._facts(""))
+
+    async def _noted(self) -> None:
+        """Return once a note that was begun is on the disk."""
+        noting, self._noting = self._noting, None
+        if noting is not None:
+            await noting
 
     async def _follow(self, qmp: Session, move: Move, noted: Leaving) -> None:
         found = await migration.transfer(qmp)
@@ -139,7 +163,9 @@ class Departure:
         elif not sent:
             now = asyncio.get_running_loop().time()
             if self._patience is None:
-                self._patience = Patience(move.settings, now)
+                # One that we have stopped gets that time once more.
+                sent_for = timedelta(0) if noted.stopped else self._sent_for(move)
+                self._patience = Patience(move.settings, now - sent_for.total_seconds())
             late = self._patience.over(found, now)
             if late and move.settings.get("allowWorkloadDisruption") and not noted.stopped:
                 self._patience = None
@@ -147,28 +173,41 @@ class Departure:
             elif late:
                 self._show(Sent(late=late))
 
+    def _sent_for(self, move: Move) -> timedelta:
+        """Return for how long a guest has been sent, whoever saw to it before."""
+        if move.since is None:
+            return timedelta(0)
+        return max(self._now() - move.since, timedelta(0))
+
     async def _stop_guest(self, qmp: Session, noted: Leaving) -> None:
         """Have the guest stand still: what does not change is sent in one go."""
         if await lifecycle.run_state(qmp) == "running":
-            noted = Leaving(uid=noted.uid, stopped=True)
+            noted = msgspec.structs.replace(noted, stopped=True)
             await asyncio.to_thread(self._folder.note_departure, noted)
             await lifecycle.pause(qmp)
 
     async def _finish(self, qmp: Session, move: Move) -> None:
         if move.failed:
-            noted = self._folder.read_departure()
-            state = await lifecycle.run_state(qmp)
-            stopped = noted is not None and noted.stopped and state == "paused"
-            if state == _SENT_WHOLE or stopped:
-                await lifecycle.resume(qmp)
-                log.warning("guest goes on where it was", extra=self._facts(""))
-            await asyncio.to_thread(self._folder.forget_departure)
+            if not await self._stay(qmp):
+                return
             await self._guest.look_again()
         else:
             await self._say_gone(qmp)
         self._handovers.forget(move.uid)
         self.over = True
         self._wake()
+
+    async def _stay(self, qmp: Session) -> bool:
+        """Have a guest that is not sent after all go on as before; return whether it does."""
+        await self._noted()
+        state = await lifecycle.run_state(qmp)
+        if state == _ABOUT_TO:
+            return False
+        if _goes_on(self._folder.read_departure(), state):
+            await lifecycle.resume(qmp)
+            log.warning("guest goes on where it was", extra=self._facts(""))
+        await asyncio.to_thread(self._folder.forget_departure)
+        return True
 
     async def _say_gone(self, qmp: Session) -> None:
         """Log what it took, as long as the QEMU that was left can tell."""
@@ -186,3 +225,15 @@ class Departure:
         intent = self._guest.intent
         facts = {"vmi": f"{intent.namespace}/{intent.vmi}"}
         return facts | ({"error": error} if error else {})
+
+
+def _as_offered(offer: Offer, state: str) -> bool:
+    """Tell whether a guest in that run state would arrive as it is: running, or standing still."""
+    return state != "paused" if not offer.paused else state not in RUNS
+
+
+def _goes_on(noted: Leaving | None, state: str) -> bool:
+    """Tell whether a guest that stays is to be resumed: it ran before, and stands still for us."""
+    if noted is None:
+        return False
+    return (state == SENT_WHOLE and not noted.paused) or (noted.stopped and state == "paused")

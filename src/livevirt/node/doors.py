@@ -42,11 +42,13 @@ class Doors:
 
     async def soft_reboot(self, namespace: str, vmi: str) -> None:
         """Ask the guest to reboot: by its agent, else by the power button of ACPI."""
+        self._check_stays(namespace, vmi)
         async with self._guest(namespace, vmi) as guest:
             await guest.reboot(self._grace(namespace, vmi))
 
     async def reset(self, namespace: str, vmi: str) -> None:
         """Reset the machine, whatever the guest is doing."""
+        self._check_stays(namespace, vmi)
         async with self._guest(namespace, vmi) as guest:
             await lifecycle.reset(guest.qmp())
 
@@ -109,7 +111,7 @@ class Doors:
         return max((agent.grace(namespace, vmi) for agent in self._agents), default=0)
 
     def _check_stays(self, namespace: str, vmi: str) -> None:
-        """Refuse to stop or resume a guest that is on its way: it arrives as it left."""
+        """Refuse to stop, resume or reset a guest that is on its way: it arrives as it left."""
         if any(agent.moves(namespace, vmi) for agent in self._agents):
             raise Conflict(f"VMI {vmi} is being migrated; try again once it has arrived")
 

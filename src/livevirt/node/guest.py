@@ -42,6 +42,7 @@ _EVENTS = (
     "DEVICE_TRAY_MOVED",
     mirror.JOB_EVENT,
 )
+_URGENT = ("SHUTDOWN", "GUEST_PANICKED", "BLOCK_IO_ERROR")  # looked at also by who looks away
 _FIRST_CONNECT, _LAST_CONNECT = 0.01, 1.0  # seconds between attempts
 _HURRY = 1.0  # seconds in which a QEMU that was just started should answer
 _ASK_OFTEN, _ASK_SELDOM = 1.0, 15.0  # seconds between questions to the guest agent
@@ -243,10 +244,13 @@ class Guest:
                         if not self._away:
                             await self._look(qmp)
                         async for first in events:
-                            for event in (first, *events.waiting()):  # one look is for all
+                            heard = (first, *events.waiting())  # one look is for all
+                            for event in heard:
                                 if event.name == "SHUTDOWN":
                                     self._last_shutdown = event
-                            if not self._away:
+                            # A reboot must wait: a guest that is sent is not to be resumed.
+                            urgent = any(event.name in _URGENT for event in heard)
+                            if not self._away or (urgent and not self._rebooting):
                                 await self._look(qmp)
             except (LivevirtError, OSError) as error:
                 log.debug("QEMU does not answer", extra=self._facts(error))

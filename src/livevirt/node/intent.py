@@ -59,6 +59,7 @@ class Leaving(msgspec.Struct, frozen=True, rename="camel", kw_only=True):
 
     uid: str  # of the migration
     stopped: bool = False  # by us, for it to be sent at all
+    paused: bool = False  # it stood still before, and is to if it stays
 
 
 class Intent(msgspec.Struct, frozen=True, rename="camel", kw_only=True):

@@ -21,6 +21,7 @@ from livevirt.node import pod_status, vmi_status
 from livevirt.node.local import Local, Locals
 from livevirt.node.mover import Mover
 from livevirt.node.plan import (
+    CallOff,
     Clean,
     Forget,
     Leave,
@@ -122,7 +123,7 @@ class Keeper:
             rebooted=gone and local.rebooted,
             locked=locked,
             known=guest is not None,
-            standing=guest.view.standing if guest else None,
+            standing=local.standing,
             ending=local.ending,
             oom_killed=gone and local.cgroup.oom_killed(),
             complaint=local.folder.complaint() if gone else "",
@@ -161,8 +162,11 @@ class Keeper:
                 await self._reporter.report_place(local, pod)
                 if (vmi := self.instance(local, pod)) is not None:
                     await self._mover.give_up(local, vmi)
+            case CallOff():
+                if not local.call_off():
+                    return timedelta(0)
             case Leave():
-                local.folder.left.touch()
+                await asyncio.to_thread(local.folder.note_left)
             case Press():
                 await self._press(local, pod)
             case Record(what):
@@ -214,6 +218,9 @@ class Keeper:
             self._mover.follow(local, vmi)
 
     async def _press(self, local: Local, pod: Object | None) -> None:
+        still = vmi_status.is_paused(local.standing)
+        if still and local.sends:
+            return  # it must not go on here while it may elsewhere; there will be an end to that
         vmi = self.instance(local, pod)
         if vmi is not None and local.pressed is None:
             self._reporter.say_shutting_down(vmi)
@@ -221,7 +228,7 @@ class Keeper:
         if local.guest is None:
             return
         try:
-            if vmi_status.is_paused(local.guest.view.standing):
+            if still:
                 await lifecycle.resume(local.guest.qmp())  # a guest that stands still hears nothing
             await local.guest.power_down()
         except QmpError as error:

@@ -25,6 +25,7 @@ from livevirt.node.pod_dir import PodDir
 from livevirt.node.pod_status import Waiting
 from livevirt.node.process import Process
 from livevirt.node.reboot import Reboot
+from livevirt.qemu.lifecycle import SENT_WHOLE, Standing
 
 K = TypeVar("K", bound=Hashable)
 
@@ -69,10 +70,32 @@ class Local:
         incoming = self.intent.incoming if self.intent else None
         return incoming is not None and not self.arrived
 
+    def call_off(self) -> bool:
+        """Have no guest come from now on; return whether none has. Decided at once."""
+        if self.arrived:
+            return False
+        if self.arrival is not None:
+            self.arrival.stop()
+            self.arrival = None
+        return True
+
     @property
     def has_left(self) -> bool:
         """Whether its guest is known to run elsewhere."""
         return self.folder.left.exists()
+
+    @property
+    def sends(self) -> bool:
+        """Whether its guest is being sent: it may have been sent whole, and run elsewhere."""
+        return self.folder.read_departure() is not None
+
+    @property
+    def standing(self) -> Standing | None:
+        """How its guest stands. QEMU keeps a guest stopped that was sent in vain: it is paused."""
+        found = self.guest.view.standing if self.guest is not None else None
+        if found is not None and found.reason == SENT_WHOLE and not self.sends:
+            return Standing("paused", found.reason)
+        return found
 
     def hold_still(self) -> None:
         """Change nothing about the guest from now on; what was begun is planned again later."""
@@ -170,23 +193,17 @@ class Locals:
 
     def guest(self, namespace: str, vmi: str) -> Guest | None:
         """Return the guest of a VMI, if it is here."""
-        for local in self:
-            guest = local.guest
-            if guest is None or local.awaits or local.has_left:
-                continue
-            if (guest.intent.namespace, guest.intent.vmi) == (namespace, vmi):
-                return guest
+        for local in self.named(namespace, vmi):
+            if local.guest is not None and not local.awaits and not local.has_left:
+                return local.guest
         return None
 
-    def leaving(self, namespace: str, vmi: str) -> bool:
-        """Tell whether the guest of a VMI is about to go elsewhere."""
-        return any(
-            local.intent is not None
-            and (local.intent.namespace, local.intent.vmi) == (namespace, vmi)
-            and local.departure is not None
-            and not local.has_left
-            for local in self
-        )
+    def named(self, namespace: str, vmi: str) -> Iterator[Local]:
+        """Yield what there is of pods for VMIs of that name that were started."""
+        for local in self:
+            intent = local.intent
+            if intent is not None and (intent.namespace, intent.vmi) == (namespace, vmi):
+                yield local
 
     def adopt(self) -> Iterator[Local]:
         """Hold what an earlier run left, and yield it; whether it is wanted, the API will say."""

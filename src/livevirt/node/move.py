@@ -13,7 +13,7 @@ from typing import Literal
 
 from livevirt.api import quantity
 from livevirt.api.request import Object
-from livevirt.api.times import format_time
+from livevirt.api.times import format_time, parse_time
 from livevirt.qemu.migration import Limits, Transfer
 from livevirt.rollout.migratability import NODE_NAME
 
@@ -33,6 +33,7 @@ class Move:
     completed: bool = False  # it has arrived
     node: str = ""  # where the guest is
     settings: Object = field(default_factory=dict)
+    since: datetime | None = None  # when the source began to send it
 
     @property
     def wanted(self) -> bool:
@@ -49,7 +50,6 @@ class Side:
     begun: bool = False  # a QEMU was intended
     ended: bool = False  # and is no more
     awaits: bool = False  # it is there for a guest that has not come yet
-    arriving: bool = False  # which does so now
     left: bool = False  # its guest is known to run elsewhere
 
 
@@ -95,7 +95,18 @@ def of(vmi: Object | None, pod: str) -> Move | None:
         completed=bool(state.get("completed")),
         node=status.get("nodeName") or "",
         settings=state.get("migrationConfiguration") or {},
+        since=parse_time(state["startTimestamp"]) if state.get("startTimestamp") else None,
     )
+
+
+def passed(vmi: Object | None, pod: str, noted: str) -> bool:
+    """Tell whether the guest that a pod sent in a migration, by its uid, runs elsewhere since.
+
+    The next one begins where the guest is. Nobody may have seen the end of the one before.
+    """
+    state = ((vmi or {}).get("status") or {}).get("migrationState") or {}
+    later = state.get("migrationUid") not in (None, "", noted)
+    return bool(noted) and later and state.get("sourcePod") != pod
 
 
 def part(move: Move | None, side: Side, *, offered: bool) -> Part:
@@ -104,7 +115,7 @@ def part(move: Move | None, side: Side, *, offered: bool) -> Part:
     if side.target and not side.begun:
         return Part(awaited=True, offered=wanted and offered)
     if side.awaits and not side.ended:
-        return Part(awaited=True, unneeded=not wanted and not side.arriving)
+        return Part(awaited=True, unneeded=not wanted)
     elsewhere = (
         move is not None
         and move.role == "source"

@@ -17,9 +17,10 @@ from livevirt.errors import NotFound
 from livevirt.node import events, move
 from livevirt.node.arrival import Arrival
 from livevirt.node.departure import Departure
+from livevirt.node.ending import Ending
 from livevirt.node.handover import Handovers, Offer
 from livevirt.node.local import Local
-from livevirt.node.move import Move, Part, Side
+from livevirt.node.move import Got, Move, Part, Side
 from livevirt.node.start import Starter
 
 log = logging.getLogger(__name__)
@@ -43,14 +44,15 @@ class Mover:
     def part(self, local: Local, vmi: Object | None) -> Part:
         """Return what part a pod has now."""
         now = move.of(vmi, local.key.name)
+        noted = local.folder.read_departure()
+        left = local.has_left or move.passed(vmi, local.key.name, noted.uid if noted else "")
         side = Side(
             node=self._node,
             target=local.target,
             begun=local.intent is not None,
             ended=local.ending is not None,
             awaits=local.awaits,
-            arriving=local.arrival is not None and local.arrival.arriving,
-            left=local.has_left,
+            left=left,
         )
         offered = (
             now is not None
@@ -60,6 +62,14 @@ class Mover:
             and self._has_offer(local, now)
         )
         return move.part(now, side, offered=offered)
+
+    def leaves(self, local: Local, vmi: Object | None) -> bool:
+        """Tell whether a pod's guest is about to go elsewhere, or may have by now."""
+        if local.has_left:
+            return False
+        now = move.of(vmi, local.key.name)
+        handed = now is not None and now.role == "source" and not now.ended
+        return handed or local.departure is not None or local.sends
 
     def may_run_elsewhere(self, local: Local, vmi: Object | None) -> bool:
         """Tell whether what ended here may not have been the guest, or not the only place of it."""
@@ -95,13 +105,25 @@ class Mover:
         if now is None:
             return False
         patch: Object = {}
-        if now.role == "source" and local.departure is not None:
-            patch = move.source_patch(now, local.departure.told, self._now())
-        elif now.role == "target" and local.ending is not None and not local.arrived:
-            patch = move.lost_patch(vmi, now, local.ending.message, self._now())
-        elif now.role == "target" and local.arrival is not None:
+        if now.role == "source":
+            if local.departure is not None and local.departure.uid == now.uid:
+                patch = move.source_patch(now, local.departure.told, self._now())
+        elif local.ending is not None:
+            patch = self._last_word(local, local.ending, vmi, now)
+        elif local.arrival is not None:
             patch = move.target_patch(vmi, now, local.arrival.told, self._node, self._now())
         return await self._write(vmi, patch)
+
+    def _last_word(self, local: Local, ending: Ending, vmi: Object, now: Move) -> Object:
+        """Return what a target says whose QEMU is gone: that no guest came, or that it ended.
+
+        A guest that came may have run, so it goes on nowhere else. How it ended is told next.
+        """
+        if not local.arrived:
+            return move.lost_patch(vmi, now, ending.message, self._now())
+        if now.ended:
+            return {}
+        return move.target_patch(vmi, now, Got(arrived=True), self._node, self._now())
 
     async def give_up(self, local: Local, vmi: Object) -> None:
         """Say of a place that has no QEMU yet that the migration was called off in time."""
@@ -135,7 +157,10 @@ class Mover:
     def _send(self, local: Local, vmi: Object, now: Move) -> bool:
         guest = local.guest
         assert guest is not None
-        unfinished = now.failed and local.folder.read_departure() is not None
+        if local.departure is not None and local.departure.uid != now.uid:
+            local.departure.stop()  # nobody saw its end
+            local.departure = None
+        unfinished = now.failed and local.sends
         if local.departure is None and (not now.ended or unfinished):
             local.hold_still()
             local.departure = Departure(
@@ -144,6 +169,7 @@ class Mover:
                 self._handovers,
                 lambda: self._starter.described(guest, vmi),
                 local.wake,
+                self._now,
             )
         if local.departure is None:
             return False

@@ -62,6 +62,11 @@ class Stand:
 
 
 @dataclass(frozen=True, slots=True)
+class CallOff:
+    """Have no guest come any more; if one has by now, plan again."""
+
+
+@dataclass(frozen=True, slots=True)
 class Leave:
     """Write down that the guest runs elsewhere: the instance says so only until it moves again."""
 
@@ -111,7 +116,19 @@ class Wait:
 
 
 Step = (
-    Start | Spawn | Stand | Leave | Press | Record | Quit | Clean | Report | Remove | Forget | Wait
+    Start
+    | Spawn
+    | Stand
+    | CallOff
+    | Leave
+    | Press
+    | Record
+    | Quit
+    | Clean
+    | Report
+    | Remove
+    | Forget
+    | Wait
 )
 
 
@@ -148,7 +165,7 @@ def _alive(seen: Seen) -> list[Step]:
     if seen.left and seen.wanted != "run":
         return [Record(ending.migrated(at)), Quit(), Wait(seen.now)]
     if seen.awaited and (seen.unneeded or seen.wanted != "run"):
-        return [Record(ending.unneeded(at)), Quit(), Wait(seen.now)]
+        return [CallOff(), Record(ending.unneeded(at)), Quit(), Wait(seen.now)]
     late = seen.deadline is not None and seen.now >= seen.deadline
     if seen.wanted in ("ended", "gone") or (seen.wanted == "stop" and late):
         return [Record(ending.destroyed(at)), Quit(), Wait(seen.now)]

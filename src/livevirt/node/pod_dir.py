@@ -68,7 +68,7 @@ class PodDir:
 
     @property
     def arrived(self) -> Path:
-        """Exists before a guest that came from elsewhere runs here."""
+        """Exists before a guest that came from elsewhere runs here; none is refused after that."""
         return self.root / "arrived"
 
     @property
@@ -134,9 +134,17 @@ class PodDir:
             return ending.decode(self._ending.read_bytes())
         return None
 
-    def note_arrival(self) -> None:
-        """Keep durably that a guest has come and may run here."""
-        durable.write(self.arrived, b"")
+    def begin_arrival(self) -> None:
+        """Decide, at once, that a guest has come and may run here."""
+        self.arrived.touch()
+
+    def keep_arrival(self) -> None:
+        """Keep that durably."""
+        durable.sync(self.root)
+
+    def note_left(self) -> None:
+        """Keep durably that the guest runs elsewhere."""
+        durable.write(self.left, b"")
 
     def note_departure(self, what: Leaving) -> None:
         """Keep durably that a guest is being sent away."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Mapping
+from dataclasses import replace
 from datetime import timedelta
 
 from livevirt.admission.node_share import Share
@@ -62,6 +63,8 @@ class Reporter:
         """Tell what is true now; return when to look again, if by itself."""
         moved = vmi is not None and await self._mover.report(local, vmi)
         guest = local.guest
+        if moved and local.ending is not None:
+            return timedelta(0)  # there is more to tell, of the instance as it is now
         if local.ending is None and (guest is None or guest.view.standing is None):
             return None  # QEMU will say something in a moment, or be gone
         if vmi is not None and not moved:
@@ -81,7 +84,7 @@ class Reporter:
             now=self._now(),
             resources=resources,
             started=local.intent.created if local.intent and local.spawned else "",
-            paused=vmi_status.is_paused(local.guest.view.standing) if local.guest else False,
+            paused=vmi_status.is_paused(local.standing),
             waiting=local.waiting,
             ending=local.ending,
         )
@@ -141,7 +144,9 @@ class Reporter:
                 vmi=vmi,
                 now=self._now(),
                 machine=local.intent.machine,
-                view=local.guest.view if local.guest else NOTHING_YET,
+                view=replace(local.guest.view, standing=local.standing)
+                if local.guest
+                else NOTHING_YET,
                 ending=local.ending,
                 claims=self._watched.claims_of(vmi),
                 pod=pod,

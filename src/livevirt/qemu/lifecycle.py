@@ -11,6 +11,8 @@ from livevirt.qemu.errors import Disconnected
 from livevirt.qemu.session import Event, Session
 
 WATCHED = ("SHUTDOWN", "GUEST_PANICKED", "STOP", "RESUME", "RESET", "BLOCK_IO_ERROR")
+RUNS = ("running", "suspended")  # run states in which the CPUs do not stand still
+SENT_WHOLE = "postmigrate"  # the run state of a machine whose guest was sent; `cont` leaves it
 
 Condition = Literal[
     "running", "paused", "shutdown", "panicked", "io-error", "starting", "migrating", "broken"

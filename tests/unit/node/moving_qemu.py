@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Iterator
 from contextlib import contextmanager
 from types import SimpleNamespace
 from typing import Any
 
+from livevirt.node.guest import View
+from livevirt.qemu.errors import Disconnected
+from livevirt.qemu.lifecycle import standing
 from livevirt.qemu.machine import MIB, Cpu, Machine, Memory
 
 MACHINE = Machine(
@@ -26,6 +30,7 @@ class Qmp:
     def __init__(self, run_state: str = "running", status: str = "") -> None:
         self.run_state, self.status = run_state, status
         self.told: list[str] = []
+        self.gone = False
 
     async def execute(self, command: str, arguments: dict[str, Any] | None = None) -> Any:
         match command:
@@ -39,6 +44,8 @@ class Qmp:
                 self.run_state = "paused"
             case "migrate":
                 self.status = "active"
+            case "quit":
+                self.gone = True
         self.told.append(command)
         return {}
 
@@ -47,16 +54,40 @@ class Qmp:
         yield None
 
 
-def a_guest(qmp: Qmp) -> Any:
+class FakeGuest:
+    """The guest in that QEMU, as far as those see it who move it."""
+
+    agent = adjuster = seen = None
+
+    def __init__(self, qmp: Qmp, intent: Any = None) -> None:
+        self._qmp = qmp
+        self.intent = intent or SimpleNamespace(vmi="web", namespace="default", machine=MACHINE)
+        self.view = View(standing(qmp.run_state))
+
+    @property
+    def ended(self) -> bool:
+        return self._qmp.gone
+
+    def qmp(self) -> Any:
+        if self._qmp.gone:
+            raise Disconnected("QEMU is gone")
+        return self._qmp
+
+    def look_away(self) -> None:
+        """Look at nothing by itself; it never does."""
+
+    async def look_again(self) -> None:
+        self._qmp.told.append("look")
+        self.view = View(standing(self._qmp.run_state))
+
+    async def power_down(self) -> None:
+        await self._qmp.execute("system_powerdown")
+
+    async def quit(self) -> None:
+        await asyncio.sleep(0.02)  # it takes its time, and others go on meanwhile
+        await self._qmp.execute("quit")
+
+
+def a_guest(qmp: Qmp, intent: Any = None) -> Any:
     """Return a guest in that QEMU."""
-
-    async def look_again() -> None:
-        qmp.told.append("look")
-
-    return SimpleNamespace(
-        intent=SimpleNamespace(vmi="web", namespace="default", machine=MACHINE),
-        view=SimpleNamespace(observed=SimpleNamespace(run_state=qmp.run_state)),
-        qmp=lambda: qmp,
-        look_away=lambda: None,
-        look_again=look_again,
-    )
+    return FakeGuest(qmp, intent)

@@ -2,6 +2,8 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable
+from dataclasses import replace
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
 
@@ -18,6 +20,7 @@ from livevirt.qemu.migration import Undescribed
 
 from .moving_qemu import MACHINE, Qmp, a_guest
 
+NOON = datetime(2026, 1, 1, 12, tzinfo=UTC)
 SOCKET = "/run/other/guest.sock"
 
 
@@ -31,7 +34,7 @@ class Source:
         if noted is not None:
             self.folder.note_departure(noted)
         self.departure = Departure(
-            a_guest(qmp), self.folder, self.handovers, self.describe, lambda: None
+            a_guest(qmp), self.folder, self.handovers, self.describe, lambda: None, lambda: NOON
         )
         self.cannot = ""
 
@@ -153,3 +156,88 @@ async def test_given_nobody_waits_for_the_guest_then_it_is_given_up(
     source.departure.want(a_move())
     await source.until(lambda: source.departure.told.failed)
     assert "nobody waited" in source.departure.told.failed
+
+
+async def test_time_counts_from_when_it_was_begun_not_from_when_a_server_came_to_it(
+    tmp_path: Path,
+) -> None:
+    settings = {"completionTimeoutPerGiB": 60}
+    source = Source(tmp_path, Qmp("running", "active"), Leaving(uid="m"))
+    begun = a_move(started=True, settings=settings, since=NOON - timedelta(seconds=50))
+    source.departure.want(begun)
+    await source.stays(Sent())
+    later = Source(tmp_path, Qmp("running", "active"), Leaving(uid="m"))
+    later.departure.want(replace(begun, since=NOON - timedelta(seconds=61)))
+    await later.until(lambda: later.departure.told.late)
+
+
+# ---------------------------------------------------------------- guests that stand still
+
+
+@pytest.mark.parametrize("state", ["paused", "prelaunch", "io-error"])
+async def test_a_guest_that_stood_still_before_does_so_if_it_stays(
+    tmp_path: Path, state: str
+) -> None:
+    source = Source(tmp_path, Qmp(state))
+    source.departure.want(a_move())
+    await source.until(lambda: source.handovers.offered("m"))
+    source.handovers.listen("m", SOCKET)
+    source.departure.want(a_move(started=True))
+    await source.until(lambda: "migrate" in source.qmp.told)
+    assert source.folder.read_departure() == Leaving(uid="m", paused=True)
+    source.qmp.run_state, source.qmp.status = "postmigrate", "completed"
+    source.departure.want(a_move(started=True, failed=True, ended=True))
+    await source.until(lambda: source.departure.over)
+    assert "cont" not in source.qmp.told
+    assert source.folder.read_departure() is None
+
+
+async def test_a_guest_that_qemu_keeps_stopped_moves_again_only_after_it_was_resumed(
+    tmp_path: Path,
+) -> None:
+    """QEMU would refuse it, and say of the earlier migration that it is completed."""
+    source = Source(tmp_path, Qmp("postmigrate", "completed"))
+    source.departure.want(a_move())
+    await source.until(lambda: "unpaused" in source.departure.told.failed)
+    assert source.handovers.offered("m") is None
+    source.departure.want(a_move(failed=True, ended=True))
+    await source.until(lambda: source.departure.over)
+    assert source.qmp.told == ["look"]
+
+
+async def test_given_a_guest_is_paused_after_it_was_offered_then_it_is_not_sent(
+    tmp_path: Path,
+) -> None:
+    source = Source(tmp_path, Qmp())
+    source.departure.want(a_move())
+    await source.until(lambda: source.handovers.offered("m"))
+    source.qmp.run_state = "paused"
+    source.handovers.listen("m", SOCKET)
+    source.departure.want(a_move(started=True))
+    await source.until(lambda: "paused or resumed" in source.departure.told.failed)
+    assert "migrate" not in source.qmp.told
+
+
+# ---------------------------------------------------------------- ends that nobody saw
+
+
+async def test_given_it_fails_with_the_last_byte_on_its_way_then_that_is_waited_for(
+    tmp_path: Path,
+) -> None:
+    source = Source(tmp_path, Qmp("finish-migrate", "device"), Leaving(uid="m"))
+    source.departure.want(a_move(started=True, failed=True, ended=True))
+    await source.stays(Sent())
+    assert (source.departure.over, source.folder.read_departure()) == (False, Leaving(uid="m"))
+    source.qmp.run_state, source.qmp.status = "postmigrate", "completed"
+    await source.until(lambda: source.departure.over)
+    assert source.qmp.run_state == "running"
+
+
+async def test_given_nobody_saw_a_migration_fail_then_the_next_one_resumes_the_guest_first(
+    tmp_path: Path,
+) -> None:
+    source = Source(tmp_path, Qmp("postmigrate", "completed"), Leaving(uid="earlier"))
+    source.departure.want(a_move())
+    await source.until(lambda: source.handovers.offered("m"))
+    assert source.qmp.told == ["cont"]
+    assert source.folder.read_departure() is None

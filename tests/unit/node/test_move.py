@@ -65,8 +65,8 @@ PARTS: dict[str, tuple[Any, str, Side, Part]] = {
     "waits in vain once it was called off": (
         a_vmi(**CALLED_OFF), "t", WAITS, Part(awaited=True, unneeded=True),
     ),
-    "not in vain if the guest comes just now": (
-        a_vmi(**CALLED_OFF), "t", replace(WAITS, arriving=True), Part(awaited=True),
+    "not in vain if the guest has come": (
+        a_vmi(**CALLED_OFF), "t", replace(WAITS, awaits=False), Part(),
     ),
     "waits in vain for another's guest": (
         {"status": {}}, "t", WAITS, Part(awaited=True, unneeded=True),
@@ -174,3 +174,23 @@ def test_patience_ends_when_nothing_gets_any_less() -> None:
 
 def test_without_limits_patience_never_ends() -> None:
     assert Patience({}, 0).over(Transfer("active", remaining=1), 1e9) == ""
+
+
+LATER = {"migrationUid": "m2", "sourcePod": "t", "targetPod": "u"}
+
+
+@pytest.mark.parametrize(
+    ("noted", "state", "passed"),
+    [
+        ("m", LATER, True),  # the next migration begins elsewhere
+        ("m", {**LATER, "sourcePod": "s"}, False),  # it begins here: the one before failed
+        ("m", {}, False),  # it is under way, or ends just now
+        ("", LATER, False),  # none was sent from here
+        ("m2", LATER, False),
+    ],
+)
+def test_a_guest_runs_where_the_next_migration_begins(
+    noted: str, state: dict[str, Any], passed: bool
+) -> None:
+    assert move.passed(a_vmi(**state), "s", noted) is passed
+    assert not move.passed(None, "s", noted)

@@ -10,6 +10,7 @@ from livevirt.node.ending import Ending
 from livevirt.node.plan import (
     LOOK_AGAIN,
     PRESS_AGAIN,
+    CallOff,
     Clean,
     Forget,
     Leave,
@@ -136,11 +137,11 @@ RULES: dict[str, tuple[Seen, list[Step]]] = {
     ),
     "given a guest is waited for and will not come, then its QEMU goes at once": (
         alive(awaited=True, unneeded=True, standing=COMING),
-        [Record(ending.unneeded(AT)), Quit(), Wait(NOON)],
+        [CallOff(), Record(ending.unneeded(AT)), Quit(), Wait(NOON)],
     ),
     "given a pod is deleted that waits for a guest, then no button is pressed": (
         alive("stop", awaited=True, standing=COMING, deadline=LATER),
-        [Record(ending.unneeded(AT)), Quit(), Wait(NOON)],
+        [CallOff(), Record(ending.unneeded(AT)), Quit(), Wait(NOON)],
     ),
     "given a guest arrives shut down, then that is not its end until it has arrived": (
         alive(awaited=True, standing=OFF),

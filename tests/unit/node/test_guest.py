@@ -1,0 +1,110 @@
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Iterator
+from contextlib import asynccontextmanager, contextmanager
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from livevirt.node import guest as guests
+from livevirt.node.guest import Guest
+from livevirt.node.reboot import Reboot
+from livevirt.qemu.observe import MemoryState, Observed
+from livevirt.qemu.session import Event, Events
+
+from .moving_qemu import MACHINE, Qmp
+
+OFF = Event("SHUTDOWN", {"guest": True, "reason": "guest-shutdown"})
+
+
+class Talking(Qmp):
+    """A QEMU that also says things by itself."""
+
+    connected = True
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.events = Events(frozenset(), "qmp.sock")
+
+    async def __aenter__(self) -> Talking:
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        pass
+
+    async def close(self) -> None:
+        pass
+
+    @contextmanager
+    def listen(self, *names: str) -> Iterator[Events]:
+        yield self.events
+
+
+@asynccontextmanager
+async def followed(
+    qmp: Talking, root: Path, monkeypatch: pytest.MonkeyPatch
+) -> AsyncIterator[Guest]:
+    """Have a guest in that QEMU followed."""
+
+    async def connect(_: str) -> Talking:
+        return qmp
+
+    async def observe(_: Talking) -> Observed:
+        return Observed(qmp.run_state, (), MemoryState(0, 0, 0))
+
+    async def nothing(*_: object) -> str:
+        return ""
+
+    monkeypatch.setattr(guests, "Session", SimpleNamespace(connect=connect))
+    monkeypatch.setattr(guests, "observe", observe)
+    monkeypatch.setattr(guests, "forget_files", nothing)
+    monkeypatch.setattr(guests, "_machine_type", nothing)
+    monkeypatch.setattr(guests.processes, "exited", lambda _: asyncio.Event().wait())
+    intent: Any = SimpleNamespace(vmi="web", namespace="d", machine=MACHINE, exclusive=None)
+    process: Any = None
+    reboot = Reboot(root / "reboot")
+    guest = Guest(intent, process, lambda: None, lambda _: None, reboot)
+    try:
+        await stands(guest, "running")
+        yield guest
+    finally:
+        await guest.close()
+
+
+async def stands(guest: Guest, condition: str) -> None:
+    async with asyncio.timeout(30):
+        while True:
+            if guest.view.standing is not None and guest.view.standing.condition == condition:
+                return
+            await asyncio.sleep(0.01)
+
+
+async def test_a_guest_that_powers_off_while_it_is_sent_is_seen_to(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    qmp = Talking()
+    async with followed(qmp, tmp_path, monkeypatch) as guest:
+        guest.look_away()
+        qmp.run_state = "shutdown"
+        qmp.events._put(OFF)
+        await stands(guest, "shutdown")
+
+
+async def test_a_reboot_waits_until_the_guest_was_sent_or_stays(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its second half resumes the guest, which may have been sent whole by then."""
+    qmp = Talking()
+    async with followed(qmp, tmp_path, monkeypatch) as guest:
+        await guest.reboot()
+        guest.look_away()
+        qmp.run_state = "shutdown"
+        qmp.events._put(OFF)
+        for _ in range(20):
+            await asyncio.sleep(0.005)
+            assert "cont" not in qmp.told
+        await guest.look_again()
+        assert qmp.told == ["system_powerdown", "system_reset", "cont"]
