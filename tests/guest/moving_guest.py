@@ -5,14 +5,15 @@ from __future__ import annotations
 import contextlib
 import json
 import re
+import subprocess
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from itertools import pairwise
 from pathlib import Path
 from typing import Any, Self
 
-from ..server_process import ServerProcess, short_directory
+from ..server_process import BIN, ServerProcess, short_directory
 from .guest_host import GuestHost, Object, a_vm, until
 
 NODES = ("node01", "node02")
@@ -115,6 +116,31 @@ def sent_slowly(host: GuestHost, bandwidth: str = "1Mi") -> Iterator[None]:
         yield
     finally:
         host.server.kubectl(*kubevirt, settings(None))
+
+
+@contextlib.contextmanager
+def phases_seen(host: GuestHost, kind: str) -> Iterator[Callable[[str], list[tuple[int, str]]]]:
+    """Record all objects of a kind; the function tells the versions of one, and their phases."""
+    line = '{.metadata.name} {.metadata.resourceVersion} {.status.phase}.{"\\n"}'
+    file = host.server.home / f"{kind}.watch"
+    with file.open("wb") as out:
+        watching = subprocess.Popen(
+            [BIN / "kubectl", "get", kind, "--watch", "-o", f"jsonpath={line}"],
+            env=host.server.environment(), cwd=host.server.home, stdout=out,
+        )  # fmt: skip
+
+    def seen(name: str) -> list[tuple[int, str]]:
+        whole = file.read_text().rpartition("\n")[0]
+        lines = [line.split(" ") for line in whole.splitlines()]
+        return [
+            (int(version), phase.rstrip(".")) for named, version, phase in lines if named == name
+        ]
+
+    try:
+        yield seen
+    finally:
+        watching.terminate()
+        watching.wait()
 
 
 def a_movable_vm(name: str, **domain: Any) -> Object:

@@ -4,12 +4,20 @@ from __future__ import annotations
 
 import json
 import subprocess
+import time
 from collections.abc import Iterator
 
 import pytest
 
 from ..server_process import BIN, ServerProcess
-from .guest_host import running_host
+from .guest_host import GuestHost, running_host
+from .moving_guest import (
+    MovingGuest,
+    Ticks,
+    a_movable_vm,
+    sent_slowly,
+    two_nodes,
+)
 from .test_commands import agent_answers, run, until
 
 pytestmark = [pytest.mark.guest, pytest.mark.slow]
@@ -62,3 +70,79 @@ def test_guests_outlive_the_server_unless_told_otherwise(host: ServerProcess) ->
     assert emulators(host) != first
     reasons = host.kubectl("get", "events", "-o", "jsonpath={.items[*].reason}")
     assert "BackOff" not in reasons
+
+
+# ------------------------------------------------------------ during a migration
+
+
+@pytest.fixture
+def pair() -> Iterator[GuestHost]:
+    with two_nodes() as host:
+        yield host
+
+
+def under_way(host: GuestHost) -> MovingGuest:
+    """Return a guest that is being sent to the other node."""
+    guest = MovingGuest(host, a_movable_vm("web"))
+    guest.boot()
+    guest.ask("move")
+    until("a transfer", lambda: guest.phase("move") == "Running")
+    return guest
+
+
+@pytest.mark.long
+def test_a_guest_that_is_being_sent_stays_and_runs_on(pair: GuestHost) -> None:
+    with sent_slowly(pair, "8Mi"):  # some seconds
+        guest = under_way(pair)
+        before = guest.node
+        with Ticks(pair) as ticks:
+            assert "its guests run on" in down(pair.server)
+            pair.server.stop()  # already gone: this only buries it
+            until("one QEMU", lambda: len(pair.qemus("web")) == 1)
+            ticks.counts_on()
+            pair.server.start()
+            ended = guest.ends("move")
+            assert ended["status"]["phase"] == "Failed", ended
+            ticks.counts_on()
+            ticks.never_went_back()
+    assert guest.node == before
+    guest.is_alone()
+    guest.went_on()
+    guest.move("again")
+
+
+@pytest.mark.long
+def test_a_guest_that_is_being_sent_is_shut_down_in_order(pair: GuestHost) -> None:
+    with sent_slowly(pair, "8Mi"):
+        guest = under_way(pair)
+        said = down(pair.server, "--guests", "stop")
+        assert "stopped default/web" in said
+        assert "switched off" not in said
+        assert pair.qemus() == []
+        pair.server.stop()
+        pair.server.start()
+        until("its end", lambda: guest.phase("move") == "Failed")
+        pair.answers("web")  # the VM shall always run
+
+
+@pytest.mark.long
+def test_a_guest_that_stands_between_two_nodes_is_shut_down_in_order(pair: GuestHost) -> None:
+    with sent_slowly(pair, "8Mi"):
+        under_way(pair)
+        pair.server.kill()
+        with Ticks(pair) as ticks:
+            ticks.counts_on()
+            until("it to be sent", lambda: stands_still(ticks))
+        assert len(pair.qemus("web")) == 2
+        said = down(pair.server, "--guests", "stop")
+        assert "stopped default/web" in said
+        assert "switched off" not in said
+        assert pair.qemus() == []
+        pair.server.start()
+        pair.answers("web")
+
+
+def stands_still(ticks: Ticks) -> bool:
+    last = ticks.last
+    time.sleep(3)  # it counts many times a second
+    return ticks.last == last

@@ -17,7 +17,15 @@ from livevirt.qemu import loop_device
 
 from .guest_host import IMAGE, GuestHost, Object, a_bare_vm, image_missing, until
 from .hot_volumes import BY_ID, a_claim, a_disc
-from .moving_guest import MOVE_SECONDS, MovingGuest, Ticks, a_movable_vm, sent_slowly, two_nodes
+from .moving_guest import (
+    MOVE_SECONDS,
+    MovingGuest,
+    Ticks,
+    a_movable_vm,
+    phases_seen,
+    sent_slowly,
+    two_nodes,
+)
 
 pytestmark = [
     pytest.mark.guest,
@@ -27,6 +35,15 @@ pytestmark = [
 ]
 
 PAUSE_SECONDS = 1.0
+POLICY = {
+    "apiVersion": "migrations.kubevirt.io/v1alpha1",
+    "kind": "MigrationPolicy",
+    "metadata": {"name": "for-all"},
+    "spec": {
+        "selectors": {"namespaceSelector": {"kubernetes.io/metadata.name": "default"}},
+        "completionTimeoutPerGiB": 300,
+    },
+}
 
 
 @pytest.fixture(scope="module")
@@ -50,13 +67,22 @@ def a_shared_claim(name: str) -> Object:
 
 def test_a_guest_moves_there_and_back_and_hardly_notices(guest: MovingGuest) -> None:
     first = guest.node
+    (source,) = guest.host.pods(guest.name)
+    guest.host.apply(POLICY)
     with Ticks(guest.host) as ticks:
         ticks.counts_on()
-        ended = guest.move("there")
+        with phases_seen(guest.host, "pods") as pods, phases_seen(guest.host, "vmim") as moves:
+            until("the watch", lambda: pods(source["metadata"]["name"]), MOVE_SECONDS)
+            ended = guest.move("there")
+            until("its end", lambda: "Succeeded" in dict(moves("there")).values(), MOVE_SECONDS)
+            over = next(version for version, phase in moves("there") if phase == "Succeeded")
+            before = {phase for at, phase in pods(source["metadata"]["name"]) if at < over}
+        assert before == {"Running"}  # nothing of it ends before the guest is elsewhere
         ticks.counts_on()
         assert guest.node != first
         guest.move("back")
         ticks.counts_on()
+    guest.host.server.kubectl("delete", "migrationpolicy", "for-all")
     assert guest.node == first
     guest.went_on()
     ticks.never_went_back()
@@ -68,6 +94,8 @@ def test_a_guest_moves_there_and_back_and_hardly_notices(guest: MovingGuest) -> 
     ]  # fmt: skip
     state = ended["status"]["migrationState"]
     assert (state["sourceNode"], state["completed"]) == (first, True)
+    assert state["migrationPolicyName"] == "for-all"
+    assert state["migrationConfiguration"]["completionTimeoutPerGiB"] == 300
     until(
         "nothing to hold it any more",
         lambda: "finalizers" not in guest.migration("there")["metadata"],

@@ -11,7 +11,7 @@ import pytest
 
 from .guest_host import IMAGE, GuestHost, Object, image_missing, until
 from .moving_guest import MOVE_SECONDS, MovingGuest, a_movable_vm, two_nodes
-from .sized_guest import SWITCHING, recorded, whole_script
+from .sized_guest import SWITCHING, alpine, recorded, whole_script
 
 pytestmark = [
     pytest.mark.guest,
@@ -76,6 +76,48 @@ def test_the_script_of_the_requirement_runs_as_it_is_written(host: GuestHost) ->
         MOVE_SECONDS,
     )
     host.discard("alpine")
+
+
+@pytest.mark.long
+@pytest.mark.skipif(not SWITCHING.exists(), reason="the requirements are not here")
+def test_the_script_does_the_same_for_cpus(host: GuestHost) -> None:
+    configure(host, BY_MOVING, MAY_MOVE)
+    for name, sockets in (("one", 1), ("two", 2)):
+        host.apply(a_type(name, sockets))
+    guest = MovingGuest(host, alpine())
+    guest.vm["spec"]["instancetype"] = {"kind": "VirtualMachineInstancetype", "name": "one"}
+    guest.vm["metadata"]["name"] = guest.name = "cpus"
+    guest.boot()
+    before = guest.node
+    switch = '{"spec":{"instancetype":{"name":"two","revisionName":""}}}'
+    script = f"""
+        kubectl patch vms/cpus --type merge -p '{switch}'
+        kubectl wait vmis/cpus --for=condition=HotVCPUChange --timeout=60s
+        while ! kubectl get virtualmachineinstancemigrations -l kubevirt.io/vmi-name=cpus; do
+          sleep 1
+        done
+        kubectl wait virtualmachineinstancemigrations -l kubevirt.io/vmi-name=cpus \\
+          --for=jsonpath='{{.status.phase}}'=Succeeded --timeout=60s
+        kubectl wait vmis/cpus --for=jsonpath='{{.status.currentCPUTopology.sockets}}'=2
+    """
+    done = subprocess.run(
+        ["bash", "-eu", "-o", "pipefail", "-c", script], env=host.server.environment(),
+        cwd=host.server.home, capture_output=True, text=True, timeout=300, check=False,
+    )  # fmt: skip
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert guest.node != before
+    host.found("cpus")
+    assert host.shell("cpus", "nproc") == "2"
+    guest.went_on()
+    guest.is_alone()
+    host.discard("cpus")
+
+
+def a_type(name: str, sockets: int) -> Object:
+    """Return an instance type of so many vCPUs, which are sockets."""
+    spec = {"cpu": {"guest": sockets, "maxSockets": 4}, "memory": {"guest": "512Mi"}}
+    kind = {"apiVersion": "instancetype.kubevirt.io/v1beta1", "kind": "VirtualMachineInstancetype"}
+    return {**kind, "metadata": {"name": name}, "spec": spec}
 
 
 @pytest.mark.long

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from livevirt.api import registry
@@ -53,6 +53,15 @@ def unfinished(migration: Object) -> Unfinished:
         "deletionTimestamp" in meta,
         meta.get("annotations") or {},
     )
+
+
+def counts(migration: Object, targets: Sequence[Object]) -> bool:
+    """Tell whether a migration takes one of the places there are, or is about to.
+
+    One that only waits, for a quota or after failures, keeps nobody else from going.
+    """
+    phase = (migration.get("status") or {}).get("phase") or ""
+    return phase != "Pending" or bool(targets)
 
 
 def vmi_of(migration: Object) -> Key:

@@ -17,7 +17,7 @@ from livevirt.control.clock import Now
 from livevirt.control.controller import Controller
 from livevirt.control.events import Recorder
 from livevirt.control.key import Key, key_of
-from livevirt.node import events, log_cap
+from livevirt.node import events, log_cap, parting
 from livevirt.node.cgroups import Cgroups
 from livevirt.node.guest import Guest
 from livevirt.node.host import Host
@@ -51,7 +51,7 @@ class Agent:
         now: Now,
     ) -> None:
         self.name = name
-        self._host = host
+        self._host, self._now = host, now
         self._watched = Watched(client, name)
         self._cgroups = Cgroups.discover(name, capacity["cpu"].milli())
         facts = Facts(
@@ -99,6 +99,7 @@ class Agent:
                 group.create_task(self._controller.run(), name=f"{self.name}-pods-controller")
                 group.create_task(log_cap.keep_short(self._logs), name=f"{self.name}-logs")
         finally:
+            await parting.settle(self._locals, self._host.handovers, self._now)
             for local in self._locals:
                 await local.close()
 

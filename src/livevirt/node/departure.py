@@ -33,8 +33,8 @@ log = logging.getLogger(__name__)
 
 LOOK_SECONDS = 0.2  # between looks at a transfer
 PREPARE_SECONDS = 120.0  # for the other side to wait for the guest; it takes a second or two
-_ABOUT_TO = "finish-migrate"  # be sent whole, or not: for a moment only
-_SENT = (SENT_WHOLE, _ABOUT_TO)
+ABOUT_TO_BE_SENT = "finish-migrate"  # whole, or not at all: for a moment only
+_SENT = (SENT_WHOLE, ABOUT_TO_BE_SENT)
 _STUCK = "the guest was sent in vain while it was paused; it can move again once it was unpaused"
 
 
@@ -201,9 +201,9 @@ class Departure:
         """Have a guest that is not sent after all go on as before; return whether it does."""
         await self._noted()
         state = await lifecycle.run_state(qmp)
-        if state == _ABOUT_TO:
+        if state == ABOUT_TO_BE_SENT:
             return False
-        if _goes_on(self._folder.read_departure(), state):
+        if goes_on(self._folder.read_departure(), state):
             await lifecycle.resume(qmp)
             log.warning("guest goes on where it was", extra=self._facts(""))
         await asyncio.to_thread(self._folder.forget_departure)
@@ -232,7 +232,7 @@ def _as_offered(offer: Offer, state: str) -> bool:
     return state != "paused" if not offer.paused else state not in RUNS
 
 
-def _goes_on(noted: Leaving | None, state: str) -> bool:
+def goes_on(noted: Leaving | None, state: str) -> bool:
     """Tell whether a guest that stays is to be resumed: it ran before, and stands still for us."""
     if noted is None:
         return False

@@ -27,6 +27,7 @@ class Handovers:
         self._offers: dict[str, Offer] = {}
         self._sockets: dict[str, str] = {}
         self._waiting: dict[str, dict[str, Callable[[], None]]] = {}
+        self._settled: dict[str, bool] = {}
 
     def offer(self, uid: str, offer: Offer) -> None:
         """Say what machine could take the guest."""
@@ -50,9 +51,17 @@ class Handovers:
         """Have somebody woken whenever the other side says something."""
         self._waiting.setdefault(uid, {})[who] = wake
 
+    def settle(self, uid: str, *, came: bool) -> None:
+        """Say for good, as the nodes stop, whether the guest has come."""
+        self._settled[uid] = came
+
+    def settled(self, uid: str) -> bool | None:
+        """Return whether the guest has come, None if that is not decided."""
+        return self._settled.get(uid)
+
     def forget(self, uid: str) -> None:
         """Forget a handover that is over."""
-        for known in (self._offers, self._sockets, self._waiting):
+        for known in (self._offers, self._sockets, self._waiting, self._settled):
             known.pop(uid, None)
 
     def _call(self, uid: str) -> None:

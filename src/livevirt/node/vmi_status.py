@@ -25,9 +25,12 @@ from livevirt.qemu.machine import Machine
 from livevirt.qemu.observe import Observed
 from livevirt.rollout import hot_change, volume_migration
 from livevirt.rollout.disks import hotpluggable
+from livevirt.rollout.volume_lists import claim_of
 
 FINAL = ("Succeeded", "Failed")
-_SHARED = ("ReadWriteMany",)
+_SHARED = "ReadWriteMany"
+_ALL_SHARED = f"live migration requires that all PVCs must be shared (using {_SHARED} access mode)"
+_WORDS = ("status", "reason", "message")
 _LONGEST_WORD, _MOST_ADDRESSES = 256, 64  # of the guest's own: it may say what it likes
 
 
@@ -91,6 +94,9 @@ def _running(seen: Seen) -> Object:
         return {}  # not handed over to the node yet
     new = _phase(seen, "Running")
     cpu, guest, unasked = seen.machine.cpu, _guest(seen, view.observed), _unasked(seen)
+    volumes = volume_status.told(
+        seen.vmi, seen.machine, view.observed, _claims(seen), seen.attachments, _moving(seen)
+    )
     new |= {
         "currentCPUTopology": old.get("currentCPUTopology")
         if unasked
@@ -103,14 +109,14 @@ def _running(seen: Seen) -> Object:
         },
         "machine": {"type": view.machine_type},
         "interfaces": old.get("interfaces") if unasked else _interfaces(seen),
-        "volumeStatus": volume_status.told(
-            seen.vmi, seen.machine, view.observed, _claims(seen), seen.attachments, _moving(seen)
-        ),
+        "volumeStatus": volumes,
         "migratedVolumes": copying.listed(seen.vmi, seen.copies) or None,
         "freePCIePorts": len(view.observed.free_ports),
         "guestOSInfo": (old.get("guestOSInfo") or {}) if unasked else _os_info(view.agent),
-        "migrationMethod": "BlockMigration" if _has_local_disks(seen) else "LiveMigration",
-        "conditions": _conditions(seen, guest),
+        "migrationMethod": "BlockMigration"
+        if _has_local_disks(seen.vmi["spec"])
+        else "LiveMigration",
+        "conditions": _conditions(seen, guest, volumes),
     }
     return new
 
@@ -152,21 +158,21 @@ def _os_info(agent: AgentView | None) -> Object:
     return os_info(agent) if agent is not None else {}
 
 
-def _conditions(seen: Seen, guest: qemu_plan.Seen) -> list[Condition]:
+def _conditions(seen: Seen, guest: qemu_plan.Seen, volumes: list[Object]) -> list[Condition]:
     found: list[Condition] | None = (seen.vmi.get("status") or {}).get("conditions")
     if not _unasked(seen):
         found = sizing.told(seen.vmi, seen.pod, guest, seen.progress, seen.now)
     wanted = {
         "AgentConnected": _agent(seen),
         "Paused": _paused(seen.view.standing),
-        "LiveMigratable": _migratable(seen),
+        "LiveMigratable": _migratable(_copying(seen) or _unshared(seen.vmi, volumes)),
         "StorageLiveMigratable": _true("StorageLiveMigratable"),
     }
     for type_, condition in wanted.items():
         old = conditions.find(found, type_)
         if condition is None:
             found = conditions.without_condition(found, type_)
-        elif old is None or any(old.get(key) != condition.get(key) for key in ("status", "reason")):
+        elif old is None or any(old.get(key) != condition.get(key) for key in _WORDS):
             found = conditions.with_condition(found, condition, seen.now)
     found = _volumes_changing(seen, found or [])
     moving = copying.listed(seen.vmi, seen.copies)
@@ -208,27 +214,37 @@ def _paused(standing: Standing | None) -> Condition | None:
     return _true("Paused") | {"reason": "PausedByUser", "message": "VMI was paused by user"}
 
 
-def _migratable(seen: Seen) -> Condition:
+def _migratable(why_not: str) -> Condition:
+    if not why_not:
+        return _true("LiveMigratable")
+    return {
+        "type": "LiveMigratable",
+        "status": "False",
+        "reason": "DisksNotLiveMigratable",
+        "message": f"cannot migrate VMI: {why_not}",
+    }
+
+
+def _copying(seen: Seen) -> str:
+    """Return which copies keep the guest here: a target would open what they are to fill."""
     moving = sorted(_moving(seen))
-    if moving:
-        return {
-            "type": "LiveMigratable",
-            "status": "False",
-            "reason": "DisksNotLiveMigratable",
-            "message": f"cannot migrate VMI: {', '.join(moving)} is being copied to another PVC",
-        }
-    for volume, claim in _claims(seen).items():
-        modes = claim["spec"].get("accessModes") or ()
-        if not any(mode in _SHARED for mode in modes):
-            name = claim["metadata"]["name"]
-            return {
-                "type": "LiveMigratable",
-                "status": "False",
-                "reason": "DisksNotLiveMigratable",
-                "message": f"cannot migrate VMI: PVC {name} of volume {volume} is not shared,"
-                " its access modes lack ReadWriteMany",
-            }
-    return _true("LiveMigratable")
+    stuck = {name for name, each in seen.copies.items() if each.problem is not None}
+    if busy := [name for name in moving if name not in stuck]:
+        return f"{', '.join(busy)} is being copied to another PVC"
+    return f"{', '.join(moving)} is to be copied to another PVC first" if moving else ""
+
+
+def _unshared(vmi: Object, volumes: list[Object]) -> str:
+    """Return which claim another node cannot use, of those asked for and those the guest has."""
+    asked = {each["name"]: claim_of(each) for each in vmi["spec"].get("volumes") or ()}
+    known = {each["name"]: each.get("persistentVolumeClaimInfo") for each in volumes}
+    for name in sorted({*asked, *known}):
+        info, claim = known.get(name), asked.get(name)
+        if info is None and claim:
+            return f"Unable to determine if PVC {claim} is shared, {_ALL_SHARED}"
+        if info is not None and _SHARED not in (info.get("accessModes") or ()):
+            return f"PVC {info['claimName']} is not shared, {_ALL_SHARED}"
+    return ""
 
 
 def _claims(seen: Seen) -> Mapping[str, Object]:
@@ -247,9 +263,16 @@ def _claims(seen: Seen) -> Mapping[str, Object]:
     }
 
 
-def _has_local_disks(seen: Seen) -> bool:
-    kinds = {kind for volume in seen.vmi["spec"].get("volumes") or () for kind in volume}
-    return not kinds <= {"name", "persistentVolumeClaim", "dataVolume"}
+def _has_local_disks(spec: Object) -> bool:
+    """Tell whether a guest has disks of no claim, other than discs that are only read."""
+    disks = ((spec.get("domain") or {}).get("devices") or {}).get("disks") or ()
+    discs = {
+        disk["name"]
+        for disk in disks
+        if disk.get("cdrom") is not None and disk["cdrom"].get("readonly") in (None, True)
+    }
+    volumes = spec.get("volumes") or ()
+    return any(not claim_of(each) and each["name"] not in discs for each in volumes)
 
 
 def _bytes(amount: int) -> str:

@@ -23,6 +23,7 @@ from livevirt.qemu.session import Session
 
 EVENT = "MIGRATION"
 NEVER, FAILED, COMPLETED = "none", ("failed", "cancelled"), "completed"
+_ENDED = (NEVER, COMPLETED, *FAILED)
 _CHILD = re.compile(r"child\[\d+\]")
 _ON_USB = re.compile(r"Port (\d+), .*ID: (\S+)")
 _UNLIMITED = 0
@@ -60,6 +61,11 @@ class Transfer:
     transferred: int = 0  # bytes that went over the line
     downtime_ms: int | None = None
     error: str = ""
+
+    @property
+    def under_way(self) -> bool:
+        """Whether it was begun and has not ended."""
+        return self.status not in _ENDED
 
 
 # ------------------------------------------------------------ the other machine
@@ -182,6 +188,15 @@ async def send(qmp: Session, socket: str, limits: Limits) -> None:
     await qmp.execute("migrate", {"uri": f"unix:{socket}"})
 
 
+async def cancel(qmp: Session) -> Transfer:
+    """Call off a transfer, if one is under way; return how it ended, which may be `completed`."""
+    with qmp.listen(EVENT) as events:
+        await qmp.execute("migrate_cancel")
+        while (found := await transfer(qmp)).under_way:
+            await anext(events)
+    return found
+
+
 async def transfer(qmp: Session) -> Transfer:
     """Ask how far the guest has been sent, or was received."""
     return transfer_of(await qmp.execute("query-migrate"))
@@ -205,5 +220,5 @@ async def _switch(qmp: Session, wanted: Mapping[str, bool]) -> None:
     try:
         await qmp.execute("migrate-set-capabilities", {"capabilities": listed})
     except CommandFailed:
-        if (await transfer(qmp)).status in (NEVER, COMPLETED, *FAILED):
+        if not (await transfer(qmp)).under_way:
             raise  # under way they cannot change, and need not

@@ -183,6 +183,8 @@ async def test_a_guest_moves_to_the_other_node_and_leaves_one_pod(
     await world.until(in_phase(world, "Succeeded"))
     await world.until(lambda: len(world.pods()) == 1)
     assert node_of(world) not in ("", before)
+    listed = {world.pods()[0]["metadata"]["uid"]: node_of(world)}
+    await world.until(lambda: world.vmi()["status"]["activePods"] == listed)
     assert world.pods()[0]["spec"]["nodeName"] == node_of(world)
     assert status(world)["migrationState"]["sourceNode"] == before
     await world.until(

@@ -6,7 +6,8 @@ import pytest
 
 from livevirt.api import conditions
 from livevirt.node import ending, vmi_status
-from livevirt.node.attachments import Attachment
+from livevirt.node.attachments import Attachment, Problem
+from livevirt.node.copying import Progress
 from livevirt.node.guest import AgentView, View
 from livevirt.node.vmi_status import Seen, patch
 from livevirt.qemu.agent import Address, Interface, OsInfo
@@ -14,6 +15,7 @@ from livevirt.qemu.disk import Disk, Image
 from livevirt.qemu.lifecycle import standing
 from livevirt.qemu.machine import Cpu, Machine, Memory, Nic, Thread
 from livevirt.qemu.observe import CpuSlot, Drive, MemoryState, Observed
+from livevirt.rollout.volume_migration import Move
 
 NOON = datetime(2026, 1, 1, 12, tzinfo=UTC)
 AT = "2026-01-01T12:00:00Z"
@@ -202,6 +204,93 @@ def test_a_volume_that_waits_shows_as_a_condition_and_is_told_anew_when_the_word
     third = followed(second, changed(second, attachments={}))
     assert conditions.find(third["status"]["conditions"], "HotVolumeChange") is None
     assert all(each["name"] != "data" for each in third["status"]["volumeStatus"])
+
+
+RULE = "live migration requires that all PVCs must be shared (using ReadWriteMany access mode)"
+
+
+def with_volumes(*claims: str, **status: Any) -> Any:
+    """Return an instance with hotpluggable volumes, each named like its claim."""
+    found = a_vmi(**status)
+    for name in claims:
+        source = {"claimName": name, "hotpluggable": True}
+        found["spec"]["volumes"].append({"name": name, "persistentVolumeClaim": source})
+    return found
+
+
+def attached(name: str, mode: str) -> Attachment:
+    claim = {"metadata": {"name": name}, "spec": {"accessModes": [mode]}}
+    return Attachment("Ready", "VolumeReady", "", claim)
+
+
+def why_it_stays(vmi: Any) -> str:
+    found = conditions.find(vmi["status"]["conditions"], "LiveMigratable") or {}
+    assert found.get("status") == ("False" if "message" in found else "True")
+    return str(found.get("message", ""))
+
+
+def test_what_keeps_a_guest_on_its_node_is_always_what_is_so_now() -> None:
+    alpha, beta = (attached(name, "ReadWriteOnce") for name in ("alpha", "beta"))
+    both, one = with_volumes("alpha", "beta"), with_volumes("beta")
+    vmi = followed(both, changed(both, attachments={"alpha": alpha, "beta": beta}))
+    assert why_it_stays(vmi) == f"cannot migrate VMI: PVC alpha is not shared, {RULE}"
+    vmi["spec"] = one["spec"]
+    vmi = followed(vmi, changed(vmi, attachments={"beta": beta}))
+    assert why_it_stays(vmi) == f"cannot migrate VMI: PVC beta is not shared, {RULE}"
+    vmi["spec"] = a_vmi()["spec"]
+    assert why_it_stays(followed(vmi, changed(vmi, attachments={}))) == ""
+
+
+def test_a_claim_that_nobody_knows_keeps_the_guest_where_it_is() -> None:
+    vmi = with_volumes("data")
+    unknown = f"cannot migrate VMI: Unable to determine if PVC data is shared, {RULE}"
+    waits = {"data": Attachment("Pending", "FailedPvcNotFound", "PVC data does not exist")}
+    for seen in ({}, waits):
+        assert why_it_stays(followed(vmi, changed(vmi, attachments=seen))) == unknown
+    vmi = followed(vmi, changed(vmi, attachments={"data": attached("data", "ReadWriteMany")}))
+    assert why_it_stays(vmi) == ""
+    # An agent that has just begun knows it by what was told.
+    assert "conditions" not in changed(vmi, attachments=None)
+
+
+def test_a_volume_with_a_copy_ahead_keeps_the_guest_where_it_is() -> None:
+    entry = {
+        "volumeName": "data",
+        "sourcePVCInfo": {"claimName": "old"},
+        "destinationPVCInfo": {"claimName": "data"},
+    }
+    known = {"claimName": "old", "accessModes": ["ReadWriteMany"]}
+    status = {"name": "data", "hotplugVolume": {}, "persistentVolumeClaimInfo": known}
+    vmi = with_volumes("data", migratedVolumes=[entry], volumeStatus=[status])
+    move = Move("data", "old", "data")
+    under_way = {"data": Progress(move, "Copying", "10% copied")}
+    stuck = {"data": Progress(move, "Copying", "", Problem("FailedPvcNotFound", "no PVC data"))}
+    vmi = followed(vmi, changed(vmi, copies=under_way))
+    assert why_it_stays(vmi).endswith("data is being copied to another PVC")
+    vmi = followed(vmi, changed(vmi, copies=stuck))
+    assert why_it_stays(vmi).endswith("data is to be copied to another PVC first")
+
+
+ROOT = {"name": "root", "containerDisk": {"image": "guest"}}
+SEED = {"name": "seed", "cloudInitNoCloud": {"userData": "x"}}
+CLAIM = {"name": "data", "persistentVolumeClaim": {"claimName": "data"}}
+METHODS: dict[str, tuple[list[Any], list[Any], str]] = {
+    "only claims": ([CLAIM], [{"name": "data", "disk": {}}], "LiveMigration"),
+    "nothing": ([], [], "LiveMigration"),
+    "an image": ([ROOT], [{"name": "root", "disk": {}}], "BlockMigration"),
+    "cloud-init on a disk": ([CLAIM, SEED], [{"name": "seed", "disk": {}}], "BlockMigration"),
+    "on a disc": ([CLAIM, SEED], [{"name": "seed", "cdrom": {}}], "LiveMigration"),
+    "on a disc to write on": (
+        [SEED], [{"name": "seed", "cdrom": {"readonly": False}}], "BlockMigration",
+    ),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize(("volumes", "disks", "method"), METHODS.values(), ids=METHODS)
+def test_how_the_disks_of_a_guest_move(volumes: list[Any], disks: list[Any], method: str) -> None:
+    vmi = a_vmi()
+    vmi["spec"] = {"domain": {"devices": {"disks": disks}}, "volumes": volumes}
+    assert changed(vmi)["migrationMethod"] == method
 
 
 def test_a_plugged_claim_that_is_not_shared_keeps_the_guest_where_it_is() -> None:

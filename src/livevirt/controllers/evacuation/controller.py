@@ -17,7 +17,7 @@ from livevirt.controllers.evacuation import events, view
 from livevirt.controllers.evacuation.plan import Clear, Migrate, Step, Stuck, plan
 from livevirt.controllers.informers import Informers
 from livevirt.controllers.migration import policy
-from livevirt.controllers.migration.view import EVACUATION
+from livevirt.controllers.migration.view import EVACUATION, jobs
 from livevirt.errors import ApiError, NotFound
 from livevirt.rollout import config, edit
 
@@ -36,12 +36,14 @@ class Evacuations:
         of = informers.of
         self._instances, self._migrations = of(registry.VMI), of(registry.MIGRATION)
         self._nodes, self._settings = of(registry.NODE), of(registry.KUBEVIRT)
+        self._pods = of(registry.POD)
         self._asked: dict[Key, str] = {}  # guest → the migration of it not seen yet
         self._told: dict[Key, str] = {}  # guest → why it stays
         self._instances.index(_INDEX, _places)
         self._migrations.index(_INDEX, lambda each: [] if migration_request.final(each) else [_YES])
+        self._pods.index(_INDEX, jobs)
         self._controller = Controller("evacuation", self.reconcile)
-        for informer in (self._instances, self._migrations, self._nodes):
+        for informer in (self._instances, self._migrations, self._nodes, self._pods):
             self._controller.watches(informer, lambda _: ())  # woken by those below
         self._controller.watches(self._settings)
         self._instances.on_change(self._note)
@@ -87,11 +89,10 @@ class Evacuations:
     def _seen(self) -> view.Seen:
         kubevirt = self._settings.get(_KUBEVIRT)
         drained = view.drained(self._nodes.list(), policy.settings(kubevirt)["nodeDrainTaintKey"])
-        under_way = [
-            migration_request.unfinished(each) for each in self._migrations.by(_INDEX, _YES)
-        ]
+        under_way = self._migrations.by(_INDEX, _YES)
         # One that was asked for and is not seen yet counts as well.
-        under_way += [migration_request.Unfinished(n, "", vmi) for vmi, n in self._asked.items()]
+        asked = [migration_request.Unfinished(n, "", vmi) for vmi, n in self._asked.items()]
+        going = [migration_request.vmi_of(each) for each in under_way if self._counts(each)]
         found = {key_of(vmi): vmi for vmi in self._instances.by(_INDEX, _YES)}
         for node in drained:
             found |= {key_of(vmi): vmi for vmi in self._instances.by(_INDEX, Key("", node))}
@@ -99,10 +100,14 @@ class Evacuations:
         return view.Seen(
             guests=tuple(view.guest(vmi, usual) for vmi in found.values()),
             drained=drained,
-            migrations=tuple(under_way),
-            sources=tuple(edit.node_of(self._instances.get(each.vmi)) for each in under_way),
+            migrations=(*map(migration_request.unfinished, under_way), *asked),
+            leaving=tuple(edit.node_of(self._instances.get(vmi)) for vmi in (*going, *self._asked)),
             limits=policy.limits(kubevirt),
         )
+
+    def _counts(self, migration: Object) -> bool:
+        targets = self._pods.by(_INDEX, migration["metadata"]["uid"])
+        return migration_request.counts(migration, targets)
 
     async def _do(self, step: Step) -> None:
         vmi = self._instances.get(step.guest)

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from collections import Counter
 from dataclasses import dataclass
 
 from livevirt.control.key import Key
 from livevirt.controllers.evacuation.view import MOVED, Guest, Seen
+from livevirt.controllers.migration.turn import Room
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,8 +38,7 @@ Step = Migrate | Clear | Stuck
 
 def plan(seen: Seen) -> list[Step]:
     """List what to do for guests that must leave, as many at a time as may migrate."""
-    leaving = Counter(seen.sources)
-    free = seen.limits.cluster - len(seen.migrations)
+    room = Room(seen.limits, seen.leaving)
     moving = {each.vmi for each in seen.migrations}
     steps: list[Step] = []
     for guest in sorted(seen.guests, key=lambda each: each.key):
@@ -50,10 +49,8 @@ def plan(seen: Seen) -> list[Step]:
         if guest.unmovable:
             if guest.strategy == "LiveMigrate":  # others may be evicted
                 steps.append(Stuck(guest.key, guest.unmovable))
-        elif free > 0 and leaving[guest.node] < seen.limits.node:
+        elif room.take(guest.node):
             steps.append(Migrate(guest.key, guest.node))
-            leaving[guest.node] += 1
-            free -= 1
     return steps
 
 

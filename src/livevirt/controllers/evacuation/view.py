@@ -33,8 +33,8 @@ class Seen:
 
     guests: tuple[Guest, ...] = ()
     drained: frozenset[str] = frozenset()  # nodes with the taint that makes guests leave
-    migrations: tuple[Unfinished, ...] = ()
-    sources: tuple[str, ...] = ()  # the node that each of these leaves
+    migrations: tuple[Unfinished, ...] = ()  # also those that only wait
+    leaving: tuple[str, ...] = ()  # the nodes that those leave which take a place
     limits: Limits = field(default_factory=Limits)
 
 

@@ -52,7 +52,7 @@ class Observation:
         self.outgrown: dict[Key, str] = {}
         self._line = Line(self._place)
         sources.migrations.index(_OF_VMI, lambda obj: [instance_key(obj)])
-        sources.pods.index(_OF_JOB, _job_uid)
+        sources.pods.index(_OF_JOB, view.jobs)
         sources.pods.index(_TARGET_OF, job_keys)
         sources.pods.index(_OF_GUEST, _guest)
         sources.migrations.on_change(self._note_migration)
@@ -97,7 +97,7 @@ class Observation:
             vmi = owners[0] if owners else None
             if vmi is not None and vmi["metadata"]["uid"] not in _guest(pod):
                 vmi = None
-            yield vmi, view.pod(pod), _job_uid(pod)[0]
+            yield vmi, view.pod(pod), view.jobs(pod)[0]
 
     def past(self, migration: Object) -> list[tuple[Object, view.Migration]]:
         """Return all migrations of the same instance."""
@@ -281,12 +281,7 @@ def job_keys(pod: Object) -> list[Key]:
     """Return the migration a pod is the target of."""
     meta = pod["metadata"]
     name = (meta.get("annotations") or {}).get(view.JOB_NAME)
-    return [Key(meta["namespace"], name)] if name and _job_uid(pod) and _guest(pod) else []
-
-
-def _job_uid(pod: Object) -> list[str]:
-    uid = (pod["metadata"].get("labels") or {}).get(view.JOB_UID)
-    return [uid] if uid else []
+    return [Key(meta["namespace"], name)] if name and view.jobs(pod) and _guest(pod) else []
 
 
 def _guest(pod: Object) -> Iterable[str]:

@@ -31,19 +31,32 @@ class Waiting:
         return -self.priority, self.created, self.uid
 
 
+class Room:
+    """What the limits leave beside the migrations that go on."""
+
+    def __init__(self, limits: Limits, going: Iterable[str]) -> None:
+        """Count those that go on; `going` names the node each of them leaves."""
+        self._limits, self._taken = limits, Counter(going)
+
+    @property
+    def none(self) -> bool:
+        """Whether nothing may begin, wherever."""
+        return self._taken.total() >= self._limits.cluster
+
+    def take(self, node: str) -> bool:
+        """Take a place for a migration away from a node; tell whether there was one."""
+        if self.none or self._taken[node] >= self._limits.node:
+            return False
+        self._taken[node] += 1
+        return True
+
+
 def admitted(waiting: Iterable[Waiting], going: Iterable[str], limits: Limits) -> frozenset[str]:
     """Return the uids of those that may begin beside the ones that go on.
 
     `going` names the node each of these leaves. Who has to wait for its node keeps nobody of
     another node waiting.
     """
-    taken = Counter(going)
-    room, found = limits.cluster - taken.total(), set()
-    for each in sorted(waiting, key=lambda one: one.place):
-        if room <= 0:
-            break
-        if taken[each.node] < limits.node:
-            taken[each.node] += 1
-            room -= 1
-            found.add(each.uid)
-    return frozenset(found)
+    room = Room(limits, going)
+    queue = sorted(waiting, key=lambda one: one.place)
+    return frozenset(each.uid for each in queue if room.take(each.node))

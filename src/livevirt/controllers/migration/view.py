@@ -227,6 +227,12 @@ def pod(obj: Object) -> Pod:
     )
 
 
+def jobs(pod: Object) -> list[str]:
+    """Return the uid of the migration a pod is the target of, if it is one."""
+    uid = (pod["metadata"].get("labels") or {}).get(JOB_UID)
+    return [uid] if uid else []
+
+
 def _unmovable(listed: list[Object] | None) -> str:
     found = conditions.find(listed, "LiveMigratable")
     if found is None or found.get("status") != "False":

@@ -45,7 +45,9 @@ def changes(
         ]
     if pod is not None and seen.pod is not None and seen.pod.node:
         wanted |= _placed(status, pod, seen.pod.node)
-    return {name: value for name, value in wanted.items() if value != status.get(name)}
+    changed = {name: value for name, value in wanted.items() if value != status.get(name)}
+    active = _active_pods(status.get("activePods") or {}, seen)
+    return {**changed, "activePods": active} if active else changed
 
 
 def label_changes(vmi: Object, seen: Seen) -> dict[str, str]:
@@ -55,10 +57,15 @@ def label_changes(vmi: Object, seen: Seen) -> dict[str, str]:
     return {NODE_NAME: node} if node and labels.get(NODE_NAME) != node else {}
 
 
+def _active_pods(told: Object, seen: Seen) -> dict[str, str | None]:
+    """Return what must change in the list of the pods that are there and the nodes they are on."""
+    there = {pod.uid: pod.node for pod in seen.pods if pod.node and not pod.ended}
+    gone = dict.fromkeys(told.keys() - there.keys())
+    return gone | {uid: node for uid, node in there.items() if told.get(uid) != node}
+
+
 def _placed(status: Object, pod: Object, node: str) -> dict[str, Any]:
-    uid = pod["metadata"]["uid"]
     found: dict[str, Any] = {
-        "activePods": {**(status.get("activePods") or {}), uid: node},
         "launcherContainerImageVersion": launcher.image_of(pod),
         "runtimeUser": launcher.RUN_AS,
     }

@@ -20,12 +20,12 @@ from livevirt.control.key import Key, key_of
 from livevirt.controllers import migration_request
 from livevirt.controllers.informers import Informers
 from livevirt.controllers.migration import policy
-from livevirt.controllers.migration.view import WORKLOAD_UPDATE
+from livevirt.controllers.migration.view import WORKLOAD_UPDATE, jobs
 from livevirt.controllers.workload_update import events, room, view
 from livevirt.controllers.workload_update.plan import Abort, Evict, Migrate, Stay, Step, Wait, plan
 from livevirt.controllers.workload_update.view import Guest, Need, Seen
 from livevirt.errors import ApiError, NotFound
-from livevirt.rollout import config, migratability
+from livevirt.rollout import config, edit, migratability
 
 log = logging.getLogger(__name__)
 
@@ -33,6 +33,7 @@ PREFIX = "kubevirt-workload-update-"
 COUNT = "outdatedVirtualMachineInstanceWorkloads"
 _KUBEVIRT = Key(config.NAMESPACE, config.NAME)
 _INDEX, _YES = "workload-update", "yes"
+_TARGETS = "workload-update-targets"
 
 Shares = Callable[[], list[tuple[Object, node_share.Share]]]  # what each node has given out
 
@@ -56,6 +57,7 @@ class WorkloadUpdates:
             _INDEX, lambda each: [] if migration_request.final(each) else [_YES, _vmi(each)]
         )
         self._pods.index(_INDEX, lambda pod: filter(None, [node_share.instance_of(pod)]))
+        self._pods.index(_TARGETS, jobs)
         self._controller = Controller("workload-update", self.reconcile)
         self._controller.watches(self._settings)
         for informer in (self._instances, self._migrations):
@@ -112,8 +114,14 @@ class WorkloadUpdates:
         guests = (self._guest(kubevirt, vmi, shares) for vmi in found)
         # One that was asked for and is not seen yet counts, and its guest gets no other.
         kept = tuple(each for each in guests if each.uid not in self._asked)
-        total = len(under_way) + len(self._asked)
-        return Seen(kept, settings, total, self._now(), self._last_batch)
+        leaving = [self._instances.get(_vmi(each)) for each in under_way if self._counts(each)]
+        leaving += [vmi for vmi in found if _uid(vmi) in self._asked]
+        nodes = tuple(map(edit.node_of, leaving))
+        return Seen(kept, settings, nodes, self._now(), self._last_batch)
+
+    def _counts(self, migration: Object) -> bool:
+        targets = self._pods.by(_TARGETS, migration["metadata"]["uid"])
+        return migration_request.counts(migration, targets)
 
     def _note_full(self, guests: Iterable[Object]) -> None:
         full = [_uid(vmi) for vmi in guests if view.need(vmi) is Need.FULL]

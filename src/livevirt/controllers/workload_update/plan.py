@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from datetime import timedelta
 
 from livevirt.control.key import Key
+from livevirt.controllers.migration.turn import Room
 from livevirt.controllers.migration.view import WORKLOAD_UPDATE
 from livevirt.controllers.migration_request import SYSTEM_CRITICAL, USER_TRIGGERED
 from livevirt.controllers.workload_update.view import IN_PLACE_TOO, Guest, Need, Seen
@@ -67,7 +68,7 @@ def plan(seen: Seen) -> list[Step]:
     A change of size is asked for at once, for whose turn it is to migrate is decided elsewhere.
     Outdated guests are only as many as may migrate, so that they do not stand in anybody's way.
     """
-    free = seen.settings.limits.cluster - seen.under_way
+    room = Room(seen.settings.limits, seen.leaving)
     steps: list[Step] = []
     evicted: list[Step] = []
     for guest in sorted(seen.guests, key=lambda each: (each.need is Need.OUTDATED, each.key)):
@@ -79,11 +80,11 @@ def plan(seen: Seen) -> list[Step]:
         if guest.need is Need.FULL and guest.waited < PATIENCE:
             steps.append(Wait(PATIENCE - guest.waited))
         elif LIVE_MIGRATE in seen.settings.methods and not guest.hindrance:
+            place = room.take(guest.node)
             if guest.need is not Need.OUTDATED:
                 steps.append(Migrate(guest.key, USER_TRIGGERED))
-            elif free > 0:
+            elif place:
                 steps.append(Migrate(guest.key, SYSTEM_CRITICAL))
-            free -= 1
         elif guest.need in IN_PLACE_TOO:
             steps.append(Stay(guest.key, guest.hindrance))
             steps += [Wait(AGAIN)] if LIVE_MIGRATE in seen.settings.methods else []
@@ -101,12 +102,14 @@ def _aborts(guest: Guest) -> Iterator[Step]:
 
 
 def _batch(seen: Seen, evicted: list[Step]) -> list[Step]:
-    """Return the evictions whose turn it is, and when the next ones have theirs."""
+    """Return the evictions whose turn it is, and when the next ones have theirs.
+
+    There is a next turn also after the last ones: an eviction may be refused.
+    """
     interval, size = seen.settings.batch_interval, seen.settings.batch_size
     if not evicted or size <= 0:
         return []
-    if seen.last_batch is not None and (left := seen.last_batch + interval - seen.now) > timedelta(
-        0
-    ):
-        return [Wait(left)]
-    return [*evicted[:size], *([Wait(interval)] if len(evicted) > size else [])]
+    since = seen.now - seen.last_batch if seen.last_batch is not None else interval
+    if since < interval:
+        return [Wait(interval - since)]
+    return [*evicted[:size], Wait(interval)]

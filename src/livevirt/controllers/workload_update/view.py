@@ -12,7 +12,7 @@ from livevirt.control.key import Key, key_of
 from livevirt.controllers.migration.turn import Limits
 from livevirt.controllers.migration_request import Unfinished
 from livevirt.controllers.vmi import launcher
-from livevirt.rollout import hot_change, migratability
+from livevirt.rollout import edit, hot_change, migratability
 
 #: Of an instance: nothing is to be done to it, and what is being done is to be called off.
 CALLED_OFF = "kubevirt.io/testWorkloadUpdateMigrationAbortion"
@@ -57,6 +57,7 @@ class Guest:
     key: Key
     uid: str
     need: Need | None = None
+    node: str = ""
     changing: bool = True  # whether it still is to become what the migration is for
     hindrance: str = ""  # why it may not migrate
     called_off: bool = False
@@ -73,7 +74,7 @@ class Seen:
 
     guests: tuple[Guest, ...]
     settings: Settings
-    under_way: int  # migrations, of the whole cluster
+    leaving: tuple[str, ...]  # the nodes that the migrations leave which take a place
     now: datetime
     last_batch: datetime | None = None  # of evictions
 
@@ -144,6 +145,7 @@ def guest(
         key=key_of(vmi),
         uid=vmi["metadata"]["uid"],
         need=need(vmi),
+        node=edit.node_of(vmi),
         changing=changing(vmi),
         hindrance=hindrance,
         called_off=called_off(vmi),

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections import Counter
-from dataclasses import replace
+from dataclasses import dataclass, replace
+from datetime import UTC, datetime
 from typing import Any
 
 import pytest
@@ -15,7 +16,7 @@ from livevirt.control.key import Key
 from livevirt.controllers.evacuation import view
 from livevirt.controllers.evacuation.plan import Clear, Migrate, Step, Stuck, plan
 from livevirt.controllers.evacuation.view import Guest, Seen
-from livevirt.controllers.migration.turn import Limits
+from livevirt.controllers.migration.turn import Limits, Waiting, admitted
 from livevirt.controllers.migration_request import Unfinished
 
 WEB = Key("team", "web")
@@ -32,7 +33,11 @@ def marked(name: str = "web", **fields: Any) -> Guest:
 
 def under_way(*guests: str, node: str = "a") -> dict[str, Any]:
     migrations = tuple(Unfinished(f"m-{name}", name, Key("team", name)) for name in guests)
-    return {"migrations": migrations, "sources": (node,) * len(migrations)}
+    return {"migrations": migrations, "leaving": (node,) * len(migrations)}
+
+
+def waiting(*guests: str) -> dict[str, Any]:
+    return under_way(*guests) | {"leaving": ()}
 
 
 MANY = tuple(marked(name) for name in "pqrs")
@@ -46,6 +51,7 @@ RULES: dict[str, tuple[Seen, list[Step]]] = {
     "External is for others to move": (Seen((marked(strategy="External"),), frozenset({"a"})), []),
     "None is not moved": (Seen((a_guest(strategy="None"),), frozenset({"a"})), []),
     "not twice": (Seen((marked(),), **under_way("web")), []),
+    "nor while the first one waits": (Seen((marked(),), **waiting("web")), []),
     "not while it moves": (Seen((marked(moving=True),)), []),
     "one that cannot says so": (Seen((marked(unmovable="RWO"),)), [Stuck(WEB, "RWO")]),
     "one that need not says nothing": (
@@ -63,6 +69,12 @@ RULES: dict[str, tuple[Seen, list[Step]]] = {
     ),
     "no more than may migrate at all": (
         Seen(MANY, **under_way("x", node="b"), limits=Limits(2, 9)), [Migrate(MANY[0].key, "a")],
+    ),
+    "who only waits keeps nobody here": (
+        Seen(MANY, **waiting("p", "q")), [Migrate(each.key, "a") for each in MANY[2:]],
+    ),
+    "nor does anybody elsewhere": (
+        Seen(MANY[:1], **waiting("1", "2", "3", "4", "5")), [Migrate(MANY[0].key, "a")],
     ),
 }  # fmt: skip
 
@@ -104,6 +116,70 @@ def test_given_any_drain_when_migrations_end_in_any_order_then_all_leave_within_
             there[str(which)] = replace(there[str(which)], node="c")
         follow()
     assert {name for name, guest in there.items() if guest.node != "c"} == fixed
+
+
+@dataclass
+class Try:
+    """A migration: it waits until it may go, and fails or not."""
+
+    guest: str
+    created: int
+    not_before: int  # its back-off
+    seen: bool = False  # by who gives the turns
+    goes: bool = False
+
+
+class Drain:
+    """A node that is left while some guests find no place, by the rules of turns there are."""
+
+    def __init__(self, guests: str, doomed: set[str], limits: Limits) -> None:
+        self.there, self.doomed, self.limits = {*guests}, doomed, limits
+        self.tries: dict[str, Try] = {}
+        self.failures: Counter[str] = Counter()
+        self.failed_at: dict[str, int] = {}
+
+    def tick(self, now: int) -> None:
+        """Ask for migrations, let some go, and end those that have gone for a while."""
+        moves = tuple(Unfinished(name, name, Key("team", name)) for name in self.tries)
+        leaving = tuple("a" for each in self.tries.values() if each.goes or not each.seen)
+        guests = tuple(a_guest(name) for name in self.there)
+        for step in plan(Seen(guests, frozenset("a"), moves, leaving, self.limits)):
+            assert isinstance(step, Migrate)
+            name = step.guest.name
+            back_off = 4 << self.failures[name] if name in self.failed_at else 0
+            self.tries[name] = Try(name, now, self.failed_at.get(name, 0) + back_off)
+        assert sum(each.goes or not each.seen for each in self.tries.values()) <= self.limits.node
+        self._give_turns(now)
+        for each in [each for each in self.tries.values() if each.goes and now > each.created + 2]:
+            del self.tries[each.guest]
+            if each.guest in self.doomed:
+                self.failures[each.guest] = min(self.failures[each.guest] + 1, 4)
+                self.failed_at[each.guest] = now
+            else:
+                self.there.remove(each.guest)
+
+    def _give_turns(self, now: int) -> None:
+        ready = [
+            Waiting(each.guest, "a", 100, datetime.fromtimestamp(each.created, UTC))
+            for each in self.tries.values()
+            if not each.goes and now >= each.not_before
+        ]
+        going = ["a" for each in self.tries.values() if each.goes]
+        for name in admitted(ready, going, self.limits):
+            self.tries[name].goes = True
+        for each in self.tries.values():
+            each.seen = True
+
+
+@settings(deadline=None)
+@given(doomed=st.sets(st.sampled_from("abcdef")), node=st.integers(1, 3))
+def test_given_guests_that_fit_nowhere_when_a_node_is_drained_then_all_others_leave(
+    doomed: set[str], node: int
+) -> None:
+    drain = Drain("abcdef", doomed, Limits(5, node))
+    for now in range(300):
+        drain.tick(now)
+    assert drain.there == doomed
 
 
 def test_a_guest_without_a_strategy_follows_the_clusters() -> None:

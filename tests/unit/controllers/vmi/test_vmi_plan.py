@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
@@ -37,6 +38,7 @@ def leaving(phase: str, grace: int = 30, **rest: Any) -> Instance:
 
 
 BOUND, RUNNING = a_pod("n1"), a_pod("n1", "Running")
+OTHER = Launcher("target", "p2", "n2", "Running", home=False)
 
 RULES: dict[str, tuple[Seen, str, list[Step]]] = {
     "given no pod, then create it": (seen("Pending"), "Pending", [CreatePod()]),
@@ -162,6 +164,26 @@ def test_an_instance_that_finds_its_node_is_told_so_in_one_write() -> None:
     assert found["qosClass"] == "Burstable"
     assert [each["phase"] for each in found["phaseTransitionTimestamps"]] == ["Scheduled"]
     assert label_changes(a_vmi(), state) == {"kubevirt.io/nodeName": "n1"}
+
+
+PODS: dict[str, tuple[dict[str, str], tuple[Launcher, ...], dict[str, str | None] | None]] = {
+    "one that comes": ({"p1": "n1"}, (RUNNING, OTHER), {"p2": "n2"}),
+    "both as told": ({"p1": "n1", "p2": "n2"}, (RUNNING, OTHER), None),
+    "one that is gone": ({"p0": "n0", "p1": "n1"}, (RUNNING,), {"p0": None}),
+    "one that has ended": (
+        {"p1": "n1", "p2": "n2"}, (RUNNING, replace(OTHER, phase="Succeeded")), {"p2": None},
+    ),
+    "one without a node": ({"p1": "n1"}, (RUNNING, replace(OTHER, node="")), None),
+    "none any more": ({"p1": "n1"}, (), {"p1": None}),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize(("told", "pods", "change"), PODS.values(), ids=PODS)
+def test_the_pods_that_are_there_are_listed(
+    told: dict[str, str], pods: tuple[Launcher, ...], change: dict[str, str | None] | None
+) -> None:
+    vmi, pod = a_vmi("Running", activePods=told), a_pod_object() if pods else None
+    assert changes(vmi, pod, seen("Running", *pods), NOON).get("activePods") == change
 
 
 def test_a_status_that_is_right_is_not_written_again() -> None:

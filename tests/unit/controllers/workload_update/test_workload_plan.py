@@ -45,7 +45,8 @@ def a_migration(name: str = "m", **fields: Any) -> Unfinished:
 
 def seen(*guests: Guest, methods: str = "LiveMigrate", **fields: Any) -> Seen:
     given = Settings(frozenset(methods.split()), 2, MINUTE, fields.pop("limits", Limits()))
-    return Seen(guests, given, fields.pop("under_way", 0), NOON, fields.pop("last_batch", None))
+    leaving = ("a",) * fields.pop("under_way", 0)
+    return Seen(guests, given, leaving, NOON, fields.pop("last_batch", None))
 
 
 FOREIGN = Unfinished("users", "u", WEB, annotations={})
@@ -84,6 +85,14 @@ RULES: dict[str, tuple[Seen, list[Step]]] = {
         seen(*OLD, limits=Limits(3, 2), under_way=1),
         [Migrate(each.key, "system-critical") for each in OLD[:2]],
     ),
+    "and as many as may leave their node": (
+        seen(*(replace(each, node="a") for each in OLD), under_way=1),
+        [Migrate(OLD[0].key, "system-critical")],
+    ),
+    "who only waits keeps no outdated guest here": (
+        seen(replace(OLD[0], migrations=(a_migration(),)), *OLD[1:], limits=Limits(1, 1)),
+        [Migrate(OLD[1].key, "system-critical")],
+    ),
     "who asked for something comes first": (
         seen(*OLD, a_guest(), limits=Limits(2, 2)),
         [ASKED, Migrate(OLD[0].key, "system-critical")],
@@ -94,14 +103,15 @@ RULES: dict[str, tuple[Seen, list[Step]]] = {
     ),
     "also if migration is allowed": (
         seen(replace(OLD[0], hindrance="fixed"), methods="LiveMigrate Evict"),
-        [Evict(OLD[0].key, "pod-a")],
+        [Evict(OLD[0].key, "pod-a"), Wait(MINUTE)],
     ),
     "a batch waits for its time": (
         seen(*OLD, methods="Evict", last_batch=NOON - timedelta(seconds=20)),
         [Wait(timedelta(seconds=40))],
     ),
     "a batch whose time has come": (
-        seen(OLD[0], methods="Evict", last_batch=NOON - MINUTE), [Evict(OLD[0].key, "pod-a")],
+        seen(OLD[0], methods="Evict", last_batch=NOON - MINUTE),
+        [Evict(OLD[0].key, "pod-a"), Wait(MINUTE)],
     ),
     "a pod that goes already is not evicted": (
         seen(replace(OLD[0], pod=""), methods="Evict"), [],
@@ -141,11 +151,12 @@ class Cluster:
     now: datetime = NOON
     last_batch: datetime | None = None
     evicted: list[tuple[datetime, str]] = field(default_factory=list)
+    waiting: set[str] = field(default_factory=set)  # guests whose migrations do not go
 
     def follow(self) -> None:
-        under_way = sum(len(guest.migrations) for guest in self.guests.values())
         found = tuple(self.guests.values())
-        for step in plan(Seen(found, self.settings, under_way, self.now, self.last_batch)):
+        leaving = tuple(g.node for g in found if g.migrations and g.key.name not in self.waiting)
+        for step in plan(Seen(found, self.settings, leaving, self.now, self.last_batch)):
             match step:
                 case Migrate(key):
                     guest = self.guests[key.name]
@@ -165,6 +176,18 @@ class Cluster:
         return sum(
             len(guest.migrations) for guest in self.guests.values() if guest.need is Need.OUTDATED
         )
+
+
+@given(count=st.integers(1, 6), limit=st.integers(1, 2))
+def test_given_migrations_that_never_get_further_then_every_outdated_guest_is_tried(
+    count: int, limit: int
+) -> None:
+    guests = {str(i): a_guest(Need.OUTDATED, str(i), node="a") for i in range(count)}
+    cluster = Cluster(guests, Settings(frozenset({"LiveMigrate"}), limits=Limits(5, limit)))
+    for _ in range(count):
+        cluster.follow()
+        cluster.waiting = {each.key.name for each in cluster.guests.values() if each.migrations}
+    assert cluster.waiting == {*guests}
 
 
 @settings(deadline=None)
@@ -187,6 +210,7 @@ def test_given_any_guests_and_events_then_limits_hold_and_nobody_ends_for_a_size
             str(i): a_guest(
                 need,
                 str(i),
+                node=str(i),
                 changing=need is not None,
                 hindrance="" if movable else "fixed",
                 called_off=off,

@@ -1,0 +1,121 @@
+"""What becomes of migrations when their nodes stop; the QEMUs are played."""
+
+from __future__ import annotations
+
+import asyncio
+from datetime import UTC, datetime
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from livevirt.node import parting
+from livevirt.node.handover import Handovers
+from livevirt.node.intent import Leaving
+from livevirt.node.pod_dir import PodDir
+
+from .moving_qemu import Qmp
+
+
+def noon() -> datetime:
+    return datetime(2026, 1, 1, 12, tzinfo=UTC)
+
+
+class Place:
+    """One of two pods, as far as it matters here."""
+
+    ending = None
+
+    def __init__(self, root: Path, name: str, qmp: Qmp) -> None:
+        self.key, self.qmp = name, qmp
+        self.folder = PodDir(root / "nodes" / name / "pods", root / "run", name)
+        self.folder.create(None)
+        self.guest = SimpleNamespace(qmp=lambda: qmp, quit=self._quit)
+        self.intent = SimpleNamespace(incoming=None)
+        self.arrival: Any = None
+        self.departure: Any = None
+        self.awaits = self.has_left = False
+        self.ended_with = lambda: None
+
+    async def _quit(self) -> None:
+        self.qmp.told.append("quit")
+        self.ended_with()
+
+    def call_off(self) -> bool:
+        called_off = not self.folder.arrived.exists()
+        if called_off:
+            self.arrival = None
+        return called_off
+
+
+def a_source(root: Path, qmp: Qmp, **noted: Any) -> Place:
+    place = Place(root, "source", qmp)
+    place.departure = SimpleNamespace(stop=lambda: qmp.told.append("stop sending"))
+    place.folder.note_departure(Leaving(uid="m", **noted))
+    return place
+
+
+def a_target(root: Path) -> Place:
+    place = Place(root, "target", Qmp("inmigrate"))
+    place.intent.incoming = SimpleNamespace(uid="m")
+    place.arrival = SimpleNamespace(told=SimpleNamespace(arrived=False))
+    place.awaits = True
+    return place
+
+
+async def settled(*places: Any) -> None:
+    async with asyncio.timeout(30):
+        await parting.settle(places, Handovers(), noon)
+
+
+@pytest.mark.parametrize(
+    ("state", "status", "noted", "told"),
+    [
+        ("running", "failed", {}, []),
+        ("postmigrate", "completed", {}, ["cont"]),
+        ("postmigrate", "completed", {"paused": True}, []),
+        ("paused", "failed", {"stopped": True}, ["cont"]),
+    ],
+    ids=["half sent", "sent whole", "sent whole, paused", "stopped by us"],
+)
+async def test_a_guest_that_has_not_come_goes_on_where_it_was_once_its_target_is_gone(
+    tmp_path: Path, state: str, status: str, noted: dict[str, bool], told: list[str]
+) -> None:
+    source, target = a_source(tmp_path, Qmp(state, "active"), **noted), a_target(tmp_path)
+
+    def breaks() -> None:
+        assert "cont" not in source.qmp.told  # as long as the target could run
+        source.qmp.status = status
+
+    target.ended_with = breaks
+    await settled(source, target)
+    assert target.qmp.told == ["quit"]
+    assert target.folder.read_ending() is not None
+    assert source.qmp.told == ["stop sending", *told]
+
+
+async def test_a_guest_that_has_come_is_let_run_there_first(tmp_path: Path) -> None:
+    source, target = a_source(tmp_path, Qmp("postmigrate", "completed")), a_target(tmp_path)
+    target.folder.begin_arrival()
+    arrival = target.arrival
+    settling = asyncio.create_task(settled(source, target))
+    await asyncio.sleep(0.1)
+    assert not settling.done()
+    arrival.told.arrived = True
+    await settling
+    assert (source.qmp.told, target.qmp.told) == (["stop sending"], [])
+
+
+async def test_a_guest_of_which_nothing_was_sent_is_not_waited_for(tmp_path: Path) -> None:
+    source = a_source(tmp_path, Qmp())
+    source.folder.forget_departure()
+    await settled(source)
+    assert source.qmp.told == ["stop sending"]
+
+
+async def test_others_are_left_alone(tmp_path: Path) -> None:
+    stays, left = Place(tmp_path, "stays", Qmp()), a_source(tmp_path, Qmp("postmigrate"))
+    left.has_left = True
+    await settled(stays, left)
+    assert (stays.qmp.told, left.qmp.told) == ([], [])
