@@ -232,7 +232,7 @@ def test_given_a_paused_guest_was_sent_in_vain_then_it_stays_paused_until_it_is_
 @pytest.mark.parametrize(
     "point",
     [
-        pytest.param("before 1 qmp cont", marks=pytest.mark.slow),
+        pytest.param("before 1 qmp cont", marks=pytest.mark.long),
         pytest.param("after 1 qmp cont", marks=pytest.mark.long),
     ],
 )

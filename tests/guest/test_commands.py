@@ -186,6 +186,7 @@ def test_the_demo_shows_the_guest_and_leaves_nothing(time_: str) -> None:
     assert processes_of(Path(folder)) == []
 
 
+@pytest.mark.long
 def test_an_interrupted_demo_cleans_up() -> None:
     seen, interrupted = "", False
     # Tests that run in the background of a shell ignore it, and so would what they start.

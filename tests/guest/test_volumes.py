@@ -138,6 +138,7 @@ def test_given_a_claim_grows_then_so_does_the_disk_the_guest_was_started_with(
     assert many_disks.disk_of(claim).stat().st_size == 48 * MiB
 
 
+@pytest.mark.long
 def test_given_the_vm_stops_and_starts_then_claims_have_kept_what_others_have_lost(
     many_disks: GuestHost,
 ) -> None:

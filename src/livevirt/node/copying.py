@@ -24,6 +24,7 @@ from livevirt.rollout.volume_migration import (
 )
 
 COPY_FAILED = "CopyFailed"
+_ON_THE_WAY = ("PVCNotReady", "DataVolumeNotReady")  # problems that pass by themselves
 DONE = "Done"  # nothing of the old claim is open any more
 _FIRST_WAIT, _LONGEST_WAIT = 2.0, 120.0  # seconds until a copy that failed is tried again
 _DIGEST = 12  # the end of a node's name, which tells the image
@@ -125,17 +126,24 @@ def with_condition(
 
 
 def _condition(found: list[Progress]) -> Condition:
-    """Return what is true of copies; while none is under way, for none can be, nothing changes."""
+    """Return what is true of copies; while none can be, nothing changes.
+
+    A new claim that is still being bound or filled is on its way.
+    """
     stuck = next((each for each in found if each.problem is not None), None)
     if stuck is not None and stuck.problem is not None:
         how, reason = stuck.problem.message, stuck.problem.reason
-        status = "False" if all(each.problem is not None for each in found) else "True"
+        status = "False" if all(map(_is_stuck, found)) else "True"
         return volume_migration.condition([stuck.move], reason, how, status)
     reason = SWITCHING if all(each.phase == SWITCHING for each in found) else COPYING
     if len(found) == 1:
         return volume_migration.condition([found[0].move], reason, found[0].how)
     message = "; ".join(f"{each.how}: {each.move.told}" for each in found)
     return hot_change.condition(VOLUMES_CHANGE, reason, message)
+
+
+def _is_stuck(progress: Progress) -> bool:
+    return progress.problem is not None and progress.problem.reason not in _ON_THE_WAY
 
 
 @dataclass(slots=True)

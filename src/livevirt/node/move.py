@@ -171,6 +171,11 @@ def source_patch(move: Move, told: Sent, now: datetime) -> Object:
     return {}
 
 
+def begins(patch: Object) -> bool:
+    """Tell whether a patch of the instance says that its guest is being sent."""
+    return "startTimestamp" in ((patch.get("status") or {}).get("migrationState") or {})
+
+
 def target_patch(vmi: Object, move: Move, told: Got, node: str, now: datetime) -> Object:
     """Return the patch of the instance with what its target has to say."""
     if told.arrived and (vmi.get("status") or {}).get("nodeName") != node:

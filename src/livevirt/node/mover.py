@@ -7,6 +7,7 @@ at work where one is needed, and passes on what they have to say.
 from __future__ import annotations
 
 import logging
+from dataclasses import replace
 
 from livevirt.api import registry
 from livevirt.api.request import Object
@@ -105,14 +106,18 @@ class Mover:
         if now is None:
             return False
         patch: Object = {}
+        departure = local.departure
         if now.role == "source":
-            if local.departure is not None and local.departure.uid == now.uid:
-                patch = move.source_patch(now, local.departure.told, self._now())
+            if departure is not None and departure.uid == now.uid:
+                patch = move.source_patch(now, departure.told, self._now())
         elif local.ending is not None:
             patch = self._last_word(local, local.ending, vmi, now)
         elif local.arrival is not None:
             patch = move.target_patch(vmi, now, local.arrival.told, self._node, self._now())
-        return await self._write(vmi, patch)
+        written = await self._write(vmi, patch)
+        if written and departure is not None and move.begins(patch):
+            departure.want(replace(now, started=True, since=self._now()))  # why wait to be told
+        return written
 
     def _last_word(self, local: Local, ending: Ending, vmi: Object, now: Move) -> Object:
         """Return what a target says whose QEMU is gone: that no guest came, or that it ended.

@@ -159,6 +159,15 @@ def test_given_one_of_two_cannot_be_copied_then_the_other_changes_all_the_same()
     assert with_condition([found], [], {}, NOON) == []
 
 
+def test_a_new_claim_that_is_still_to_be_bound_or_filled_is_no_reason_to_call_it_off() -> None:
+    for reason in ("PVCNotReady", "DataVolumeNotReady"):
+        waits = Progress(
+            Move("data", "old", "new"), COPYING, "to be copied", Problem(reason, "in a moment")
+        )
+        (found,) = with_condition([], [{"volumeName": "data"}], {"data": waits}, NOON)
+        assert (found["status"], found["reason"]) == ("True", reason)
+
+
 def test_the_condition_tells_how_much_is_copied_and_goes_when_nothing_is_left() -> None:
     vmi = an_instance()
     asked, now = goal(vmi), on("old", job("running", 4))
