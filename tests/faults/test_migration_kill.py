@@ -229,13 +229,8 @@ def test_given_a_paused_guest_was_sent_in_vain_then_it_stays_paused_until_it_is_
     guest.went_on()
 
 
-@pytest.mark.parametrize(
-    "point",
-    [
-        pytest.param("before 1 qmp cont", marks=pytest.mark.long),
-        pytest.param("after 1 qmp cont", marks=pytest.mark.long),
-    ],
-)
+@pytest.mark.long
+@pytest.mark.parametrize("point", ["before 1 qmp cont", "after 1 qmp cont"])
 def test_given_the_target_dies_once_the_guest_may_run_there_then_it_ends_and_is_started_anew(
     killing: Killing, point: str
 ) -> None:
