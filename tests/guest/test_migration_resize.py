@@ -86,19 +86,19 @@ def test_the_script_does_the_same_for_cpus(host: GuestHost) -> None:
         host.apply(a_type(name, sockets))
     guest = MovingGuest(host, alpine())
     guest.vm["spec"]["instancetype"] = {"kind": "VirtualMachineInstancetype", "name": "one"}
-    guest.vm["metadata"]["name"] = guest.name = "cpus"
+    guest.vm["metadata"]["name"] = guest.name = "typed"
     guest.boot()
     before = guest.node
     switch = '{"spec":{"instancetype":{"name":"two","revisionName":""}}}'
     script = f"""
-        kubectl patch vms/cpus --type merge -p '{switch}'
-        kubectl wait vmis/cpus --for=condition=HotVCPUChange --timeout=60s
-        while ! kubectl get virtualmachineinstancemigrations -l kubevirt.io/vmi-name=cpus; do
+        kubectl patch vms/typed --type merge -p '{switch}'
+        kubectl wait vmis/typed --for=condition=HotVCPUChange --timeout=60s
+        while ! kubectl get virtualmachineinstancemigrations -l kubevirt.io/vmi-name=typed; do
           sleep 1
         done
-        kubectl wait virtualmachineinstancemigrations -l kubevirt.io/vmi-name=cpus \\
+        kubectl wait virtualmachineinstancemigrations -l kubevirt.io/vmi-name=typed \\
           --for=jsonpath='{{.status.phase}}'=Succeeded --timeout=60s
-        kubectl wait vmis/cpus --for=jsonpath='{{.status.currentCPUTopology.sockets}}'=2
+        kubectl wait vmis/typed --for=jsonpath='{{.status.currentCPUTopology.sockets}}'=2
     """
     done = subprocess.run(
         ["bash", "-eu", "-o", "pipefail", "-c", script], env=host.server.environment(),
@@ -106,11 +106,11 @@ def test_the_script_does_the_same_for_cpus(host: GuestHost) -> None:
     )  # fmt: skip
     assert done.returncode == 0, done.stdout + done.stderr
     assert guest.node != before
-    host.found("cpus")
-    assert host.shell("cpus", "nproc") == "2"
+    host.found("typed")
+    assert host.shell("typed", "nproc") == "2"
     guest.went_on()
     guest.is_alone()
-    host.discard("cpus")
+    host.discard("typed")
 
 
 def a_type(name: str, sockets: int) -> Object:
