@@ -1,6 +1,6 @@
 """A guest that moves to another node, as ratio to the same two QEMUs driven by raw QMP.
 
-    python benchmarks/migration.py [--pairs 6] [--resizes 3]
+    python benchmarks/migration.py [--pairs 20] [--resizes 3]
 
 Prints JSON. A guest of 512Mi moves back and forth between two nodes of one machine: idle, then
 while it rewrites a part of its memory all the time. Total is from the POST of the migration on an
@@ -367,7 +367,7 @@ def judged(found: dict[str, Any]) -> Iterator[tuple[str, bool]]:
 
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--pairs", type=int, default=6, help="of moves, idle and busy each")
+    parser.add_argument("--pairs", type=int, default=20, help="of moves, idle and busy each")
     parser.add_argument("--resizes", type=int, default=3, help="in place and by migration each")
     args = parser.parse_args()
     if ImageStore(default_data_dir() / "images").find(IMAGE) is None:
