@@ -22,6 +22,7 @@ from ..guest.guest_host import GONE, IMAGE, GuestHost, Object, image_missing, ki
 from ..guest.moving_guest import (
     FINAL,
     MOVE_SECONDS,
+    PAUSE_SECONDS,
     MovingGuest,
     Ticks,
     a_movable_vm,
@@ -152,6 +153,7 @@ def test_given_the_target_is_killed_in_a_phase_then_the_guest_stays_and_can_move
         ticks.counts_on()
     guest.went_on()
     ticks.never_went_back()
+    ticks.paused_at_most(PAUSE_SECONDS)
     assert (ended["status"]["phase"], guest.node) == ("Failed", before)
     guest.is_alone()
     guest.move(f"after-{phase.lower()}")

@@ -18,6 +18,7 @@ from .guest_host import GuestHost, Object, a_vm, until
 
 NODES = ("node01", "node02")
 MOVE_SECONDS = 60.0  # far more than it takes
+PAUSE_SECONDS = 1.0  # that a guest may stand still in a move
 FINAL = ("Succeeded", "Failed")
 # An emulated guest's own clock stops with it, so what it prints is timed outside.
 _COUNTER = """

@@ -19,6 +19,7 @@ from .guest_host import IMAGE, GuestHost, Object, a_bare_vm, image_missing, unti
 from .hot_volumes import BY_ID, a_claim, a_disc
 from .moving_guest import (
     MOVE_SECONDS,
+    PAUSE_SECONDS,
     MovingGuest,
     Ticks,
     a_movable_vm,
@@ -34,7 +35,6 @@ pytestmark = [
     pytest.mark.skipif(image_missing(), reason=f"image {IMAGE} is not imported"),
 ]
 
-PAUSE_SECONDS = 1.0
 POLICY = {
     "apiVersion": "migrations.kubevirt.io/v1alpha1",
     "kind": "MigrationPolicy",
