@@ -368,15 +368,21 @@ async def test_a_guest_without_a_strategy_is_evicted_with_its_pod(
     assert mark(world) == ""
 
 
-async def test_given_the_drain_taint_then_guests_leave_as_many_as_may(
-    world: World, node: PlayedNode
-) -> None:
+async def two_of_three_leave(world: World) -> tuple[str, ...]:
+    """Taint the node of three guests, of which two may migrate at a time; return their names."""
     names = ("web-1", "web-2", "web-3")
     for name in names:
         await an_instance(world, "LiveMigrate", name)
     taint = {"key": "kubevirt.io/drain", "effect": "NoSchedule"}
     await world.owner.patch(registry.NODE, "node-1", "", {"spec": {"taints": [taint]}})
     await world.until(lambda: len(migrations(world)) == 2)
+    return names
+
+
+async def test_given_the_drain_taint_then_guests_leave_as_many_as_may(
+    world: World, node: PlayedNode
+) -> None:
+    names = await two_of_three_leave(world)
     first = migrations(world)[0]
     gone = first["spec"]["vmiName"]
     await tell(world, lambda _: {"nodeName": "node-2"}, gone)
@@ -391,12 +397,7 @@ async def test_given_the_drain_taint_then_guests_leave_as_many_as_may(
 async def test_given_migrations_that_only_wait_then_other_guests_leave_all_the_same(
     world: World, node: PlayedNode
 ) -> None:
-    names = ("web-1", "web-2", "web-3")
-    for name in names:
-        await an_instance(world, "LiveMigrate", name)
-    taint = {"key": "kubevirt.io/drain", "effect": "NoSchedule"}
-    await world.owner.patch(registry.NODE, "node-1", "", {"spec": {"taints": [taint]}})
-    await world.until(lambda: len(migrations(world)) == 2)
+    names = await two_of_three_leave(world)
     patch = {"status": {"phase": "Pending"}}  # as long as a quota has no room, say
     for each in migrations(world):
         await world.components.patch(

@@ -150,6 +150,13 @@ def test_a_place_that_is_gone_says_why_the_guest_stays_and_keeps_a_reason_given_
     assert move.lost_patch(ended, a_move(ended, "t"), "crashed", NOON) == {}
 
 
+def test_only_the_word_that_a_guest_is_being_sent_begins_it() -> None:
+    ready, stays = Sent(ready=True), Sent(failed="torn")
+    assert move.begins(move.source_patch(a_move(a_vmi()), ready, NOON))
+    assert not move.begins(move.source_patch(a_move(a_vmi()), stays, NOON))
+    assert not move.begins({})
+
+
 def test_settings_become_limits() -> None:
     assert move.limits({}) == Limits()
     settings = {"bandwidthPerMigration": "64Mi", "allowAutoConverge": True, "maxDowntimeMs": 50}
