@@ -6,8 +6,11 @@ All of it happens to one guest, which is back at the disks it booted with before
 from __future__ import annotations
 
 import asyncio
+import contextlib
+import os
 import re
 import shutil
+import subprocess
 import time
 from collections.abc import Awaitable, Callable, Iterator
 from pathlib import Path
@@ -161,6 +164,55 @@ def test_given_a_locked_tray_then_the_disc_goes_once_it_is_unmounted(guest: HotG
     guest.settles()
     assert guest.disc() == ""
     guest.nothing_leaks()
+
+
+# ------------------------------------------------------------ a disk that fails
+
+
+def test_a_disk_with_no_room_left_is_named_and_can_go_before_the_guest_runs_on(
+    guest: HotGuest,
+) -> None:
+    guest.add(on_claim("alpha"), disk={"bus": "scsi"})
+    guest.apply()
+    guest.settles()  # its image is made at its first use
+    guest.reset()
+    with little_room(guest.host.disk_of("alpha")):
+        guest.add(on_claim("alpha"), disk={"bus": "scsi"})
+        guest.apply()
+        guest.settles()
+        guest.sees("alpha")
+        writes = f"dd if=/dev/zero of=$(echo {BY_ID}/*alpha) bs=1M oflag=direct; touch /run/tried"
+        in_background(guest, writes)
+        paused = lambda: guest.host.condition("vmi", guest.name, "Paused")  # noqa: E731
+        until("the guest to stop", lambda: paused().get("reason") == "PausedIOError", SECONDS)
+        assert "no space is left for disk alpha" in paused()["message"]
+        guest.drop("alpha")
+        guest.apply()
+        guest.waits("alpha", "Detaching", "GuestAgentNotAnswering", "stopped by a disk that failed")
+        guest.force("alpha")
+        guest.settles()
+        guest.host.run("virtctl", "unpause", "vm", guest.name)
+        until("dd to end", lambda: guest.shell("ls /run").find("tried") >= 0, SECONDS)
+        guest.sees()
+        guest.nothing_leaks()
+
+
+@contextlib.contextmanager
+def little_room(image: Path) -> Iterator[None]:
+    """Put an empty image in the place of one, where it finds room for 4 MiB."""
+    was, folder = image.stat(), str(image.parent)
+    mount = ["mount", "-t", "tmpfs", "-o", "size=4m,mode=755", "tmpfs", folder]
+    done = subprocess.run(mount, capture_output=True, text=True)
+    if done.returncode:
+        pytest.skip(f"mounting a tmpfs needs root: {done.stderr.strip()}")
+    try:
+        with image.open("wb") as file:
+            file.truncate(was.st_size)
+        image.chmod(was.st_mode & 0o777)
+        os.chown(image, was.st_uid, was.st_gid)
+        yield
+    finally:
+        subprocess.run(["umount", "-l", folder], check=True)
 
 
 # ------------------------------------------------------------ from one to another

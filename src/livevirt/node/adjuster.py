@@ -18,6 +18,7 @@ from livevirt.node.guest import Guest
 from livevirt.node.progress import IDLE, NO_TROUBLE, Progress, Trouble, progress, reached
 from livevirt.node.room import Room
 from livevirt.qemu.errors import AgentUnavailable, CommandFailed, Disconnected
+from livevirt.qemu.lifecycle import HELD
 from livevirt.qemu.machine import Thread
 from livevirt.qemu.plan import Blocked, PlugCpu, RequestMemory, Seen, SetVcpus, Step, Wanted, resize
 from livevirt.rollout.reservation import Size
@@ -31,7 +32,6 @@ _FIRST_LOOK, _LAST_LOOK = 0.1, 1.0  # seconds between rounds
 _PLUG_LOOK = 0.4  # after a CPU came: looking takes time that the guest needs to bring it online
 _FIRST_RETRY, _LAST_RETRY = 1.0, 30.0  # after QEMU refused
 _CALM, _LONG_CALM = 2.0, 60.0  # seconds after a change, and then again and again: time to prepare
-_PAUSED = ("paused", "prelaunch", "suspended")
 
 
 @dataclass(slots=True)
@@ -49,7 +49,7 @@ class Pursuit:
     def note(self, seen: Seen, now: float, *, plugged: bool) -> None:
         """Take in what a round saw, and whether it plugged a CPU."""
         has = seen.sockets, seen.memory
-        if has != self.has or seen.observed.run_state in _PAUSED:
+        if has != self.has or seen.observed.run_state in HELD:
             self.moved, self.look = now, _FIRST_LOOK
         if plugged:
             self.look = _PLUG_LOOK
@@ -173,7 +173,7 @@ class Adjuster:
         """Do what can be done now."""
         # What was seen last is good enough to begin with: a step that is not needed does nothing.
         seen = (not pursuit.looked and self._guest.seen) or await self._look()
-        paused = seen.observed.run_state in _PAUSED
+        paused = seen.observed.run_state in HELD
         wanted = pursuit.wanted
         steps = resize(Wanted(wanted.sockets, wanted.memory, paused=paused), seen)
         cpu = memory = NO_TROUBLE

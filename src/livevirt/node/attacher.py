@@ -49,6 +49,7 @@ MOST_PASSES = 4  # in a round: another claim for a disk takes two, and a last on
 STEP_SECONDS = 10.0  # what QEMU does by itself takes milliseconds
 GUEST_SECONDS = 1.0  # a guest that lets go later is seen in a later round
 AGENT_SECONDS = 5.0  # a loaded emulated guest takes its time
+_STANDS = {"io-error": "stopped by a disk that failed"}  # QEMU's other words speak for themselves
 _LOCKED = 'Failed to get "'  # … "write" lock: what QEMU says of an image that another has open
 
 
@@ -310,7 +311,8 @@ class _Guard:
         if not now.agent_open:
             return None  # nobody to ask
         if now.run_state != "running":
-            message = f"the guest is {now.run_state} and cannot tell whether it uses the disk"
+            how = _STANDS.get(now.run_state, now.run_state)
+            message = f"the guest is {how} and cannot tell whether it uses the disk"
             return Problem(attachments.AGENT_SILENT, f"{message}; {_cure(id)}")
         try:
             points = await self._points(drive)

@@ -14,7 +14,7 @@ from livevirt.api.times import format_time
 from livevirt.node import attachments, copying, sizing, volume_status
 from livevirt.node.attachments import Attachments
 from livevirt.node.copying import Copies
-from livevirt.node.domain import NIC_PREFIX
+from livevirt.node.domain import DISK_PREFIX, NIC_PREFIX
 from livevirt.node.ending import Ending
 from livevirt.node.guest import NOTHING_YET, AgentView, View
 from livevirt.node.progress import IDLE, Progress
@@ -22,7 +22,7 @@ from livevirt.qemu import plan as qemu_plan
 from livevirt.qemu.agent import Interface
 from livevirt.qemu.lifecycle import Standing
 from livevirt.qemu.machine import Machine
-from livevirt.qemu.observe import Observed
+from livevirt.qemu.observe import Drive, Observed
 from livevirt.rollout import hot_change, volume_migration
 from livevirt.rollout.disks import hotpluggable
 from livevirt.rollout.volume_lists import claim_of
@@ -164,7 +164,7 @@ def _conditions(seen: Seen, guest: qemu_plan.Seen, volumes: list[Object]) -> lis
         found = sizing.told(seen.vmi, seen.pod, guest, seen.progress, seen.now)
     wanted = {
         "AgentConnected": _agent(seen),
-        "Paused": _paused(seen.view.standing),
+        "Paused": _paused(seen.view),
         "LiveMigratable": _migratable(_copying(seen) or _unshared(seen.vmi, volumes)),
         "StorageLiveMigratable": _true("StorageLiveMigratable"),
     }
@@ -203,15 +203,23 @@ def is_paused(standing: Standing | None) -> bool:
     return standing is not None and standing.condition in ("paused", "io-error", "starting")
 
 
-def _paused(standing: Standing | None) -> Condition | None:
+def _paused(view: View) -> Condition | None:
+    standing = view.standing
     if standing is None or not is_paused(standing):
         return None
     if standing.condition == "io-error":
-        return _true("Paused") | {
-            "reason": "PausedIOError",
-            "message": "VMI was paused, low-level IO error detected",
-        }
+        drives = view.observed.drives if view.observed is not None else ()
+        failed = "".join(_failure(drive) for drive in drives if drive.io_status != "ok")
+        message = f"VMI was paused, low-level IO error detected{failed}"
+        return _true("Paused") | {"reason": "PausedIOError", "message": message}
     return _true("Paused") | {"reason": "PausedByUser", "message": "VMI was paused by user"}
+
+
+def _failure(drive: Drive) -> str:
+    name = drive.id.removeprefix(DISK_PREFIX)
+    if drive.io_status == "nospace":
+        return f"; no space is left for disk {name}: free some where its claim is, then unpause"
+    return f"; disk {name} cannot be read or written: mend or remove it, then unpause"
 
 
 def _migratable(why_not: str) -> Condition:

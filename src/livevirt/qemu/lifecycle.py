@@ -12,6 +12,7 @@ from livevirt.qemu.session import Event, Session
 
 WATCHED = ("SHUTDOWN", "GUEST_PANICKED", "STOP", "RESUME", "RESET", "BLOCK_IO_ERROR")
 RUNS = ("running", "suspended")  # run states in which the CPUs do not stand still
+HELD = ("paused", "prelaunch", "suspended", "io-error")  # in which the guest does nothing, for now
 SENT_WHOLE = "postmigrate"  # the run state of a machine whose guest was sent; `cont` leaves it
 
 Condition = Literal[

@@ -23,6 +23,7 @@ from livevirt.qemu.disk import (
     scsi_place,
     usb_place,
 )
+from livevirt.qemu.lifecycle import HELD
 from livevirt.qemu.machine import Machine, Thread
 from livevirt.qemu.mirror import EndCopy, FinishCopy, StartCopy
 from livevirt.qemu.observe import Drive, Observed
@@ -186,14 +187,13 @@ Step = (
     | Blocked
 )
 
-_HELD = ("paused", "prelaunch", "suspended")
-_CHANGEABLE = ("running", *_HELD)
+_CHANGEABLE = ("running", *HELD)
 
 
 def plan(wanted: Wanted, seen: Seen) -> list[Step]:
     """List the steps from what is to what is wanted, in the order to do them.
 
-    A machine that ended, broke, waits for its disk or migrates is left alone.
+    A machine that ended, broke or migrates is left alone.
     """
     if seen.observed.run_state not in _CHANGEABLE:
         return []
@@ -370,7 +370,7 @@ def _remove(drive: Drive, seen: Seen) -> Step:
     driver = seen.observed.devices.get(drive.id) or at_start.get(drive.id, "")
     if driver and driver not in MOVABLE:
         return Blocked("disk", drive.id, f"a drive of type {driver} cannot be taken away")
-    held = seen.observed.run_state in _HELD
+    held = seen.observed.run_state in HELD
     if held and driver == "virtio-blk-pci":
         return Blocked("disk", drive.id, "a paused guest cannot let go of a virtio disk")
     return UnplugDisk(drive.id, drive.node)

@@ -165,6 +165,25 @@ def test_a_pause_has_its_reason(state: str, reason: str) -> None:
     assert (conditions.find(found["conditions"], "Paused") or {}).get("reason", "") == reason
 
 
+FAILURES = {
+    "a full one": ("nospace", "no space is left for disk data: free some"),
+    "a broken one": ("failed", "disk data cannot be read or written: mend or remove it"),
+}
+
+
+@pytest.mark.parametrize(("status", "words"), FAILURES.values(), ids=FAILURES)
+def test_a_pause_by_an_error_names_the_disk_and_what_helps(status: str, words: str) -> None:
+    assert RUNNING.observed is not None
+    drives = (Drive("ua-root"), Drive("ua-data", io_status=status))
+    observed = replace(RUNNING.observed, run_state="io-error", drives=drives)
+    view = replace(RUNNING, standing=standing("io-error"), observed=observed)
+    paused = conditions.find(changed(view=view)["conditions"], "Paused")
+    assert paused is not None
+    assert paused["message"].startswith("VMI was paused, low-level IO error detected; ")
+    assert words in paused["message"]
+    assert "root" not in paused["message"]
+
+
 def test_conditions_of_others_are_left_alone() -> None:
     theirs = {"type": "Ready", "status": "True", "reason": "x", "lastTransitionTime": AT}
     found = changed(a_vmi(conditions=[theirs]))

@@ -96,10 +96,10 @@ RULES: dict[str, Rule] = {
         Seen(TCG, is_now(run_state="shutdown")),
         [],
     ),
-    "given it waits for its disk, then leave it alone": (
-        wants(4),
-        Seen(TCG, is_now(run_state="io-error")),
-        [],
+    "given a disk failed, when that goes, then unplug it, and do not resume": (
+        wants(),
+        Seen(TCG, is_now(run_state="io-error", drives=(Drive("ua-data", node="n", lun=0),))),
+        [UnplugDisk("ua-data", "n")],
     ),
     "given one socket, when three are wanted, then plug all their threads in order": (
         wants(3),
@@ -428,6 +428,11 @@ def test_drives_grow_with_their_images(
     assert growth(sizes, Seen(TCG, is_now(drives=(drive,)))) == expected
 
 
-def test_given_a_guest_that_waits_for_its_disk_then_nothing_grows() -> None:
+GROWING = {"running": True, "paused": True, "io-error": True, "shutdown": False, "inmigrate": False}
+
+
+@pytest.mark.parametrize(("state", "grows"), GROWING.items(), ids=GROWING)
+def test_disks_grow_while_the_guest_is_there(state: str, grows: bool) -> None:
     drive = Drive("ua-a", node="n", size=1)
-    assert growth({"n": 2}, Seen(TCG, is_now(run_state="io-error", drives=(drive,)))) == []
+    steps = growth({"n": 2}, Seen(TCG, is_now(run_state=state, drives=(drive,))))
+    assert steps == ([GrowDisk("ua-a", "n", 2)] if grows else [])
