@@ -12,6 +12,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import logging
+import re
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 
@@ -50,7 +51,7 @@ STEP_SECONDS = 10.0  # what QEMU does by itself takes milliseconds
 GUEST_SECONDS = 1.0  # a guest that lets go later is seen in a later round
 AGENT_SECONDS = 5.0  # a loaded emulated guest takes its time
 _STANDS = {"io-error": "stopped by a disk that failed"}  # QEMU's other words speak for themselves
-_LOCKED = 'Failed to get "'  # … "write" lock: what QEMU says of an image that another has open
+_LOCKED = re.compile(r'Failed to get (shared )?"\w+" lock')  # QEMU, of an image another has open
 
 
 class Attacher:
@@ -269,12 +270,12 @@ class Attacher:
     async def _refused(self, step: Step, message: str) -> Problem:
         if isinstance(step, GrowDisk):
             return Problem(attachments.CANNOT_GROW, f"QEMU refused: {message}; it is tried again")
-        if isinstance(step, StartCopy) and _LOCKED not in message:
+        if isinstance(step, StartCopy) and not _LOCKED.search(message):
             why = f"the copy cannot begin: {message}; it is tried again"
             return Problem(copying.COPY_FAILED, why)
         if not isinstance(step, PlugDisk | ChangeMedium | StartCopy):
             return Problem(attachments.CANNOT_DETACH, f"QEMU refused: {message}; it is tried again")
-        if _LOCKED not in message:
+        if not _LOCKED.search(message):
             return Problem(attachments.CANNOT_ATTACH, f"QEMU refused: {message}; it is tried again")
         goal, name = self._goal, _name(step)
         claim = next((each.claim for each in goal.items if each.name == name), "") if goal else ""
@@ -308,8 +309,8 @@ class _Guard:
             return None
         if drive.locked:
             return await self.locked(now, id)
-        if not now.agent_open:
-            return None  # nobody to ask
+        if drive.removable or not now.agent_open:
+            return None  # a guest that uses a disc locks the tray; or there is nobody to ask
         if now.run_state != "running":
             how = _STANDS.get(now.run_state, now.run_state)
             message = f"the guest is {how} and cannot tell whether it uses the disk"

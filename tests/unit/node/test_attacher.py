@@ -243,16 +243,24 @@ async def test_one_bad_volume_stalls_no_other_and_is_tried_again() -> None:
         await tells(bad="Ready", worse="Ready", good="Ready")
 
 
-async def test_given_the_image_is_open_elsewhere_then_it_says_by_whom() -> None:
-    locked = CommandFailed("GenericError", 'Failed to get "write" lock')
-    guest = Stub(fail=lambda step: locked if isinstance(step, PlugDisk) else None)
+LOCKS = {
+    "a writer": 'Failed to get "write" lock',
+    "a reader": 'Failed to get shared "write" lock',
+}
+
+
+@pytest.mark.parametrize("words", LOCKS.values(), ids=LOCKS)
+async def test_given_the_image_is_open_elsewhere_then_it_says_by_whom(words: str) -> None:
+    locked = CommandFailed("GenericError", words)
+    guest = Stub(fail=lambda step: locked if isinstance(step, PlugDisk | ChangeMedium) else None)
     async with attaching(guest) as (attacher, tells):
-        attacher.want(a_goal(data="one"))
-        await tells(data="Pending ClaimInUse")
+        attacher.want(a_goal(data="one", cd="two"))
+        await tells(data="Pending ClaimInUse", cd="Pending ClaimInUse")
         assert attacher.told is not None
-        assert "PVC one is in use by VMI other" in attacher.told["data"].message
+        for name, claim in (("data", "one"), ("cd", "two")):
+            assert f"PVC {claim} is in use by VMI other" in attacher.told[name].message
         guest.fail = lambda _: None
-        await tells(data="Ready")
+        await tells(data="Ready", cd="Ready")
 
 
 async def test_given_qemu_refuses_then_that_one_waits() -> None:
@@ -279,8 +287,9 @@ class Told:
         monkeypatch.setattr(attacher, "_show", shown)
 
 
+@pytest.mark.parametrize("words", LOCKS.values(), ids=LOCKS)
 async def test_a_claim_passes_from_one_name_to_another_in_one_edit(
-    monkeypatch: pytest.MonkeyPatch,
+    monkeypatch: pytest.MonkeyPatch, words: str
 ) -> None:
     """And without a word: what stands in its way goes in the same edit."""
     monkeypatch.setattr(attachers, "RETRY_SECONDS", 1000)
@@ -289,7 +298,7 @@ async def test_a_claim_passes_from_one_name_to_another_in_one_edit(
     def locked(step: Step) -> Exception | None:
         held = any(each.id == "ua-old" for each in guest.observed.drives)
         lost = isinstance(step, PlugDisk) and step.disk.id == "ua-new" and held
-        return CommandFailed("GenericError", 'Failed to get "write" lock') if lost else None
+        return CommandFailed("GenericError", words) if lost else None
 
     guest.fail = locked
     async with attaching(guest) as (attacher, tells):
@@ -369,6 +378,22 @@ async def test_given_an_agent_that_does_not_tell_what_is_mounted_then_a_disk_wai
                 guest.answered, guest.silent = True, None
                 guest.observed = replace(guest.observed, run_state="running")
         await tells()
+
+
+@pytest.mark.parametrize("locked", [True, False])
+async def test_a_drive_goes_without_a_word_of_the_agent_unless_its_tray_is_locked(
+    locked: bool,
+) -> None:
+    guest = Stub(silent=AgentUnavailable("nobody"))
+    drive = Drive("ua-stick", removable=True, locked=locked, lun=7)
+    devices = {**guest.observed.devices, drive.id: "scsi-cd"}
+    guest.observed = replace(
+        guest.observed, drives=(*guest.observed.drives, drive), devices=devices
+    )
+    async with attaching(guest) as (attacher, tells):
+        attacher.want(a_goal(data="one"))
+        await tells(data="Ready", **({"stick": "Detaching InUseByGuest"} if locked else {}))
+    assert (UnplugDisk("ua-stick", None) in guest.done) is not locked
 
 
 async def test_an_agent_that_never_learned_to_tell_what_is_mounted_is_like_none() -> None:
