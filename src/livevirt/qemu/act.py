@@ -6,7 +6,7 @@ does; callers set the deadline with `asyncio.timeout` and plan again after it.
 
 from typing import Any
 
-from livevirt.qemu import cmdline, disk, lifecycle, mirror
+from livevirt.qemu import cmdline, disk, mirror
 from livevirt.qemu.agent import GuestAgent
 from livevirt.qemu.disk import Disk
 from livevirt.qemu.errors import AgentUnavailable, CommandFailed, UnplugRefused
@@ -19,11 +19,9 @@ from livevirt.qemu.plan import (
     CloseImage,
     EndThread,
     GrowDisk,
-    Pause,
     PlugCpu,
     PlugDisk,
     RequestMemory,
-    Resume,
     SetVcpus,
     Step,
     UnplugCpu,
@@ -37,10 +35,6 @@ _OBJECTS = "/objects"  # where backends and threads with an id are
 async def act(step: Step, qmp: Session, agent: GuestAgent | None = None) -> None:
     """Do one step; return when QEMU, or the guest where it has a say, has done it."""
     match step:
-        case Pause():
-            await lifecycle.pause(qmp)
-        case Resume():
-            await lifecycle.resume(qmp)
         case PlugCpu(type, thread):
             # An emulated one needs room, which is the caller's to see to (`translation.room`).
             await _add_device(qmp, cmdline.cpu_device(type, thread.id, *thread))

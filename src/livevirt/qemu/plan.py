@@ -31,12 +31,11 @@ from livevirt.qemu.observe import Drive, Observed
 
 @dataclass(frozen=True, slots=True)
 class Wanted:
-    """What the running machine should be; `disks` are all of them, empty drives too."""
+    """How large the running machine should be."""
 
     sockets: int
     memory: int
-    disks: tuple[Disk, ...] = ()
-    paused: bool = False
+    paused: bool = False  # it stands still for now, so its guest cannot let go of anything
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,16 +69,6 @@ class Seen:
     def offered(self) -> int:
         """How many bytes of memory it may have at most if it takes what it was offered."""
         return self.machine.memory.boot + self.observed.memory.requested
-
-
-@dataclass(frozen=True, slots=True)
-class Pause:
-    """Stop the guest's CPUs."""
-
-
-@dataclass(frozen=True, slots=True)
-class Resume:
-    """Let them run."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -169,9 +158,7 @@ class Blocked:
 
 
 Step = (
-    Pause
-    | Resume
-    | PlugCpu
+    PlugCpu
     | UnplugCpu
     | SetVcpus
     | RequestMemory
@@ -190,33 +177,14 @@ Step = (
 _CHANGEABLE = ("running", *HELD)
 
 
-def plan(wanted: Wanted, seen: Seen) -> list[Step]:
-    """List the steps from what is to what is wanted, in the order to do them.
+def resize(wanted: Wanted, seen: Seen) -> list[Step]:
+    """List the steps to the CPUs and the memory that are wanted, in the order to do them.
 
     A machine that ended, broke or migrates is left alone.
     """
     if seen.observed.run_state not in _CHANGEABLE:
         return []
-    return [
-        *_run_state(wanted, seen.observed),
-        *_cpus(wanted, seen),
-        *_memory(wanted, seen),
-        *disks(wanted.disks, seen),
-    ]
-
-
-def resize(wanted: Wanted, seen: Seen) -> list[Step]:
-    """List the steps to the CPUs and the memory that are wanted, and no other."""
-    if seen.observed.run_state not in _CHANGEABLE:
-        return []
     return [*_cpus(wanted, seen), *_memory(wanted, seen)]
-
-
-def _run_state(wanted: Wanted, observed: Observed) -> Iterator[Step]:
-    if wanted.paused and observed.run_state == "running":
-        yield Pause()
-    if not wanted.paused and observed.run_state in ("paused", "prelaunch"):
-        yield Resume()
 
 
 def _cpus(wanted: Wanted, seen: Seen) -> Iterator[Step]:

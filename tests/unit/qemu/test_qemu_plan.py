@@ -14,21 +14,19 @@ from livevirt.qemu.plan import (
     CloseImage,
     EndThread,
     GrowDisk,
-    Pause,
     PlugCpu,
     PlugDisk,
     RequestMemory,
-    Resume,
     Seen,
     SetVcpus,
     Step,
     UnplugCpu,
     UnplugDisk,
-    Wanted,
     disks,
     growth,
-    plan,
 )
+
+from ...wish import Wish, plan
 
 TYPE = "max-x86_64-cpu"
 CD = Disk(id="ua-cd", image=None, kind="cdrom", bus="sata")
@@ -72,31 +70,21 @@ def vcpus(online: int, offline: int = 0) -> tuple[Vcpu, ...]:
 
 def wants(
     sockets: int = 1, memory: int = 64 * MIB, disks: tuple[Disk, ...] = (), paused: bool = False
-) -> Wanted:
-    return Wanted(sockets, memory, disks, paused)
+) -> Wish:
+    return Wish(sockets, memory, disks, paused)
 
 
 KVM, TCG = a_machine("kvm"), a_machine("tcg")
 WITH_CD = a_machine(disks=(CD,))
-Rule = tuple[Wanted, Seen, list[Step]]
+Rule = tuple[Wish, Seen, list[Step]]
 RULES: dict[str, Rule] = {
     "given all is as wanted, then do nothing": (wants(), Seen(TCG, is_now()), []),
-    "given it runs, when pause is wanted, then pause": (
-        wants(paused=True),
-        Seen(TCG, is_now()),
-        [Pause()],
-    ),
-    "given it is paused, when it should run, then resume": (
-        wants(),
-        Seen(TCG, is_now(run_state="paused")),
-        [Resume()],
-    ),
     "given the guest shut down, then leave it alone": (
         wants(4, paused=True),
         Seen(TCG, is_now(run_state="shutdown")),
         [],
     ),
-    "given a disk failed, when that goes, then unplug it, and do not resume": (
+    "given a disk failed and the guest stands still, when it is to go, then unplug it": (
         wants(),
         Seen(TCG, is_now(run_state="io-error", drives=(Drive("ua-data", node="n", lun=0),))),
         [UnplugDisk("ua-data", "n")],
@@ -294,7 +282,7 @@ RULES: dict[str, Rule] = {
 
 
 @pytest.mark.parametrize(("wanted", "seen", "steps"), RULES.values(), ids=RULES)
-def test_plan(wanted: Wanted, seen: Seen, steps: list[Step]) -> None:
+def test_plan(wanted: Wish, seen: Seen, steps: list[Step]) -> None:
     assert plan(wanted, seen) == steps
 
 
@@ -324,10 +312,6 @@ def done(step: Step, seen: Seen) -> Seen:
     """Tell what a willing guest looks like after a step."""
     now = seen.observed
     match step:
-        case Pause():
-            now = replace(now, run_state="paused")
-        case Resume():
-            now = replace(now, run_state="running")
         case PlugCpu(_, thread):
             cpus = tuple(
                 replace(s, present=True, id=s.thread.id) if s.thread == thread else s
@@ -389,7 +373,7 @@ wanted_states = st.builds(
     st.booleans(),
 )
 def test_given_any_state_when_plans_are_followed_then_it_settles(
-    wanted: Wanted, sockets: int, accelerator: str, run_state: str, agent: bool
+    wanted: Wish, sockets: int, accelerator: str, run_state: str, agent: bool
 ) -> None:
     seen = Seen(
         a_machine(accelerator, (CD,)),

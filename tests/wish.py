@@ -1,0 +1,22 @@
+"""A machine as a test asks for it, in one piece; livevirt asks for its size and its disks apart."""
+
+from dataclasses import dataclass
+
+from livevirt.qemu.disk import Disk
+from livevirt.qemu.plan import Seen, Step, Wanted, disks, resize
+
+
+@dataclass(frozen=True, slots=True)
+class Wish:
+    """What the running machine should be; `disks` are all of them, empty drives too."""
+
+    sockets: int
+    memory: int
+    disks: tuple[Disk, ...] = ()
+    paused: bool = False
+
+
+def plan(wish: Wish, seen: Seen) -> list[Step]:
+    """List the steps to all of it."""
+    size = Wanted(wish.sockets, wish.memory, paused=wish.paused)
+    return [*resize(size, seen), *disks(wish.disks, seen)]
