@@ -32,9 +32,12 @@ demo: setup ## start, boot a guest from kubectl apply, look inside it
 	@$(BIN)/livevirt demo
 
 bench: setup ## every benchmark, each as JSON
-	@for file in api start scale live rollout instancetypes volumes migration; do \
-	  [ ! -f benchmarks/$$file.py ] || { echo "# benchmarks/$$file.py"; $(BIN)/python benchmarks/$$file.py; }; \
-	done
+	@failed=""; \
+	for file in api start scale live rollout instancetypes volumes migration; do \
+	  echo "# benchmarks/$$file.py"; \
+	  $(BIN)/python benchmarks/$$file.py || failed="$$failed $$file"; \
+	done; \
+	[ -z "$$failed" ] || { echo "failed:$$failed" >&2; exit 1; }
 
 clean: ## remove what setup made
 	rm -rf .venv .cache

@@ -36,7 +36,6 @@ _KEY_NAME_RULE = (
     "must consist of alphanumeric characters, '-', '_' or '.', "
     "and must start and end with an alphanumeric character"
 )
-_CONDITION_REASON = "[A-Za-z]([A-Za-z0-9_,:]*[A-Za-z0-9_])?"
 
 
 def _remembered(rule: NameRule) -> NameRule:
@@ -177,25 +176,6 @@ def validate_config_key(key: str) -> list[str]:
     elif key.startswith(".."):
         found.append("must not start with '..'")
     return found
-
-
-def validate_condition_reason(reason: str) -> list[str]:
-    """What keeps the word from being a condition's `reason`."""
-    if re.fullmatch(_CONDITION_REASON, reason):
-        return []
-    return [
-        _mismatch(
-            "a condition reason must start with alphabetic character, optionally followed by a "
-            "string of alphanumeric characters or '_,:', and must end with an alphanumeric "
-            "character or '_'",
-            _CONDITION_REASON,
-            "my_name",
-            "MY_NAME",
-            "MyName",
-            "ReasonA,ReasonB",
-            "ReasonA:ReasonB",
-        )
-    ]
 
 
 def generate(prefix: str) -> str:

@@ -37,7 +37,6 @@ SUBRESOURCES: tuple[Action, ...] = (
     Action(_VM, "addvolume", "update", "AddVolumeOptions"),
     Action(_VM, "removevolume", "update", "RemoveVolumeOptions"),
     Action(_VM, "expand-spec", "get", "VirtualMachine"),
-    Action(_VM, "portforward", "get"),
     Action(_VM, "plan", "create", "VirtualMachine"),
     Action(_VMI, "pause", "update", "PauseOptions"),
     Action(_VMI, "unpause", "update", "UnpauseOptions"),
@@ -47,11 +46,16 @@ SUBRESOURCES: tuple[Action, ...] = (
     Action(_VMI, "removevolume", "update", "RemoveVolumeOptions"),
     Action(_VMI, "exec", "create"),  # our own: a command in the guest, by its agent
     Action(_VMI, "console", "get"),
-    Action(_VMI, "vnc", "get"),
-    Action(_VMI, "portforward", "get"),
     Action(_VMI, "guestosinfo", "get", "VirtualMachineInstanceGuestAgentInfo"),
     Action(_VMI, "userlist", "get", "VirtualMachineInstanceGuestOSUserList"),
     Action(_VMI, "filesystemlist", "get", "VirtualMachineInstanceFileSystemList"),
 )
 
 BY_PATH: dict[tuple[str, str], Action] = {(a.resource, a.name): a for a in SUBRESOURCES}
+
+#: What KubeVirt's clients ask for and we do not serve, with what to do instead.
+UNSERVED: dict[tuple[str, str], str] = {
+    (_VMI, "vnc"): "VNC: use the serial console (virtctl console)",
+    (_VM, "portforward"): "port forwarding (nor ssh and scp, which go through it)",
+    (_VMI, "portforward"): "port forwarding (nor ssh and scp, which go through it)",
+}

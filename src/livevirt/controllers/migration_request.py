@@ -6,9 +6,9 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from livevirt.api import registry
+from livevirt.api.phases import FINAL
 from livevirt.api.request import Object
 from livevirt.control.key import Key
-from livevirt.controllers.migration.view import FINAL
 
 SYSTEM_CRITICAL, USER_TRIGGERED = "system-critical", "user-triggered"  # priorities
 

@@ -10,8 +10,6 @@ from dataclasses import dataclass
 from pathlib import PurePosixPath
 from typing import Literal, NamedTuple
 
-import msgspec
-
 from livevirt.qemu import wording
 from livevirt.qemu.disk import Disk
 
@@ -235,13 +233,6 @@ class Machine:
     def migration_socket(self) -> str:
         """Where a machine that waits for a guest is sent one."""
         return str(PurePosixPath(self.run_dir, "guest.sock"))
-
-    def to_json(self) -> bytes:
-        return msgspec.json.encode(self)
-
-    @staticmethod
-    def from_json(data: bytes | str) -> "Machine":
-        return msgspec.json.decode(data, type=Machine)
 
 
 def _round_up(value: int, unit: int) -> int:

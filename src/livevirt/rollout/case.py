@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 import msgspec
 
 from livevirt.api import conditions
+from livevirt.api.phases import FINAL
 from livevirt.api.quantity import Quantity
 from livevirt.api.request import Object
 from livevirt.rollout.config import Config
@@ -17,7 +18,6 @@ from livevirt.rollout.resources import Namespace
 
 #: Ways to go live that no node of this release knows; what would take one waits for a restart.
 NOT_YET: frozenset[Reason] = frozenset()
-_FINAL = ("Succeeded", "Failed")
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,7 +68,7 @@ class Case(msgspec.Struct, frozen=True):
         """Whether there is a guest that an edit could reach; one on its way out is none."""
         if self.vmi is None or "deletionTimestamp" in self.vmi["metadata"]:
             return False
-        return (self.vmi.get("status") or {}).get("phase") not in _FINAL
+        return (self.vmi.get("status") or {}).get("phase") not in FINAL
 
     @property
     def agent(self) -> bool:

@@ -106,11 +106,6 @@ class Judgement(msgspec.Struct, frozen=True):
         return max((c.verdict for c in self.changes), key=_BEST_FIRST.index, default=Verdict.LIVE)
 
     @property
-    def restart_required(self) -> bool:
-        """Whether something waits for a restart."""
-        return any(change.verdict is Verdict.RESTART for change in self.changes)
-
-    @property
     def waits(self) -> bool:
         """Whether something live waits for room, or for a migration to end or to be allowed."""
         return any(change.ruling.waits for change in self.changes)

@@ -3,17 +3,18 @@
 from __future__ import annotations
 
 import functools
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from datetime import datetime
 from typing import Any
 
 from livevirt.admission.review import Reader
 from livevirt.api import registry
 from livevirt.api.request import User
-from livevirt.errors import Unauthorized
+from livevirt.errors import Forbidden, Unauthorized
 from livevirt.server.tokens import Tokens, user_of
 
 ANONYMOUS = User("system:anonymous", ("system:unauthenticated",))
+_IMPERSONATE = "impersonate-"  # what the headers of --as, --as-group and the like begin with
 _KEPT_TOKENS = 1024  # signatures checked once
 
 
@@ -47,6 +48,16 @@ class Authenticator:
         if account is None or account["metadata"]["uid"] != bound["serviceaccount"]["uid"]:
             raise Unauthorized("Unauthorized")
         return user_of(claims)
+
+
+def check_own_name(user: User, headers: Mapping[str, str]) -> None:
+    """Refuse to act as somebody else: rights are not told apart, so the answer would be a lie."""
+    if any(name.lower().startswith(_IMPERSONATE) for name in headers):
+        raise Forbidden(
+            f'User "{user.name}" cannot impersonate: livevirt does not enforce RBAC yet, and would'
+            " answer as if nothing had been said. Leave out --as, --as-group and --as-uid (in a"
+            " kubeconfig: as, as-groups, as-uid, as-user-extra), or use that user's credentials"
+        )
 
 
 @functools.lru_cache(maxsize=256)

@@ -37,7 +37,7 @@ from livevirt.server import (
     table,
 )
 from livevirt.server.api import Api
-from livevirt.server.authenticate import ANONYMOUS, Authenticator
+from livevirt.server.authenticate import ANONYMOUS, Authenticator, check_own_name
 from livevirt.server.metrics import Metrics
 from livevirt.server.negotiate import Form
 from livevirt.server.reply import LARGEST, Reply
@@ -125,6 +125,7 @@ class Front:
             raise Forbidden(
                 f'forbidden: User "{user.name}" cannot {http.method.lower()} path "{path}"'
             )
+        check_own_name(user, http.headers)
         return user
 
     # ------------------------------------------------------------ resources

@@ -12,6 +12,7 @@ from typing import BinaryIO, Protocol
 from aiohttp import web
 
 from livevirt.api import registry
+from livevirt.api.phases import FINAL
 from livevirt.api.request import Object, Request
 from livevirt.errors import BadRequest
 from livevirt.server import refusals
@@ -85,7 +86,7 @@ class Logs:
         pod = self._pod(request.namespace, request.name)
         if pod is None or pod["metadata"]["uid"] != uid:
             return True
-        return pod.get("status", {}).get("phase") in ("Succeeded", "Failed")
+        return pod.get("status", {}).get("phase") in FINAL
 
 
 def read_options(options: Mapping[str, str], pod: str) -> Wanted:
@@ -112,7 +113,7 @@ def _number(options: Mapping[str, str], name: str, least: int) -> int | None:
     text = options.get(name, "")
     if not text:
         return None
-    if not text.isdecimal() or int(text) < least:
+    if not text.isdecimal() or len(text) > 19 or int(text) < least:
         raise BadRequest(f"{name}: {text!r} is no number of at least {least}")
     return int(text)
 

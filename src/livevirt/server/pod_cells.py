@@ -10,6 +10,8 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Any
 
+from livevirt.api.phases import FINAL
+
 Object = dict[str, Any]
 
 
@@ -57,7 +59,7 @@ def summarize(pod: Object) -> Summary:
     if "deletionTimestamp" in (pod.get("metadata") or {}):
         if status.get("reason") == "NodeLost":
             summary.reason = "Unknown"
-        elif status.get("phase") not in ("Succeeded", "Failed"):
+        elif status.get("phase") not in FINAL:
             summary.reason = "Terminating"
     return summary
 

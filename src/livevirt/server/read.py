@@ -47,13 +47,6 @@ def list_objects(services: Services, request: Request) -> tuple[list[Object], in
     return found, page.revision
 
 
-def list_page(services: Services, request: Request) -> tuple[list[Object], Object]:
-    """Return the selected objects decoded, and the list's metadata."""
-    page = _page(services, request)
-    found = [objects.read(request.kind, request.version, item.value) for item in page.items]
-    return found, page.metadata()
-
-
 class _Page(msgspec.Struct):
     items: list[Stored]
     revision: int

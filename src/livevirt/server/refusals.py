@@ -9,6 +9,7 @@ from livevirt.api.field_error import FieldError
 from livevirt.api.kind import Kind
 from livevirt.errors import (
     AlreadyExists,
+    ApiError,
     BadRequest,
     Conflict,
     Invalid,
@@ -38,6 +39,11 @@ def not_found(kind: Kind, name: str) -> NotFound:
 def no_such_path() -> NotFound:
     """Return the refusal for a path that leads nowhere."""
     return NotFound("the server could not find the requested resource")
+
+
+def not_served(what: str) -> ApiError:
+    """Return the refusal of something KubeVirt has and we have not."""
+    return ApiError(f"livevirt does not serve {what}", code=501, reason="NotImplemented")
 
 
 def method_not_allowed() -> MethodNotAllowed:

@@ -205,6 +205,22 @@ async def test_given_a_restart_under_way_when_the_vm_is_stopped_then_it_stays_of
     assert "stateChangeRequests" not in world.vm()["status"]
 
 
+async def test_given_a_restart_under_way_when_the_vm_is_halted_then_nothing_is_left_of_it(
+    world: World, node: PlayedNode, verbs: Verbs
+) -> None:
+    await world.create_vm()
+    await world.until(world.ready)
+    node.stuck = True
+    await verbs("restart")
+    await world.until(lambda: "deletionTimestamp" in world.pods()[0]["metadata"])
+    await world.patch_vm({"spec": {"runStrategy": "Halted"}})
+    node.stuck = False
+    await world.patch_vm({"metadata": {"labels": {"go": "on"}}})  # wakes the played node
+    await world.until(lambda: not world.vmi() and world.shown() == "Stopped")
+    await world.until(lambda: "stateChangeRequests" not in world.vm()["status"])
+    assert (await verbs("start", {"paused": True})).code == 202
+
+
 # ---------------------------------------------------------------- refusals
 
 REFUSED: dict[str, tuple[str, str, Any, type[ApiError], str]] = {
@@ -267,6 +283,49 @@ async def test_always_without_a_guest_cannot_be_started(quiet: World) -> None:
     await quiet.create_vm()
     with pytest.raises(Conflict, match="Always does not support manual start requests"):
         await verbs("start")
+
+
+UNREADABLE: dict[str, tuple[Object, str]] = {
+    "a dry run that is no list": ({"dryRun": True}, "dryRun in body must be of type array"),
+    "a dry run of something": ({"dryRun": ["Al"]}, 'Unsupported value: "Al"'),
+}
+UNREADABLE_BY: dict[str, tuple[Object, str]] = {
+    "start": ({"paused": "false"}, "paused in body must be of type boolean"),
+    "stop": ({"gracePeriod": 10**30}, "gracePeriod does not fit into 64 bits"),
+    "restart": ({"gracePeriodSeconds": "0"}, "gracePeriodSeconds in body must be of type integer"),
+}
+WITH_OPTIONS = {"start": VM, "stop": VM, "restart": VM, "pause": VMI, "unpause": VMI}
+
+
+@pytest.mark.parametrize(
+    ("verb", "body", "message"),
+    [(verb, *row) for verb in WITH_OPTIONS for row in UNREADABLE.values()]
+    + [(verb, *row) for verb, row in UNREADABLE_BY.items()],
+)
+async def test_options_that_mean_nothing_are_refused(
+    quiet: World, verb: str, body: Object, message: str
+) -> None:
+    await quiet.create_vm("Halted")
+    with pytest.raises(BadRequest, match=message):
+        await Verbs(quiet)(verb, body, of=WITH_OPTIONS[verb])
+    assert quiet.vm()["spec"]["runStrategy"] == "Halted"
+
+
+KEPT = {"apiVersion": "v1", "kind": "Some", "dryRun": None, "colour": "red"}
+IN_TURN = {"start": 202, "pause": 200, "unpause": 200, "restart": 202, "stop": 202}
+
+
+async def test_fields_that_nobody_knows_are_told_and_do_not_hinder(
+    world: World, node: PlayedNode, verbs: Verbs
+) -> None:
+    await world.create_vm("Halted")
+    for verb, code in IN_TURN.items():
+        if verb == "pause":
+            await world.until(world.ready)
+        if verb == "unpause":
+            await set_condition(world, "Paused")
+        answer = await verbs(verb, KEPT, of=WITH_OPTIONS[verb])
+        assert (answer.code, answer.warnings) == (code, ('unknown field "colour"',)), verb
 
 
 async def test_a_dry_run_changes_nothing(world: World, verbs: Verbs) -> None:

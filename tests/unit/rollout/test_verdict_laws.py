@@ -208,9 +208,9 @@ def test_following_the_live_patch_settles(
 
     assert not [c for c in second.changes if c.live and not c.volume]
     assert live_patch(second, vmi) == {}
-    assert second.restart_required == first.restart_required
+    assert bool(second.of(Verdict.RESTART)) == bool(first.of(Verdict.RESTART))
     back = judge(Case(spec, spec, vmi, LIVE, KVM))
-    assert not back.restart_required  # what went live goes back live
+    assert not back.of(Verdict.RESTART)  # what went live goes back live
     home = apply(live_patch(back, vmi), vmi)
     assert judge(Case(spec, spec, home, LIVE, KVM)).changes == ()
     assert canonical(home["spec"]) == canonical(running(spec)["spec"])
@@ -235,7 +235,7 @@ def test_one_restart_and_nothing_but_volumes_is_live(
 ) -> None:
     found = judge(Case(spec, edited_safely(spec, change), running(spec), LIVE, around))
 
-    if found.restart_required:
+    if found.of(Verdict.RESTART):
         assert all(c.volume or not c.live for c in found.changes)
         assert live_patch(found, running(spec)) == {}
     if found.verdict is Verdict.LIVE:

@@ -8,6 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from livevirt.rollout.judgement import Verdict
 from livevirt.rollout.live_patch import apply, live_patch, settles
 from livevirt.rollout.volume_patch import merged, volume_patch
 
@@ -95,7 +96,7 @@ def test_given_a_sata_drive_is_removed_then_it_stays_and_is_empty() -> None:
     after = apply(volume_patch(judgement, vmi), vmi)["spec"]
     assert [each["name"] for each in after["volumes"]] == SHOWN["volumes"]
     assert [each["name"] for each in after["domain"]["devices"]["disks"]] == SHOWN["disks"]
-    assert judgement.restart_required
+    assert judgement.of(Verdict.RESTART)
 
 
 def test_sizes_and_volumes_go_in_one_patch() -> None:

@@ -61,7 +61,13 @@ def test_what_has_no_effect_is_said() -> None:
 
 @pytest.mark.parametrize(
     "options",
-    [{"tailLines": "-1"}, {"limitBytes": "0"}, {"container": "sidecar"}, {"previous": "true"}],
+    [
+        {"tailLines": "-1"},
+        {"tailLines": "9" * 5000},
+        {"limitBytes": "0"},
+        {"container": "sidecar"},
+        {"previous": "true"},
+    ],
 )
 def test_what_cannot_be_had_is_refused(options: dict[str, str]) -> None:
     with pytest.raises(BadRequest):

@@ -7,6 +7,7 @@ from dataclasses import dataclass, replace
 from datetime import timedelta
 
 from livevirt.api import registry
+from livevirt.api.phases import FINAL
 from livevirt.api.request import Object
 from livevirt.control.cache import Change
 from livevirt.control.clock import Now
@@ -185,7 +186,7 @@ class Observation:
 
     def _place(self, key: Key) -> Place | None:
         obj = self.sources.migrations.get(key)
-        if obj is None or (obj.get("status") or {}).get("phase") in view.FINAL:
+        if obj is None or (obj.get("status") or {}).get("phase") in FINAL:
             return None
         return Going(self._leaves(obj)) if self._goes(obj) else self._waits(obj)
 

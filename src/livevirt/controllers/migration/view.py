@@ -7,10 +7,10 @@ from datetime import UTC, datetime, timedelta
 
 from livevirt.admission.migrations import FINALIZER, PRIORITIES
 from livevirt.api import conditions, times
+from livevirt.api.phases import FINAL
 from livevirt.api.request import Object
 from livevirt.rollout import hot_change, migratability
 
-FINAL = ("Succeeded", "Failed")
 JOB_UID = migratability.JOB
 JOB_NAME = "kubevirt.io/migrationJobName"  # annotation of a target pod
 TARGET_NODE = "kubevirt.io/migrationTargetNodeName"  # label of an instance that is moving
@@ -22,6 +22,7 @@ PENDING_SECONDS = "kubevirt.io/migrationPendingPodTimeoutSeconds"
 MIGRATION_REQUIRED = "MigrationRequired"
 VOLUMES_CHANGE = "VolumesChange"  # True while a volume is copied to another claim
 _LONG_AGO = datetime(1970, 1, 1, tzinfo=UTC)
+_DIGITS, _LONGEST = 10, timedelta(seconds=10**9)  # 31 years: a calendar ends somewhere
 #: A guest that is left alone with its new size: waiting for it could take for ever.
 _UP_TO_THE_GUEST = (hot_change.NOT_ACCEPTING, hot_change.PLUG_FAILED)
 
@@ -267,4 +268,7 @@ def _time(text: str | None) -> datetime:
 
 def _seconds(text: str | None, usual: timedelta) -> timedelta:
     """Return a number of seconds given in an annotation; what is no number counts as not given."""
-    return timedelta(seconds=int(text)) if text and text.isdecimal() else usual
+    if not text or not text.isdecimal():
+        return usual
+    digits = text.lstrip("0") or "0"
+    return timedelta(seconds=int(digits)) if len(digits) < _DIGITS else _LONGEST

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from livevirt.admission import pod_resources
+from livevirt.api.phases import FINAL
 from livevirt.api.quantity import Quantity
 from livevirt.api.request import Object
 from livevirt.control.key import Key, key_of
@@ -84,7 +85,7 @@ def _toleration(written: Mapping[str, Any]) -> Toleration:
 
 def has_ended(obj: Object) -> bool:
     """Tell whether the pod takes no resources any more."""
-    return (obj.get("status") or {}).get("phase") in ("Succeeded", "Failed")
+    return (obj.get("status") or {}).get("phase") in FINAL
 
 
 def wants_node(obj: Object) -> bool:

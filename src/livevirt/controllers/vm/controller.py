@@ -9,6 +9,7 @@ from typing import Any
 from livevirt.admission.vm import FINALIZER
 from livevirt.api import conditions, registry
 from livevirt.api.kind import Kind
+from livevirt.api.phases import FINAL
 from livevirt.api.request import Object
 from livevirt.client.interface import Client
 from livevirt.control.cache import Change
@@ -18,6 +19,7 @@ from livevirt.control.events import Recorder
 from livevirt.control.key import Key, key_of, owner_key
 from livevirt.controllers.informers import Informers
 from livevirt.controllers.instancetypes import KINDS, Sized, Sizes, goes_by, is_missed, users
+from livevirt.controllers.refused import Refused
 from livevirt.controllers.vm import copies, events, template, view
 from livevirt.controllers.vm import status as statuses
 from livevirt.controllers.vm.plan import (
@@ -75,6 +77,8 @@ class VirtualMachines:
         revisions = self._sizes.caches.revisions
         self._controller.watches(revisions, lambda _: ())  # woken by `_note_revision`
         revisions.on_change(self._note_revision)
+        bounds = (informers.of(kind) for kind in (registry.QUOTA, registry.LIMIT_RANGE))
+        self._refused = Refused(self._controller, *bounds)
 
     async def run(self) -> None:
         """Work until cancelled."""
@@ -86,7 +90,7 @@ class VirtualMachines:
         ready = conditions.find(status.get("conditions"), "Ready") or {}
         if status.get("phase") == "Running" and ready.get("reason") == "GuestNotRunning":
             return  # the VMI controller is about to say more
-        urgent = change.new is None or status.get("phase") in view.FINAL
+        urgent = change.new is None or status.get("phase") in FINAL
         self._controller.queue.add_after(change.key, 0 if urgent else GATHER)
 
     def _note_revision(self, change: Change) -> None:
@@ -110,6 +114,10 @@ class VirtualMachines:
 
     async def reconcile(self, key: Key) -> Result:
         """Bring one VM towards its spec; call it at any time, any number of times."""
+        with self._refused.unless_done(key):
+            return await self._advance(key)
+
+    async def _advance(self, key: Key) -> Result:
         vm, vmi = self._machines.get(key), self._instances.get(key)
         if vm is None:
             return DONE

@@ -103,7 +103,7 @@ def _absent(seen: Seen) -> list[Step]:
     start = asked is not None and asked.action == START
     paused = start and asked is not None and asked.paused
     match vm.strategy:
-        case "Halted":  # only a paused start is asked for thus; others are left from a restart
+        case "Halted":  # only a paused start is asked for thus; the status forgets others
             return [SwitchToAlways()] if paused else []
         case "Manual":
             return [CreateInstance(paused)] if start else []

@@ -30,6 +30,7 @@ FIELDS = (
 
 _FIRST_WAIT, _LONGEST_WAIT = 10, 300  # seconds
 _NOT_YET = ("", "Pending", "Scheduling", "Scheduled")
+_COUNTING = (hot_change.PLUGGING, hot_change.UNPLUGGING)  # up to ten times a second
 _IMAGE_REASONS = ("ErrImagePull", "ImagePullBackOff")
 
 
@@ -172,12 +173,11 @@ def _told(
 
 
 def _put(listed: list[Condition], condition: Condition, now: datetime) -> list[Condition]:
-    """Return the list with a condition, unless only its words or times differ.
+    """Return the list with a condition, unless only its times differ.
 
-    The words on volumes name the one that waits.
+    The words of a guest that is changing its size count how far it is: its instance tells them.
     """
-    named = (hot_change.VOLUME, volume_migration.VOLUMES_CHANGE)
-    words = ("message",) if condition["type"] in named else ()
+    words = () if condition.get("reason") in _COUNTING else ("message",)
     old, said = conditions.find(listed, condition["type"]), ("status", "reason", *words)
     if old is not None and all(old.get(k) == condition.get(k) for k in said):
         return listed
@@ -220,9 +220,16 @@ def _known_strategy(seen: Seen) -> str | None:
 
 
 def _requests(vm: Object, seen: Seen) -> list[Object] | None:
-    """Return the requests that are still to be done; a failed rerun asks for a start itself."""
+    """Return the requests that are still to be done.
+
+    A failed rerun asks for a start itself. Who halts a VM takes back the start of a restart; only
+    a paused start is asked of a halted one.
+    """
     written: list[Object] = (vm.get("status") or {}).get("stateChangeRequests") or []
     left = written[len(written) - len(seen.requests) :]
+    if seen.vm.strategy == "Halted":
+        asked = zip(left, seen.requests, strict=True)
+        left = [each for each, request in asked if request.action != START or request.paused]
     guest = seen.guest
     again = guest is not None and guest.phase == "Failed" and not guest.deleting
     if again and seen.vm.strategy == "RerunOnFailure" and not left:
@@ -257,7 +264,7 @@ def _machine(vm: Object, vmi: Object | None) -> Object | None:
 
 def _started_generation(vmi: Object | None, generation: int) -> int:
     started = noted(vmi)
-    return int(started) if started.isdigit() else generation
+    return int(started) if started.isdecimal() and len(started) < 19 else generation
 
 
 def _migrating(vmi: Object | None) -> bool:

@@ -10,6 +10,7 @@ from datetime import datetime, timedelta
 
 from livevirt.admission.vmi import FINALIZER
 from livevirt.api import registry
+from livevirt.api.phases import FINAL
 from livevirt.api.request import Object
 from livevirt.client.interface import Client
 from livevirt.control.cache import Change
@@ -18,6 +19,7 @@ from livevirt.control.controller import DONE, Controller, Result
 from livevirt.control.events import Recorder
 from livevirt.control.informer import Informer
 from livevirt.control.key import Key, key_of, owner_key
+from livevirt.controllers.refused import Refused
 from livevirt.controllers.vmi import events, launcher, resizing, view
 from livevirt.controllers.vmi import status as statuses
 from livevirt.controllers.vmi.plan import CreatePod, DeletePod, LetGo, Wait, plan, untold
@@ -64,8 +66,10 @@ class Instances:
         self._controller.watches(sources.claims, self._users)
         self._controller.watches(sources.volumes, self._users)
         sources.pods.on_change(self._note)
-        for informer in (sources.quotas, sources.limits):
-            informer.on_change(self._retry_refused)
+        bounds = (sources.quotas, sources.limits)
+        self._refused = Refused(self._controller, *bounds)
+        for informer in bounds:
+            informer.on_change(self._retry_resizes)
         sources.settings.on_change(self._retry_all)
 
     async def run(self) -> None:
@@ -86,7 +90,7 @@ class Instances:
     def _users(self, claim: Object) -> Iterable[Key]:
         return [key_of(vmi) for vmi in self._from.instances.by("claim", key_of(claim))]
 
-    def _retry_refused(self, change: Change) -> None:
+    def _retry_resizes(self, change: Change) -> None:
         """Wake the instances whose pods may not grow: there may be room now."""
         for key in self._attempts:
             if key.namespace == change.key.namespace:
@@ -101,6 +105,10 @@ class Instances:
 
     async def reconcile(self, key: Key) -> Result:
         """Bring one instance towards a running guest or to its end."""
+        with self._refused.unless_done(key):
+            return await self._advance(key)
+
+    async def _advance(self, key: Key) -> Result:
         vmi = self._from.instances.get(key)
         if vmi is None:
             self._ended.pop(key, None)
@@ -325,7 +333,7 @@ def _made(pod: Object) -> tuple[str, str]:
 
 
 def _ended(pod: Object) -> bool:
-    return (pod.get("status") or {}).get("phase") in view.FINAL
+    return (pod.get("status") or {}).get("phase") in FINAL
 
 
 def _facts(vmi: Object) -> dict[str, object]:

@@ -21,6 +21,7 @@ CONSOLE_LOG = "guest-console-log"
 _NEXT_TO_NOTHING = {"cpu": "1m", "memory": "1Mi"}
 RUN_AS = 107  # KubeVirt's user for QEMU
 EXTRA_GRACE = 30  # seconds the pod has beyond the guest's own
+_LONGEST_GRACE = 1 << 31  # seconds; a pod cannot be given any number of them
 _SUFFIX = "bcdfghjklmnpqrstvwxz2456789"  # what Kubernetes makes generated names from
 _LABEL_MAX = 63
 _KEPT_PREFIX = 54  # of a name too long for a label, followed by a part of its hash
@@ -139,7 +140,7 @@ def image_of(pod: Object) -> str:
 def grace(vmi: Object) -> int:
     """Return the seconds a guest has to shut down by itself."""
     seconds = vmi["spec"].get("terminationGracePeriodSeconds")
-    return 30 if seconds is None else int(seconds)
+    return 30 if seconds is None else min(int(seconds), _LONGEST_GRACE)
 
 
 def hostname(vmi: Object) -> str:

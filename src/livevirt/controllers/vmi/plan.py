@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from datetime import timedelta
 
+from livevirt.api.phases import FINAL
 from livevirt.controllers.vmi.view import Launcher, Seen
 
 #: The node tells how a guest ended. After so long without a word from it, it is told here.
@@ -79,7 +80,7 @@ def plan(seen: Seen) -> list[Step]:
 
 
 def _told(seen: Seen) -> bool:
-    return phase(seen) in ("Succeeded", "Failed")
+    return phase(seen) in FINAL
 
 
 def _may(pod: Launcher, grace: int) -> bool:

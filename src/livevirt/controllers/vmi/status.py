@@ -9,7 +9,6 @@ from livevirt.api import conditions, times
 from livevirt.api.conditions import Condition
 from livevirt.api.request import Object
 from livevirt.controllers.vmi import launcher
-from livevirt.controllers.vmi.events import CLAIM_NOT_FOUND
 from livevirt.controllers.vmi.plan import phase
 from livevirt.controllers.vmi.view import Seen
 from livevirt.rollout import hot_change
@@ -126,12 +125,8 @@ def _false(type_: str, reason: str, message: str) -> Condition:
 
 
 def _put(listed: list[Condition], condition: Condition, now: datetime) -> list[Condition]:
-    """Return the list with a condition, unless only its words or times differ.
-
-    The words on a claim that is missing name it.
-    """
-    words = ("message",) if condition.get("reason") == CLAIM_NOT_FOUND else ()
-    old, said = conditions.find(listed, condition["type"]), ("status", "reason", *words)
+    """Return the list with a condition, unless only its times differ."""
+    old, said = conditions.find(listed, condition["type"]), ("status", "reason", "message")
     if old is not None and all(old.get(k) == condition.get(k) for k in said):
         return listed
     return conditions.with_condition(listed, condition, now)

@@ -7,11 +7,11 @@ from datetime import timedelta
 
 from livevirt.admission.vmi import FINALIZER
 from livevirt.api import conditions
+from livevirt.api.phases import FINAL
 from livevirt.api.request import Object
 from livevirt.controllers.vmi import launcher
 from livevirt.rollout import migratability
 
-FINAL = ("Succeeded", "Failed")
 _WAITING = (
     "ErrImagePull", "ImagePullBackOff", "InvalidImageName", "ErrImageNeverPull",
     "FailedPvcNotFound",  # of a hotpluggable volume that the guest boots from

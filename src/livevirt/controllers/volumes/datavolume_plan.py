@@ -7,11 +7,10 @@ from datetime import datetime, timedelta
 from typing import Literal
 
 from livevirt.admission.datavolumes import SERVED
+from livevirt.api.phases import FINAL
 from livevirt.api.request import Object
 from livevirt.controllers.volumes import datavolume_claim
 from livevirt.controllers.volumes.imports import Job
-
-FINAL = ("Succeeded", "Failed")
 
 
 @dataclass(frozen=True, slots=True)

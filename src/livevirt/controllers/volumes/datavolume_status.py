@@ -5,10 +5,10 @@ from __future__ import annotations
 from typing import Any
 
 from livevirt.api import conditions
+from livevirt.api.phases import FINAL
 from livevirt.api.request import Object
 from livevirt.controllers.volumes import datavolume_claim, storageclass
 from livevirt.controllers.volumes.datavolume_plan import (
-    FINAL,
     Seen,
     capacity,
     source_of,

@@ -78,6 +78,8 @@ class Actions:
         name, _, rest = action.action.partition("/")
         verb = self._verbs.get((action.resource, name))
         known = subresources.BY_PATH.get((action.resource, name))
+        if verb is None and (what := subresources.UNSERVED.get((action.resource, name))):
+            raise refusals.not_served(what)
         if verb is None:
             raise refusals.no_such_path()
         if known is not None and http.method not in _METHODS[known.verb]:

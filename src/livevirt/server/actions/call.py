@@ -11,6 +11,7 @@ from aiohttp import web
 
 from livevirt.api import registry
 from livevirt.api.kind import Kind
+from livevirt.api.phases import FINAL
 from livevirt.api.request import Answer, Object, User
 from livevirt.client.interface import Client
 from livevirt.errors import BadRequest, Conflict, NotFound
@@ -18,8 +19,6 @@ from livevirt.server.actions.guest_door import GuestDoor
 from livevirt.server.turns import Turns
 from livevirt.store import Key
 
-FINAL = ("Succeeded", "Failed")
-ACCEPTED = Answer(202, b"")
 DONE = Answer(200, b"")
 
 
@@ -45,11 +44,6 @@ class Call:
         if not isinstance(self.body, dict):
             raise BadRequest("the body of the request must be an object")
         return self.body
-
-    @property
-    def dry_run(self) -> bool:
-        """Whether nothing may be changed."""
-        return bool(self.options.get("dryRun"))
 
     async def vm(self) -> Object:
         """Return the VM; raises NotFound."""
@@ -85,18 +79,6 @@ def phase(vmi: Object | None) -> str:
 def running(vmi: Object | None) -> bool:
     """Tell whether there is an instance that has not ended."""
     return vmi is not None and phase(vmi) not in FINAL
-
-
-def whole_number(call: Call, field: str) -> int | None:
-    """Return a number of the options that must not be negative."""
-    value = call.options.get(field)
-    if value is None:
-        return None
-    if not isinstance(value, int) or isinstance(value, bool):
-        raise BadRequest(f"{field} must be a whole number")
-    if value < 0:
-        raise BadRequest("gracePeriod has to be greater or equal to 0")
-    return value
 
 
 async def decided(call: Call, decide: Callable[[], Awaitable[Answer]]) -> Answer:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from livevirt.api import conditions, registry
 from livevirt.api.request import Answer, Object
+from livevirt.server.actions import options
 from livevirt.server.actions.call import DONE, Call, phase
 
 _VMI = registry.VMI
@@ -11,20 +12,22 @@ _VMI = registry.VMI
 
 async def pause(call: Call) -> Answer:
     """Stop the CPUs."""
+    asked = options.read(call, "PauseOptions")
     if _is(await running_instance(call), "Paused"):
         raise call.refuse(_VMI, "VMI is already paused")
-    if not call.dry_run:
+    if not asked.dry_run:
         await call.guests.pause(call.namespace, call.name)
-    return DONE
+    return Answer(200, b"", asked.warnings)
 
 
 async def unpause(call: Call) -> Answer:
     """Let them go on."""
+    asked = options.read(call, "UnpauseOptions")
     if not _is(await running_instance(call), "Paused"):
         raise call.refuse(_VMI, "VMI is not paused")
-    if not call.dry_run:
+    if not asked.dry_run:
         await call.guests.unpause(call.namespace, call.name)
-    return DONE
+    return Answer(200, b"", asked.warnings)
 
 
 async def soft_reboot(call: Call) -> Answer:

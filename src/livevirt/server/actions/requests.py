@@ -19,13 +19,13 @@ def stop(vmi: Object) -> Object:
     return {"action": "Stop", "uid": vmi["metadata"]["uid"]}
 
 
-async def ask(call: Call, vm: Object, *wanted: Object) -> None:
+async def ask(call: Call, vm: Object, *wanted: Object, dry_run: bool) -> None:
     """Put requests on the VM; a lone Stop takes the place of what waits."""
     waiting = (vm.get("status") or {}).get("stateChangeRequests") or []
     lone_stop = len(wanted) == 1 and wanted[0]["action"] == "Stop"
     if waiting and not lone_stop:
         raise call.refuse(registry.VM, _UNDERWAY)
-    if not call.dry_run:
+    if not dry_run:
         patch = {"status": {"stateChangeRequests": list(wanted)}}
         await patch_vm(call, vm, patch, subresource="status")
 

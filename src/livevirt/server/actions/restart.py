@@ -6,28 +6,23 @@ from livevirt.api import conditions, registry
 from livevirt.api.request import Answer
 from livevirt.errors import BadRequest
 from livevirt.rollout.run_strategy import run_strategy
-from livevirt.server.actions import requests
-from livevirt.server.actions.call import (
-    ACCEPTED,
-    Call,
-    decided,
-    running,
-    shorten_grace,
-    whole_number,
-)
+from livevirt.server.actions import options, requests
+from livevirt.server.actions.call import Call, decided, running, shorten_grace
+from livevirt.server.actions.options import Options
 
 _AT_ONCE = 1  # second: a pod without any would be gone before its guest
 
 
 async def restart(call: Call) -> Answer:
     """Ask the controller to stop this guest and to start another."""
-    return await decided(call, lambda: _restart(call))
-
-
-async def _restart(call: Call) -> Answer:
-    grace = whole_number(call, "gracePeriodSeconds")
+    asked = options.read(call, "RestartOptions")
+    grace = options.grace(asked, "gracePeriodSeconds")
     if grace:
         raise BadRequest("For force restart, only gracePeriod=0 is supported for now")
+    return await decided(call, lambda: _restart(call, asked, force=grace == 0))
+
+
+async def _restart(call: Call, asked: Options, *, force: bool) -> Answer:
     vm, vmi = await call.vm(), await call.instance_or_none()
     strategy = run_strategy(vm["spec"])
     if strategy in ("Halted", "Once"):
@@ -38,7 +33,8 @@ async def _restart(call: Call) -> Answer:
         raise call.refuse(registry.VM, "VM is not running")
     if conditions.is_true((vmi.get("status") or {}).get("conditions"), "VolumesChange"):
         raise call.refuse(registry.VM, "VM volumes are being updated")
-    await requests.ask(call, vm, requests.stop(vmi), requests.start())
-    if grace == 0 and not call.dry_run:
+    wanted = (requests.stop(vmi), requests.start())
+    await requests.ask(call, vm, *wanted, dry_run=asked.dry_run)
+    if force and not asked.dry_run:
         await shorten_grace(call, vmi, _AT_ONCE)
-    return ACCEPTED
+    return Answer(202, b"", asked.warnings)

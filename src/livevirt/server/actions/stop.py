@@ -5,27 +5,21 @@ from __future__ import annotations
 from livevirt.api import registry
 from livevirt.api.request import Answer, Object
 from livevirt.rollout.run_strategy import run_strategy
-from livevirt.server.actions import requests
-from livevirt.server.actions.call import (
-    ACCEPTED,
-    Call,
-    decided,
-    running,
-    set_strategy,
-    shorten_grace,
-    whole_number,
-)
+from livevirt.server.actions import options, requests
+from livevirt.server.actions.call import Call, decided, running, set_strategy, shorten_grace
+from livevirt.server.actions.options import Options
 
 _NOT_RUNNING = "VM is not running"
 
 
 async def stop(call: Call) -> Answer:
     """Stop the guest, by the run strategy or by a request to the controller."""
-    return await decided(call, lambda: _stop(call))
+    asked = options.read(call, "StopOptions")
+    grace = options.grace(asked, "gracePeriod")
+    return await decided(call, lambda: _stop(call, asked, grace))
 
 
-async def _stop(call: Call) -> Answer:
-    grace = whole_number(call, "gracePeriod")
+async def _stop(call: Call, asked: Options, grace: int | None) -> Answer:
     vm, vmi = await call.vm(), await call.instance_or_none()
     strategy = run_strategy(vm["spec"])
     if strategy not in ("Always", "Once") and not running(vmi):
@@ -36,14 +30,14 @@ async def _stop(call: Call) -> Answer:
     match strategy:
         case "Manual" | "RerunOnFailure":
             assert vmi is not None
-            await requests.ask(call, vm, requests.stop(vmi))
+            await requests.ask(call, vm, requests.stop(vmi), dry_run=asked.dry_run)
         case "Always" | "Once":
-            if not call.dry_run:
+            if not asked.dry_run:
                 # The start that a restart still waits for would let the VM run again.
                 await set_strategy(call, await requests.withdraw(call, vm), "Halted")
-    if grace is not None and vmi is not None and running(vmi) and not call.dry_run:
+    if grace is not None and vmi is not None and running(vmi) and not asked.dry_run:
         await shorten_grace(call, vmi, grace)  # comes last: a guest that ends may be replaced
-    return ACCEPTED
+    return Answer(202, b"", asked.warnings)
 
 
 def _shorter(grace: int | None, vmi: Object | None) -> bool:

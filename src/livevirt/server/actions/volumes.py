@@ -15,11 +15,10 @@ from dataclasses import dataclass, replace
 
 from livevirt.admission.vmi_spec import spec_errors
 from livevirt.admission.vmi_volumes import bus_errors
-from livevirt.api import field_error, registry, structural
+from livevirt.api import registry
 from livevirt.api.field_error import FieldError
 from livevirt.api.kind import Kind
 from livevirt.api.request import Answer, Object
-from livevirt.api.schema import definitions
 from livevirt.errors import BadRequest, Conflict, NotFound
 from livevirt.rollout import config, disks
 from livevirt.rollout.config import CDROM_GATE, HOTPLUG_GATE, Config
@@ -28,6 +27,7 @@ from livevirt.server import refusals
 from livevirt.server.actions import plan
 from livevirt.server.actions.call import Call, Stale, decided
 from livevirt.server.actions.guest_run import running_instance
+from livevirt.server.actions.options import dry_run, pruned
 
 _NO_BODY = "Request with no body, a new name is expected as the request body"
 _SOURCES = ("persistentVolumeClaim", "dataVolume")
@@ -37,12 +37,12 @@ Edit = Callable[[Lists], Lists]
 
 @dataclass(frozen=True, slots=True)
 class Asked:
-    """What a request asks for; `unknown` are the fields of it that nobody knows."""
+    """What a request asks for, and the warnings about the rest of it."""
 
     name: str
     options: Object
     dry_run: bool
-    unknown: tuple[str, ...] = ()
+    warnings: tuple[str, ...] = ()
 
     def added(self, lists: Lists) -> Lists:
         """Return the lists with the volume."""
@@ -89,9 +89,7 @@ async def _read(call: Call, type_: str, **parts: str) -> Asked:
         raise _closed(HOTPLUG_GATE)
     if not isinstance(call.body, dict):
         raise BadRequest(_NO_BODY)
-    unknown: list[str] = []
-    schema = definitions()[f"kubevirt.{type_}"]
-    options = structural.prune(schema, call.body, unknown)
+    options, warnings = pruned(type_, call.body)
     if not options.get("name"):
         raise BadRequest(f"{type_} requires name to be set")
     for field, shown in parts.items():
@@ -99,12 +97,7 @@ async def _read(call: Call, type_: str, **parts: str) -> Asked:
             raise BadRequest(f"{type_} requires {shown} to not be nil")
     if isinstance(options.get("disk"), dict):
         options["disk"]["name"] = options["name"]
-    if errors := structural.validate(schema, options):
-        raise BadRequest(", ".join(map(str, errors)))
-    wanted = options.get("dryRun") or []
-    if strange := [each for each in wanted if each != "All"]:
-        raise BadRequest(str(field_error.not_supported("dryRun", strange[0], ["All"])))
-    return Asked(options["name"], options, bool(wanted), tuple(unknown))
+    return Asked(options["name"], options, dry_run(type_, options), warnings)
 
 
 async def _config(call: Call) -> Config:
@@ -178,8 +171,7 @@ async def _write(call: Call, kind: Kind, obj: Object, spec: Object, dry_run: boo
 
 
 def _accepted(asked: Asked, warnings: list[str] | None = None) -> Answer:
-    strange = [f'unknown field "{path}"' for path in asked.unknown]
-    return Answer(202, b"", (*strange, *(warnings or ())))
+    return Answer(202, b"", (*asked.warnings, *(warnings or ())))
 
 
 # ---------------------------------------------------------------- instances

@@ -10,6 +10,7 @@ from typing import Any, cast
 from livevirt.admission.migrations import FINALIZER
 from livevirt.api import registry, times
 from livevirt.api.kind import Kind
+from livevirt.api.phases import FINAL
 from livevirt.api.quantity import parse
 from livevirt.api.request import Object, User
 from livevirt.client.interface import Client
@@ -20,7 +21,7 @@ from livevirt.controllers.migration import policy
 from livevirt.controllers.migration.controller import Migrations
 from livevirt.controllers.migration.line import Line
 from livevirt.controllers.migration.observation import Sources
-from livevirt.controllers.migration.view import FINAL, JOB_UID
+from livevirt.controllers.migration.view import JOB_UID
 from livevirt.controllers.vmi.launcher import pod_of
 from livevirt.errors import AlreadyExists, ApiError, Conflict, Forbidden, NotFound
 from livevirt.rollout.resources import Namespace

@@ -9,8 +9,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from livevirt.api import registry
+from livevirt.api.phases import FINAL
 from livevirt.api.request import Object
-from livevirt.controllers.migration.view import FINAL, JOB_UID, TARGET_NODE
+from livevirt.controllers.migration.view import JOB_UID, TARGET_NODE
 
 from .migration_world import KINDS, SPACE, World
 

@@ -8,6 +8,7 @@ import pytest
 from livevirt.api.conditions import Condition
 from livevirt.api.request import Object
 from livevirt.controllers.migration import view
+from livevirt.controllers.migration.plan import _deadlines
 
 from .migration_builders import NOON
 
@@ -51,6 +52,18 @@ def test_given_annotations_then_the_timeouts_are_theirs() -> None:
     found = view.migration(a_migration(metadata={"annotations": given}))
     assert found.unschedulable_timeout == timedelta(seconds=3)
     assert found.pending_timeout == timedelta(seconds=900)
+
+
+@pytest.mark.parametrize("seconds", ["999999999999", "9" * 20, "9" * 5000])
+def test_given_a_timeout_beyond_any_calendar_then_it_is_a_very_long_one(seconds: str) -> None:
+    given = {view.UNSCHEDULABLE_SECONDS: seconds, view.PENDING_SECONDS: f"00{seconds}"}
+    found = view.migration(a_migration(metadata={"annotations": given}))
+    waits = {"type": "PodScheduled", "status": "False", "reason": "Unschedulable"}
+    status = {"phase": "Pending", "conditions": [{**waits, "lastTransitionTime": NOW}]}
+    meta = {"name": "target", "uid": "p1", "creationTimestamp": NOW}
+    target = view.pod({"metadata": meta, "spec": {}, "status": status})
+    much_later = NOON + timedelta(days=10_000)
+    assert all(deadline > much_later for deadline in _deadlines(found, target))
 
 
 @pytest.mark.parametrize(

@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 from livevirt.admission import builtin, pod_resources
 from livevirt.api import names
 from livevirt.api.request import Object
-from livevirt.controllers.vmi.launcher import claim_names, hostname, pod_name, pod_of
+from livevirt.controllers.vmi.launcher import claim_names, grace, hostname, pod_name, pod_of
 from livevirt.rollout.config import RECORDED, Defaults
 from livevirt.rollout.resources import Namespace
 
@@ -82,6 +82,12 @@ def test_the_pod_is_one_the_server_accepts() -> None:
     rules = builtin.RULES["pods"]
     rules.default(pod)
     assert pod["spec"]["dnsPolicy"] == "ClusterFirst"
+
+
+def test_a_guest_cannot_be_given_more_time_than_a_pod() -> None:
+    vmi = a_vmi(terminationGracePeriodSeconds=10**30)
+    seconds = pod_of(vmi, Namespace())["spec"]["terminationGracePeriodSeconds"]
+    assert grace(vmi) < seconds < 2**63, "what a pod's field can hold"
 
 
 def test_the_defaults_of_the_instances_own_time_count() -> None:

@@ -220,13 +220,41 @@ def test_what_a_pod_waits_for_is_a_problem_of_its_instance(reason: str) -> None:
     assert pod(found, a_vmi("Scheduled")).problem is None
 
 
-def test_the_claim_that_is_missing_is_told_by_its_name() -> None:
-    first, second = (seen("Pending", missing=f"FailedPvcNotFound: PVC a/{n}") for n in "bc")
-    told = changes(a_vmi("Pending"), None, first, NOON)["conditions"]
-    vmi = a_vmi("Pending", conditions=told)
-    assert changes(vmi, None, first, NOON) == {}
-    told = changes(vmi, None, second, NOON)["conditions"]
-    assert (conditions.find(told, "Synchronized") or {})["message"] == "PVC a/c"
+REFUSED = ("FailedCreate", "exceeded quota: small")
+Told = tuple[Seen, tuple[str, str] | None]
+NEWS: dict[str, tuple[str, Told, Told, str]] = {
+    "another claim is missing": (
+        "Synchronized",
+        (seen("Pending", missing="FailedPvcNotFound: PVC a/b"), None),
+        (seen("Pending", missing="FailedPvcNotFound: PVC a/c"), None),
+        "PVC a/c",
+    ),
+    "the pod is refused for another cause": (
+        "Synchronized",
+        (seen("Pending"), REFUSED),
+        (seen("Pending"), ("FailedCreate", "must be less than the limit")),
+        "must be less than the limit",
+    ),
+    "the nodes have another cause": (
+        "PodScheduled",
+        (seen("Scheduling", a_pod(unschedulable="0/1: Insufficient cpu")), None),
+        (seen("Scheduling", a_pod(unschedulable="0/2: Insufficient memory")), None),
+        "0/2: Insufficient memory",
+    ),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize(("type_", "first", "second", "words"), NEWS.values(), ids=NEWS)
+def test_the_words_of_a_condition_are_the_last_ones(
+    type_: str, first: Told, second: Told, words: str
+) -> None:
+    def told(vmi: Object, state: Seen, failure: tuple[str, str] | None) -> dict[str, Any]:
+        return changes(vmi, a_pod_object() if state.pods else None, state, NOON, failure)
+
+    vmi = a_vmi(first[0].vmi.phase)
+    vmi["status"] |= told(vmi, *first)
+    assert told(vmi, *first) == {}
+    assert (conditions.find(told(vmi, *second)["conditions"], type_) or {})["message"] == words
 
 
 @pytest.mark.parametrize(("state", "problem"), PROBLEMS.values(), ids=PROBLEMS)

@@ -1,0 +1,19 @@
+"""What is offered of subresources.kubevirt.io is served."""
+
+from __future__ import annotations
+
+from typing import cast
+
+from livevirt.api.subresources import BY_PATH, SUBRESOURCES, UNSERVED
+from livevirt.server import guest_access
+from livevirt.server.actions import VERBS
+from livevirt.server.guest_access import AccessDoor
+
+
+def test_every_subresource_has_a_verb() -> None:
+    served = VERBS.keys() | guest_access.verbs(cast(AccessDoor, None)).keys()
+    assert [a.path for a in SUBRESOURCES if (a.resource, a.name) not in served] == []
+
+
+def test_what_is_not_served_is_not_offered() -> None:
+    assert UNSERVED.keys().isdisjoint(BY_PATH)
