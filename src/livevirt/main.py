@@ -25,6 +25,7 @@ from livevirt.client.local import LocalClient
 from livevirt.controllers import bootstrap
 from livevirt.errors import LivevirtError
 from livevirt.paths import DataDir
+from livevirt.qemu import programs
 from livevirt.server import kubeconfig, pki, reviews
 from livevirt.server.api import Api
 from livevirt.server.authenticate import Authenticator
@@ -57,6 +58,7 @@ def utc_now() -> datetime:
 
 async def serve(settings: Settings, ready: Ready) -> None:
     """Run everything until SIGTERM or SIGINT; call `ready` with the URL once the API answers."""
+    programs.check()  # or nodes would fail behind an API that says it is ready
     data = DataDir(Path(settings.data_dir))
     data.check()
     data.root.mkdir(mode=0o711, parents=True, exist_ok=True)

@@ -6,6 +6,7 @@ import os
 import socket
 import stat
 import subprocess
+import sys
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -22,6 +23,7 @@ class Command:
     """`livevirt` and `kubectl` in an empty home, with a data directory beside it."""
 
     def __init__(self, root: Path) -> None:
+        self.path = os.environ["PATH"]
         self.home, self.data, self.temporary = root / "home", root / "data", root / "tmp"
         self.home.mkdir()
         self.temporary.mkdir()
@@ -39,7 +41,7 @@ class Command:
         return done.stdout
 
     def _run(self, program: str, *args: str) -> subprocess.CompletedProcess[str]:
-        environment = {"PATH": os.environ["PATH"], "HOME": str(self.home)}
+        environment = {"PATH": self.path, "HOME": str(self.home)}
         environment["TMPDIR"] = str(self.temporary)
         return subprocess.run(
             [str(BIN / program), *args], env=environment, cwd=self.home,
@@ -157,11 +159,43 @@ def test_a_data_directory_that_is_a_file_is_refused(livevirt: Command) -> None:
     assert livevirt.data.read_text() == "mine"
 
 
+@pytest.mark.parametrize("how", [["--detach"], []], ids=["detached", "in the foreground"])
+def test_a_machine_without_qemu_is_refused_before_it_says_ready(
+    livevirt: Command, how: list[str]
+) -> None:
+    livevirt.path = str(livevirt.home)
+    up = livevirt.here("up", *how, *ANY_PORT)
+    assert (up.returncode, up.stdout) == (1, "")
+    assert "qemu-system-x86_64 and qemu-img are not installed" in up.stderr
+    assert "apt-get install --no-install-recommends qemu-system-x86 qemu-utils" in up.stderr
+    assert "Traceback" not in up.stderr
+    assert livevirt.here("status").returncode == 1
+
+
+def test_a_stranger_with_the_id_of_a_server_that_was_killed_is_left_alone(
+    livevirt: Command,
+) -> None:
+    sleeps = [sys.executable, "-c", "import time; time.sleep(600)", "livevirt-notes"]
+    with subprocess.Popen(sleeps) as stranger:
+        try:
+            livevirt.data.mkdir()
+            (livevirt.data / "livevirt.pid").write_text(f"{stranger.pid}\n")
+            assert livevirt.here("status").stdout == f"not running on {livevirt.data}\n"
+            up = livevirt.here("up", "--detach", *ANY_PORT)
+            assert up.returncode == 0, up.stderr
+            assert livevirt.here("down").stdout == f"stopped livevirt on {livevirt.data}\n"
+            assert stranger.poll() is None
+        finally:
+            stranger.kill()
+
+
 USAGE = {
     "no such command": ["fly"],
     "no such option": ["up", "--nope"],
     "an address without a port": ["up", "--listen", "127.0.0.1"],
     "a port that is none": ["up", "--listen", "127.0.0.1:70000"],
+    "a port that is no number": ["up", "--listen", "127.0.0.1:²"],
+    "a host that is none": ["up", "--listen", "a..b:0"],
     "a level that is none": ["up", "--log-level", "loud"],
     "an option without its value": ["down", "--data-dir"],
 }

@@ -157,6 +157,7 @@ def overridden(found: Access, choice: Chosen) -> Access:
     """Return the access with everything changed that a flag says otherwise."""
     from livevirt.client.kubeconfig import impersonation
 
+    _check_headers(choice)
     tls = replace(
         found.tls,
         authority=_file(choice.certificate_authority) or found.tls.authority,
@@ -185,6 +186,15 @@ def overridden(found: Access, choice: Chosen) -> Access:
     )
 
 
+def _check_headers(choice: Chosen) -> None:
+    """Refuse what cannot be sent in a header, such as a token of several lines."""
+    groups = [("--as-group", group) for group in choice.as_group]
+    single = [("--token", choice.token), ("--as", choice.as_), ("--as-uid", choice.as_uid)]
+    for flag, text in (*single, *groups):
+        if not text.isprintable():
+            raise click.UsageError(f"{flag} must be one line of text")
+
+
 def _file(path: str) -> bytes | None:
     if not path:
         return None
@@ -196,9 +206,14 @@ def _file(path: str) -> bytes | None:
 
 def connect(found: Access) -> RemoteClient:
     """Return a client; the server's warnings go to standard error."""
+    from livevirt.client.errors import ConfigError
     from livevirt.client.remote import RemoteClient
 
-    return RemoteClient(found, manager="virtctl", warn=_warn)
+    try:
+        return RemoteClient(found, manager="virtctl", warn=_warn)
+    except ValueError as error:
+        urls = " or ".join(filter(None, (found.server, found.proxy)))
+        raise ConfigError(f"{urls} is no URL: {error}") from None
 
 
 def _warn(text: str) -> None:

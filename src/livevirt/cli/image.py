@@ -62,15 +62,14 @@ def list_(image_store: Path | None) -> None:
     \b
     livevirt image list
     """
-    from rich.console import Console
     from rich.table import Table
+
+    from livevirt.cli.vm.printing import print_table
 
     table = Table("NAME", "SIZE", "FORMAT", "DIGEST", box=None, pad_edge=False)
     for each in _opened(image_store).list():
         table.add_row(each.name, _size(each.virtual_size), each.format, each.digest[:19])
-    # Into a pipe the table is as wide as it needs to be.
-    console = Console()
-    Console(width=None if console.is_terminal else 200).print(table)
+    print_table(table)
 
 
 @image.command()

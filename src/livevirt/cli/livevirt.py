@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 from typing import ClassVar
 
@@ -29,9 +30,16 @@ def _data(given: Path | None) -> DataDir:
 def _address(_: click.Context, __: click.Parameter, value: str) -> tuple[str, int]:
     host, _sep, port = value.rpartition(":")
     host = host.strip("[]")
-    if not host or not port.isdigit() or int(port) > 65535:
+    if not _is_host(host) or not re.fullmatch("[0-9]{1,5}", port) or int(port) > 65535:
         raise click.BadParameter(f"{value!r} is not HOST:PORT, for example 127.0.0.1:6443")
     return host, int(port)
+
+
+def _is_host(text: str) -> bool:
+    try:
+        return bool(text.encode("idna"))
+    except UnicodeError:
+        return False
 
 
 class Commands(frame.LazyGroup):

@@ -14,12 +14,12 @@ from typing import NoReturn
 
 import click
 import msgspec
-import yaml
 
 from livevirt.errors import LivevirtError
 from livevirt.paths import DataDir
 from livevirt.settings import Settings
 
+_MODULE = "livevirt.main"
 _START_SECONDS = 60.0
 _STOP_SECONDS = 30.0
 
@@ -64,7 +64,11 @@ def detach(data: DataDir, settings: Settings) -> None:
 
 
 def _command(settings: Settings) -> list[str]:
-    return [sys.executable, "-m", "livevirt.main", msgspec.json.encode(settings).decode()]
+    try:
+        given = msgspec.json.encode(settings).decode()
+    except UnicodeEncodeError as error:
+        raise ProcessError(f"{error.object!a} is no text in UTF-8; choose another") from None
+    return [sys.executable, "-m", _MODULE, given]
 
 
 def _last_words(log: Path, start: int) -> str:
@@ -82,9 +86,13 @@ def stop(data: DataDir, *, stop_guests: bool = False) -> None:
     else:
         os.kill(pid, signal.SIGTERM)
         deadline = time.monotonic() + _STOP_SECONDS
-        while _alive(pid):
+        while _serves(pid, data.root):
             if time.monotonic() > deadline:
-                raise ProcessError(f"process {pid} did not stop within {_STOP_SECONDS:.0f} s")
+                raise ProcessError(
+                    f"process {pid} did not stop within {_STOP_SECONDS:.0f} s; its log"
+                    f" ({data.log}, if it was detached) may say why. End it with"
+                    f" `kill -KILL {pid}`: guests run on, and the next `livevirt up` finds them"
+                )
             time.sleep(0.02)  # not our child, so there is nothing to wait on
         click.echo(f"stopped livevirt on {data.root}")
     left = len(list(data.run.iterdir())) if data.run.exists() else 0
@@ -120,18 +128,37 @@ def running_pid(data: DataDir) -> int | None:
         pid = int(data.pid.read_text())
     except (OSError, ValueError):
         return None
-    return pid if _alive(pid) else None
+    return pid if _serves(pid, data.root) else None
 
 
-def _alive(pid: int) -> bool:
+def _serves(pid: int, root: Path) -> bool:
+    """Tell whether a process is the server of a data directory.
+
+    The file with its id outlives a server that was killed, and its id may be another's by then.
+    """
     try:
         state = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0]
         command = Path(f"/proc/{pid}/cmdline").read_bytes()
     except OSError:
         return False
-    return state != "Z" and b"livevirt" in command
+    served = served_directory(command)
+    return (
+        state != "Z" and served is not None and os.path.realpath(served) == os.path.realpath(root)
+    )
+
+
+def served_directory(command: bytes) -> Path | None:
+    """Return the data directory of a server's command line, None if it is no server's."""
+    *program, settings = command.removesuffix(b"\0").split(b"\0")
+    if _MODULE.encode() not in program:
+        return None
+    try:
+        return Path(msgspec.json.decode(settings, type=Settings).data_dir)
+    except ValueError:
+        return None
 
 
 def _url(data: DataDir) -> str:
-    config = yaml.safe_load(data.kubeconfig.read_text())
-    return str(config["clusters"][0]["cluster"]["server"])
+    from livevirt.client import kubeconfig  # imports what stopping a server does not need
+
+    return kubeconfig.find(str(data.kubeconfig)).server

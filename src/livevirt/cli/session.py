@@ -24,7 +24,7 @@ T = TypeVar("T")
 VM, VMI = "virtualmachines", "virtualmachineinstances"
 DRY_RUN = {"dryRun": ["All"]}
 
-_DURATION = re.compile(r"(?:(\d+)h)?(?:(\d+)m)?(?:(\d+)s?)?")
+_DURATION = re.compile(r"(?:(\d{1,9})h)?(?:(\d{1,9})m)?(?:(\d{1,9})s?)?", re.ASCII)
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,13 +55,15 @@ class Session:
                 return await self.client.raw(method, path, body=body)
         except TimeoutError:
             raise Timeout(f"no answer within {self.timeout:g} s") from None
+        except UnicodeEncodeError as error:  # JSON has only Unicode, arguments may be any bytes
+            raise click.UsageError(f"{error.object!a} is no text in UTF-8") from None
 
 
 def talk(work: Callable[[Session], Awaitable[T]], data: DataDir | None = None) -> T:
     """Connect as the global flags say, do the work and disconnect."""
     choice = cluster.chosen()
     found = cluster.access(choice, data)
-    timeout = seconds(choice.request_timeout)
+    timeout = seconds(choice.request_timeout, "--request-timeout")
 
     async def connected() -> T:
         client = cluster.connect(found)
@@ -78,11 +80,12 @@ def talk(work: Callable[[Session], Awaitable[T]], data: DataDir | None = None) -
     return asyncio.run(connected())
 
 
-def seconds(text: str) -> float | None:
+def seconds(text: str, flag: str = "") -> float | None:
     """Return how long `30`, `30s`, `1m30s` or `1h` are; None for `0` and nothing: no limit."""
     found = _DURATION.fullmatch(text)
     if found is None:
-        raise click.UsageError(f"{text!r} is no duration; write 30s or 1m30s")
+        why = f"{text!r} is no duration; write 30s or 1m30s"
+        raise click.BadParameter(why, param_hint=flag or None)
     hours, minutes, rest = (int(part or 0) for part in found.groups())
     return float(hours * 3600 + minutes * 60 + rest) or None
 

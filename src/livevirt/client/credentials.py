@@ -72,7 +72,7 @@ class Credentials:
             seen = (stat.st_ino, stat.st_mtime_ns, stat.st_size)
             if self._issued is None or seen != self._file:
                 self._issued, self._file = Issued(f"Bearer {path.read_text().strip()}"), seen
-        except OSError as error:
+        except (OSError, UnicodeDecodeError) as error:
             if self._issued is None:
                 raise ConfigError(f"the token cannot be read: {error}") from error
         return self._issued

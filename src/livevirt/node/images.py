@@ -30,6 +30,7 @@ from pathlib import Path
 from typing import IO, Any
 
 from livevirt.node.oci import ImageError, extract_disk, open_image
+from livevirt.qemu import programs
 
 __all__ = ["Image", "ImageError", "ImageStore", "Reference"]
 
@@ -269,7 +270,7 @@ def _qemu_img_info(disk: Path, format_: str | None) -> dict[str, Any]:
     try:
         result = subprocess.run(command, capture_output=True, timeout=_INSPECT_TIMEOUT, check=False)
     except FileNotFoundError as error:
-        raise ImageError("qemu-img is not installed") from error
+        raise ImageError(programs.advice("qemu-img")) from error
     except subprocess.TimeoutExpired as error:
         raise ImageError("qemu-img did not answer about the disk") from error
     if result.returncode:

@@ -2,6 +2,7 @@
 
     machine, disk   what to start, plain data that is kept on disk
     cmdline         its command line; equal machines give equal lines
+    programs        what of QEMU must be installed, and what to do if it is not
     accelerator     what guests can run on here, by running one
     session         QMP: commands, and events that fail when QEMU goes away
     agent           the guest agent: what the guest says about itself

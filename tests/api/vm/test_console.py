@@ -174,7 +174,7 @@ async def test_virtctl_waits_for_the_guest_to_run(served: Served, port: SerialPo
 async def test_virtctl_gives_up_in_time(served: Served) -> None:
     ran = await served.virtctl("console", "web", "--timeout=0")
     assert (ran.status, ran.err) == (
-        1, "web does not run after 0 min; see `kubectl get vmi web`\n",
+        1, "web does not run after 0 s; see `kubectl get vmi web`\n",
     )  # fmt: skip
 
 

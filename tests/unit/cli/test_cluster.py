@@ -114,3 +114,30 @@ def test_global_flags_may_stand_anywhere(args: list[str]) -> None:
         click.echo(f"{chosen.namespace} {chosen.as_group}")
 
     assert CliRunner().invoke(root, args).output == "x ('a',)\n"
+
+
+HEADERS = {
+    "--token": Chosen(token="one\ntwo"),
+    "--as": Chosen(as_="a\nb"),
+    "--as-group": Chosen(as_="a", as_group=("b", "c\n")),
+    "--as-uid": Chosen(as_="a", as_uid="b\r"),
+}
+
+
+@pytest.mark.parametrize(("flag", "choice"), HEADERS.items(), ids=HEADERS)
+def test_what_cannot_be_a_header_is_refused(flag: str, choice: Chosen) -> None:
+    with pytest.raises(click.UsageError, match=f"{flag} must be one line of text"):
+        overridden(Access("https://x"), choice)
+
+
+URLS = {
+    "a server": Access("https://x:99999"),
+    "a proxy": Access("https://x", proxy="http://["),
+}
+
+
+@pytest.mark.parametrize("found", URLS.values(), ids=URLS)
+def test_what_is_no_url_is_named(found: Access) -> None:
+    with pytest.raises(ConfigError) as error:
+        cluster.connect(found)
+    assert (found.proxy or found.server) in str(error.value)

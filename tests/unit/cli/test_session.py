@@ -5,8 +5,10 @@ from __future__ import annotations
 import click
 import pytest
 
-from livevirt.cli.session import advice, seconds
+from livevirt.cli.session import VMI, Session, advice, seconds
+from livevirt.client.access import Access
 from livevirt.client.errors import Unreachable
+from livevirt.client.remote import RemoteClient
 from livevirt.errors import ApiError, Conflict, NotFound
 
 DURATIONS = {"": None, "0": None, "0s": None, "30": 30.0, "30s": 30.0, "1m30s": 90.0, "1h": 3600.0}
@@ -17,10 +19,17 @@ def test_durations(text: str, length: float | None) -> None:
     assert seconds(text) == length
 
 
-@pytest.mark.parametrize("text", ["soon", "-1", "1d", "1.5s"])
+@pytest.mark.parametrize("text", ["soon", "-1", "1d", "1.5s", "²", "9" * 5000])
 def test_what_is_no_duration_is_refused(text: str) -> None:
     with pytest.raises(click.UsageError):
         seconds(text)
+
+
+async def test_an_argument_that_is_no_text_is_refused() -> None:
+    client = RemoteClient(Access("https://127.0.0.1:1"))
+    with pytest.raises(click.UsageError, match=r"'\\udcff' is no text in UTF-8"):
+        await Session(client, "default").ask("POST", VMI, "web", "exec", {"command": ["\udcff"]})
+    await client.close()
 
 
 ADVICE = {

@@ -75,6 +75,13 @@ async def test_a_token_file_that_never_was_is_an_error(tmp_path: Path) -> None:
         await credentials.current()
 
 
+async def test_a_token_file_that_is_no_text_is_an_error(tmp_path: Path) -> None:
+    (tmp_path / "token").write_bytes(b"\xff")
+    credentials = Credentials(Access("https://x", token_file=tmp_path / "token"))
+    with pytest.raises(ConfigError, match="token cannot be read"):
+        await credentials.current()
+
+
 async def test_a_plugin_is_asked_once_while_its_answer_is_good(tmp_path: Path) -> None:
     plugin = counting(tmp_path / "calls", NOON + timedelta(hours=1))
     time = NOON

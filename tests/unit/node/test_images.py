@@ -155,6 +155,14 @@ def test_given_a_qcow2_then_its_format_and_virtual_size_are_recorded(
     assert (image.format, image.virtual_size) == ("qcow2", 1 << 20)
 
 
+def test_without_qemu_img_it_is_told_what_to_install(
+    store: ImageStore, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("PATH", str(tmp_path))
+    with pytest.raises(ImageError, match=r"apt-get install .* qemu-utils"):
+        store.import_(a_file(tmp_path), "a")
+
+
 def test_given_a_disk_of_zeros_then_it_is_a_disk_and_not_an_empty_archive(
     store: ImageStore, tmp_path: Path
 ) -> None:

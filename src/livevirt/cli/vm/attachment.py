@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from enum import Enum
 
 from livevirt.api.request import Object
+from livevirt.cli.vm.objects import status_of
 from livevirt.rollout.changes import TEMPLATE
 from livevirt.rollout.force_detach import names
 from livevirt.rollout.volume_lists import Lists
@@ -35,14 +36,14 @@ class Attachment:
         named = tuple(
             f"{TEMPLATE}.{each}[{self.volume}]" for each in ("volumes", "domain.devices.disks")
         )
-        for change in _status(vm).get("pendingChanges") or ():
+        for change in status_of(vm).get("pendingChanges") or ():
             if change["path"].startswith(named):
                 return f"{change['path'].removeprefix(f'{TEMPLATE}.')} ({change['reason']})"
         return ""
 
     def ends(self, vmi: Object | None) -> Outcome | None:
         """Return how it ended for a guest that can follow, None if it has not yet."""
-        status = _status(vmi)
+        status = status_of(vmi)
         if vmi is None or status.get("phase") in _FINAL:
             return Outcome.AT_START
         entry = volume_status(vmi, self.volume)
@@ -78,7 +79,7 @@ class Attachment:
 
 def volume_status(vmi: Object, volume: str) -> Object:
     """Return what an instance tells of a volume, {} if nothing."""
-    listed: list[Object] = _status(vmi).get("volumeStatus") or []
+    listed: list[Object] = status_of(vmi).get("volumeStatus") or []
     return next((each for each in listed if each["name"] == volume), {})
 
 
@@ -100,7 +101,3 @@ def unforced(obj: Object, volume: str) -> Object:
 
 def _annotated(volumes: list[str]) -> Object:
     return {"annotations": {FORCE_DETACH: ",".join(volumes) or None}}
-
-
-def _status(obj: Object | None) -> Object:
-    return (obj or {}).get("status") or {}

@@ -10,7 +10,8 @@ from livevirt.cli import cluster
 from livevirt.cli.session import Session, refusals, talk
 from livevirt.cli.vm import attachment, hotplug
 from livevirt.cli.vm.attachment import Attachment
-from livevirt.cli.vm.flags import Command
+from livevirt.cli.vm.flags import Command, waits
+from livevirt.cli.vm.objects import instance
 from livevirt.errors import BadRequest
 from livevirt.rollout.volume_lists import Lists, NotInLists
 
@@ -29,9 +30,9 @@ def cdrom() -> None:
 @click.argument("name", metavar="VM")
 @click.argument("drive", metavar="DRIVE")
 @click.option("--volume-name", required=True, help="The DataVolume or claim with the disc.")
-@hotplug.waits
+@waits(hotplug.UNTIL)
 @cluster.flags()
-def inject(name: str, drive: str, volume_name: str, waits: bool, timeout: int) -> int:
+def inject(name: str, drive: str, volume_name: str, waits: bool, timeout: float | None) -> int:
     """Put a disc into a drive, in place of the one it holds.
 
     DRIVE is the name of a disk of the VM that is a `cdrom`.
@@ -58,9 +59,9 @@ def inject(name: str, drive: str, volume_name: str, waits: bool, timeout: int) -
 @click.argument("name", metavar="VM")
 @click.argument("drive", metavar="DRIVE")
 @hotplug.forces
-@hotplug.waits
+@waits(hotplug.UNTIL)
 @cluster.flags()
-def eject(name: str, drive: str, force: bool, waits: bool, timeout: int) -> int:
+def eject(name: str, drive: str, force: bool, waits: bool, timeout: float | None) -> int:
     """Take the disc out of a drive; the drive stays.
 
     A guest that has the disc mounted holds it until it is unmounted, or loses it at once with
@@ -72,7 +73,7 @@ def eject(name: str, drive: str, force: bool, waits: bool, timeout: int) -> int:
     """
 
     async def work(session: Session) -> int:
-        vmi = await hotplug.instance(session, name)
+        vmi = await instance(session, name)
 
         def change(vm: Object) -> Object:
             mark = {"metadata": attachment.forced(vm, drive)} if force else {}

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING
 import click
 
 from livevirt.cli import cluster
-from livevirt.cli.session import VMI, Session, refusals, talk
+from livevirt.cli.session import VMI, Session, refusals, seconds, talk
 from livevirt.cli.vm.flags import Command
 
 if TYPE_CHECKING:
@@ -30,14 +30,20 @@ _ASK_AGAIN_SECONDS = 0.5
 _QUIET_SECONDS = 1.0
 
 
+def _limit(_: click.Context, __: click.Parameter, text: str) -> float:
+    # KubeVirt's virtctl takes a number of minutes here, and nothing else.
+    return seconds(f"{text}m" if text.isdecimal() else text) or 0.0
+
+
 @click.command(cls=Command)
 @click.argument("vmi", metavar="VMI")
 @click.option(
-    "--timeout", type=click.IntRange(min=0), default=5, show_default=True, metavar="MINUTES",
-    help="How long to wait for the guest to run.",
+    "--timeout", default="5m", show_default=True, metavar="DURATION", callback=_limit,
+    help="How long to wait for the guest to run, such as 90s or 1m30s; a plain number is minutes,"
+    " 0 is not at all.",
 )  # fmt: skip
 @cluster.flags()
-def console(vmi: str, timeout: int) -> None:
+def console(vmi: str, timeout: float) -> None:
     """Connect to the serial console of a guest. Ctrl+] leaves.
 
     A console has one client: whoever connects takes it over. Without a terminal, the guest gets
@@ -45,12 +51,12 @@ def console(vmi: str, timeout: int) -> None:
 
     \b
     virtctl console web
-    virtctl console web --timeout=1           # wait a minute at most
+    virtctl console web --timeout=90s         # wait so long at most
     echo uname -a | virtctl console web       # for scripts; see also: livevirt exec
     """
 
     async def work(session: Session) -> str:
-        socket = await _opened(session, vmi, timeout * 60)
+        socket = await _opened(session, vmi, timeout)
         click.echo(
             f"Successfully connected to {vmi} console. Press Ctrl+] or Ctrl+5 to exit console.",
             err=True,
@@ -65,20 +71,20 @@ def console(vmi: str, timeout: int) -> None:
         raise click.exceptions.Exit(1)
 
 
-async def _opened(session: Session, vmi: str, seconds: float) -> ClientWebSocketResponse:
+async def _opened(session: Session, vmi: str, limit: float) -> ClientWebSocketResponse:
     """Return the connection, once the guest runs; the server answers 400 until then."""
     from livevirt.errors import ApiError, BadRequest, Timeout
 
     path, told = session.path(VMI, vmi, "console"), False
     loop = asyncio.get_running_loop()
-    deadline = loop.time() + seconds
+    deadline = loop.time() + limit
     while True:
         try:
             return await session.client.websocket(path, protocols=(PROTOCOL,))
         except BadRequest:
             if loop.time() >= deadline:
                 raise Timeout(
-                    f"{vmi} does not run after {seconds / 60:g} min; see `kubectl get vmi {vmi}`"
+                    f"{vmi} does not run after {limit:g} s; see `kubectl get vmi {vmi}`"
                 ) from None
             if not told:
                 click.echo(f"Waiting for {vmi} to run …", err=True)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import secrets
-from pathlib import Path
 from typing import Any
 
 import click
@@ -14,6 +13,7 @@ from livevirt.cli.vm.access import Login
 from livevirt.cli.vm.flags import Command
 from livevirt.cli.vm.manifest import Machine, Matcher
 from livevirt.cli.vm.printing import print_yaml
+from livevirt.cli.vm.source import read_text
 
 # Kubernetes' own alphabet for made-up names: nothing that reads as a word or another digit.
 _ALPHABET = "bcdfghjklmnpqrstvwxz2456789"
@@ -113,7 +113,7 @@ def create() -> None:
 @click.option(
     "--password-file",
     default=None,
-    type=click.Path(exists=True, dir_okay=False, path_type=Path),
+    type=click.Path(exists=True, dir_okay=False),
     help="A file with their password; it ends up readable in the manifest.",
 )
 @click.option("--ssh-key", multiple=True, help="A public key that may log in. Repeatable.")
@@ -201,7 +201,7 @@ def _machine(given: dict[str, Any]) -> Machine:
 def _login(given: dict[str, Any]) -> Login:
     password = ""
     if given["password_file"]:
-        password = given["password_file"].read_text().rstrip("\r\n")
+        password = read_text(given["password_file"]).rstrip("\r\n")
         click.echo("Warning: the password is readable by everybody who sees the VM", err=True)
     return Login(
         given["login_user"], password, given["ssh_key"], given["ga_manage_ssh"],

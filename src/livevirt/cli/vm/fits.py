@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import sys
 from collections.abc import Iterable
 from dataclasses import dataclass
 from enum import StrEnum
@@ -176,9 +175,10 @@ def what_fits(vm: str, output: str) -> None:
 
 
 def _show(fits: list[Fit]) -> None:
-    from rich.console import Console
     from rich.table import Table
     from rich.text import Text
+
+    from livevirt.cli.vm.printing import print_table
 
     if not fits:
         click.echo("there are no instance types; see `virtctl create instancetype --help`")
@@ -196,5 +196,4 @@ def _show(fits: list[Fit]) -> None:
             Text(each.reach, style=_COLOURS.get(each.reach, "green")),
             Text(each.why),
         )
-    width = None if sys.stdout.isatty() else 240
-    Console(width=width, highlight=False).print(table)
+    print_table(table)

@@ -1,10 +1,16 @@
-"""Flags as KubeVirt's virtctl takes them: `name:value,…` parameters and `--switch=true`."""
+"""Flags as KubeVirt's virtctl takes them: `name:value,…` parameters and `--switch=true`.
+
+Beside them the flags that several commands have: `--dry-run`, `--wait`, `--timeout`.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from typing import Any, TypeVar
 
 import click
+
+F = TypeVar("F", bound=Callable[..., Any])
 
 _BOOLEANS = {"true": True, "1": True, "t": True, "false": False, "0": False, "f": False}
 
@@ -37,6 +43,41 @@ def _plain(word: str, switches: dict[str, click.Option]) -> list[str]:
     if _BOOLEANS[value.lower()]:
         return [name]
     return list(switches[name].secondary_opts[:1])
+
+
+def dry_runs(text: str = "Only check; change nothing.") -> Callable[[F], F]:
+    """Give a command `--dry-run`."""
+    return click.option("--dry-run", is_flag=True, help=text)
+
+
+def announce(dry_run: bool) -> None:
+    """Say that nothing will be changed, if so."""
+    if dry_run:
+        click.echo("Dry Run execution")
+
+
+def waits(text: str) -> Callable[[F], F]:
+    """Give a command `--wait`, the text saying for what, and `--timeout`."""
+
+    def add(command: F) -> F:
+        command = times_out("How long --wait waits")(command)
+        return click.option("-w", "--wait", "waits", is_flag=True, help=text)(command)
+
+    return add
+
+
+def times_out(text: str) -> Callable[[F], F]:
+    """Give a command `--timeout`: seconds, None for no limit."""
+    return click.option(
+        "--timeout", default="5m", show_default=True, metavar="DURATION", callback=_seconds,
+        help=f"{text}, such as 90s or 1m30s; a plain number is seconds, 0 is without end.",
+    )  # fmt: skip
+
+
+def _seconds(_: click.Context, __: click.Parameter, text: str) -> float | None:
+    from livevirt.cli import session  # costly to import, and some commands need none of it
+
+    return session.seconds(text)
 
 
 def params(flag: str, text: str, known: Sequence[str]) -> dict[str, str]:

@@ -15,7 +15,8 @@ from livevirt.cli import cluster
 from livevirt.cli.session import DRY_RUN, VM, VMI, Session, refusals, talk
 from livevirt.cli.vm import attachment, wait
 from livevirt.cli.vm.attachment import Attachment, Outcome
-from livevirt.cli.vm.flags import Command
+from livevirt.cli.vm.flags import Command, announce, dry_runs, waits
+from livevirt.cli.vm.objects import instance, status_of
 from livevirt.errors import BadRequest, Conflict, NotFound
 from livevirt.rollout.volume_lists import Lists
 
@@ -23,26 +24,10 @@ F = TypeVar("F", bound=Callable[..., Any])
 Change = Callable[[Object], Object]  # from an object as it is to a merge patch of it
 
 TRIES = 15  # when others write at the same time
+UNTIL = "Return when the guest has followed or a restart is required."  # what --wait does
 _BUSES = {"disk": ("scsi", "virtio"), "lun": ("scsi",)}
 _CACHES = ("none", "writethrough", "writeback")
 _STATUSES = {Outcome.LIVE: 0, Outcome.AT_START: 0, Outcome.RESTART: 2}
-
-
-def waits(command: F) -> F:
-    """Give a command `--wait` and how long that may take."""
-    command = click.option(
-        "--timeout", type=click.IntRange(min=1), default=300, show_default=True, metavar="SECONDS",
-        help="How long --wait waits.",
-    )(command)  # fmt: skip
-    return click.option(
-        "-w", "--wait", "waits", is_flag=True,
-        help="Return when the guest has followed or a restart is required.",
-    )(command)  # fmt: skip
-
-
-def dry_runs(command: F) -> F:
-    """Give a command `--dry-run`."""
-    return click.option("--dry-run", is_flag=True, help="Only check; change nothing.")(command)
 
 
 def forces(command: F) -> F:
@@ -69,13 +54,13 @@ def _persists(command: F) -> F:
 @click.option("--cache", default="", help="none, writethrough or writeback.")
 @click.option("--disk-type", default="disk", show_default=True, help="disk or lun.")
 @click.option("--bus", default="scsi", show_default=True, help="scsi or virtio.")
-@dry_runs
+@dry_runs()
 @_persists
-@waits
+@waits(UNTIL)
 @cluster.flags()
 def addvolume(
     name: str, volume_name: str, disk_name: str, serial: str, cache: str, disk_type: str, bus: str,
-    dry_run: bool, waits: bool, timeout: int,
+    dry_run: bool, waits: bool, timeout: float | None,
 ) -> int:  # fmt: skip
     """Attach a volume to a VM while it runs.
 
@@ -101,7 +86,7 @@ def addvolume(
             return 0
         return await settled(session, kind, Attachment(name, volume, volume_name), timeout)
 
-    _announce(dry_run)
+    announce(dry_run)
     with refusals("error adding volume, {}"):
         return talk(work)
 
@@ -110,12 +95,12 @@ def addvolume(
 @click.argument("name", metavar="VM")
 @click.option("--volume-name", required=True, help="The volume, or its DataVolume or claim.")
 @forces
-@dry_runs
+@dry_runs()
 @_persists
-@waits
+@waits(UNTIL)
 @cluster.flags()
 def removevolume(
-    name: str, volume_name: str, force: bool, dry_run: bool, waits: bool, timeout: int
+    name: str, volume_name: str, force: bool, dry_run: bool, waits: bool, timeout: float | None
 ) -> int:
     """Detach a volume from a VM while it runs.
 
@@ -146,14 +131,9 @@ def removevolume(
             return 0
         return await settled(session, kind, Attachment(name, volume), timeout, forced=force)
 
-    _announce(dry_run)
+    announce(dry_run)
     with refusals("error removing volume, {}"):
         return talk(work)
-
-
-def _announce(dry_run: bool) -> None:
-    if dry_run:
-        click.echo("Dry Run execution")
 
 
 def _disk(disk_type: str, bus: str, serial: str, cache: str) -> Object:
@@ -211,7 +191,7 @@ async def edit(session: Session, kind: Kind, name: str, change: Change) -> None:
 
 
 async def settled(
-    session: Session, kind: Kind, change: Attachment, seconds: int, *, forced: bool = False
+    session: Session, kind: Kind, change: Attachment, seconds: float | None, *, forced: bool = False
 ) -> int:
     """Wait until the guest has followed or it is known that it will not; return the exit status.
 
@@ -228,7 +208,7 @@ async def settled(
 
 
 async def _end(
-    session: Session, kind: Kind, change: Attachment, seconds: int
+    session: Session, kind: Kind, change: Attachment, seconds: float | None
 ) -> tuple[Outcome, str]:
     name, last = change.owner, None
     what = f"{'attaching' if change.claim else 'detaching'} {change.volume}"
@@ -261,7 +241,7 @@ async def _seen(session: Session, name: str) -> Object:
         if vm is None:
             raise wait.deleted(registry.VM, name)
         found = vm
-        return bool(((vm.get("status") or {}).get("desiredGeneration") or 0) >= generation)
+        return bool((status_of(vm).get("desiredGeneration") or 0) >= generation)
 
     await wait.follow(session, registry.VM, name, arrived)
     return found
@@ -289,11 +269,3 @@ async def _found(session: Session, name: str) -> tuple[Kind, Object, Object | No
         if vmi is None:
             raise
     return registry.VMI, vmi, vmi
-
-
-async def instance(session: Session, name: str) -> Object | None:
-    """Return the instance of a name, if there is one."""
-    try:
-        return await session.client.get(registry.VMI, name, session.namespace)
-    except NotFound:
-        return None

@@ -6,7 +6,7 @@ import click
 
 from livevirt.cli import cluster
 from livevirt.cli.session import DRY_RUN, VMI, Session, refusals, talk
-from livevirt.cli.vm.flags import Command
+from livevirt.cli.vm.flags import Command, announce, dry_runs
 from livevirt.errors import BadRequest, NotFound
 
 _KINDS = {
@@ -19,13 +19,10 @@ _KINDS = {
 }
 
 
-class _Sort(click.ParamType[str]):
-    name = "vm|vmi"
-
-    def convert(self, value: str, param: click.Parameter | None, ctx: click.Context | None) -> str:
-        if value.lower() not in _KINDS:
-            self.fail(f"{value!r} is neither vm nor vmi", param, ctx)
-        return _KINDS[value.lower()]
+def _sort(_: click.Context, __: click.Parameter, value: str) -> str:
+    if value.lower() not in _KINDS:
+        raise click.BadParameter(f"{value!r} is neither vm nor vmi")
+    return _KINDS[value.lower()]
 
 
 async def _of_vm(session: Session, name: str, verb: str, body: object) -> None:
@@ -51,8 +48,7 @@ def _either(sort: str, name: str, verb: str, dry_run: bool) -> None:
         else:
             await session.ask("PUT", VMI, name, verb, body)
 
-    if dry_run:
-        click.echo("Dry Run execution")
+    announce(dry_run)
     doing = {"pause": "pausing", "unpause": "unpausing"}[verb]
     with refusals(f"Error {doing} VirtualMachineInstance {name}: {{}}"):
         talk(work)
@@ -60,9 +56,9 @@ def _either(sort: str, name: str, verb: str, dry_run: bool) -> None:
 
 
 @click.command(cls=Command)
-@click.argument("sort", type=_Sort(), metavar="vm|vmi")
+@click.argument("sort", callback=_sort, metavar="vm|vmi")
 @click.argument("name")
-@click.option("--dry-run", is_flag=True, help="Only check; change nothing.")
+@dry_runs()
 @cluster.flags()
 def pause(sort: str, name: str, dry_run: bool) -> None:
     """Stop the CPUs of a guest; its memory stays as it is.
@@ -75,9 +71,9 @@ def pause(sort: str, name: str, dry_run: bool) -> None:
 
 
 @click.command(cls=Command)
-@click.argument("sort", type=_Sort(), metavar="vm|vmi")
+@click.argument("sort", callback=_sort, metavar="vm|vmi")
 @click.argument("name")
-@click.option("--dry-run", is_flag=True, help="Only check; change nothing.")
+@dry_runs()
 @cluster.flags()
 def unpause(sort: str, name: str, dry_run: bool) -> None:
     """Let a paused guest run on.

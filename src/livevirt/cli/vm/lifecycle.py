@@ -9,21 +9,9 @@ import click
 
 from livevirt.cli import cluster
 from livevirt.cli.session import DRY_RUN, VM, Session, refusals, talk
-from livevirt.cli.vm.flags import Command
+from livevirt.cli.vm.flags import Command, announce, dry_runs, waits
 
 F = TypeVar("F", bound=Callable[..., Any])
-
-
-def _dry_run(command: F) -> F:
-    return click.option("--dry-run", is_flag=True, help="Only check; change nothing.")(command)
-
-
-def _waits(command: F) -> F:
-    command = click.option(
-        "--timeout", type=click.IntRange(min=1), default=300, show_default=True, metavar="SECONDS",
-        help="How long --wait waits.",
-    )(command)  # fmt: skip
-    return click.option("-w", "--wait", is_flag=True, help="Return when it is done.")(command)
 
 
 def _forced(command: F) -> F:
@@ -40,23 +28,19 @@ def _grace(force: bool, grace_period: int) -> int | None:
     return grace_period if force else None
 
 
-def _announce(dry_run: bool) -> None:
-    if dry_run:
-        click.echo("Dry Run execution")
-
-
 @click.command(cls=Command)
 @click.argument("vm", metavar="VM")
 @click.option("--paused", is_flag=True, help="Load the guest but do not run it yet.")
-@_dry_run
-@_waits
+@dry_runs()
+@waits("Return when it is done.")
 @cluster.flags()
-def start(vm: str, paused: bool, dry_run: bool, wait: bool, timeout: int) -> None:
+def start(vm: str, paused: bool, dry_run: bool, waits: bool, timeout: float | None) -> None:
     """Start a virtual machine.
 
     \b
     virtctl start web                # ask for it and return
     virtctl start web --wait         # return when the guest is ready
+    virtctl start web --wait --timeout 2m
     virtctl start web --paused       # load it, run it later: virtctl unpause vm web
     """
     body: dict[str, Any] = {"paused": True} if paused else {}
@@ -64,14 +48,14 @@ def start(vm: str, paused: bool, dry_run: bool, wait: bool, timeout: int) -> Non
     async def work(session: Session) -> None:
         await session.ask("PUT", VM, vm, "start", body | (DRY_RUN if dry_run else {}))
         click.echo(f"VM {vm} was scheduled to start")
-        if wait and not dry_run:
+        if waits and not dry_run:
             from livevirt.api import registry
-            from livevirt.cli.vm import wait as waits
+            from livevirt.cli.vm import wait
 
-            goal = waits.paused if paused else waits.started
-            await waits.until(session, registry.VM, vm, goal, timeout, f"starting {vm}")
+            goal = wait.paused if paused else wait.started
+            await wait.until(session, registry.VM, vm, goal, timeout, f"starting {vm}")
 
-    _announce(dry_run)
+    announce(dry_run)
     with refusals("Error starting VirtualMachine {}"):
         talk(work)
 
@@ -79,10 +63,12 @@ def start(vm: str, paused: bool, dry_run: bool, wait: bool, timeout: int) -> Non
 @click.command(cls=Command)
 @click.argument("vm", metavar="VM")
 @_forced
-@_dry_run
-@_waits
+@dry_runs()
+@waits("Return when it is done.")
 @cluster.flags()
-def stop(vm: str, force: bool, grace_period: int, dry_run: bool, wait: bool, timeout: int) -> None:
+def stop(
+    vm: str, force: bool, grace_period: int, dry_run: bool, waits: bool, timeout: float | None
+) -> None:
     """Stop a virtual machine.
 
     \b
@@ -96,13 +82,13 @@ def stop(vm: str, force: bool, grace_period: int, dry_run: bool, wait: bool, tim
     async def work(session: Session) -> None:
         await session.ask("PUT", VM, vm, "stop", body | (DRY_RUN if dry_run else {}))
         click.echo(f"VM {vm} was scheduled to stop")
-        if wait and not dry_run:
+        if waits and not dry_run:
             from livevirt.api import registry
-            from livevirt.cli.vm import wait as waits
+            from livevirt.cli.vm import wait
 
-            await waits.until(session, registry.VM, vm, waits.stopped, timeout, f"stopping {vm}")
+            await wait.until(session, registry.VM, vm, wait.stopped, timeout, f"stopping {vm}")
 
-    _announce(dry_run)
+    announce(dry_run)
     forced = "error force stopping VirtualMachine: {}"
     with refusals(forced if force else "error stopping VirtualMachine {}"):
         talk(work)
@@ -111,11 +97,11 @@ def stop(vm: str, force: bool, grace_period: int, dry_run: bool, wait: bool, tim
 @click.command(cls=Command)
 @click.argument("vm", metavar="VM")
 @_forced
-@_dry_run
-@_waits
+@dry_runs()
+@waits("Return when it is done.")
 @cluster.flags()
 def restart(
-    vm: str, force: bool, grace_period: int, dry_run: bool, wait: bool, timeout: int
+    vm: str, force: bool, grace_period: int, dry_run: bool, waits: bool, timeout: float | None
 ) -> None:
     """Stop a virtual machine and start it anew.
 
@@ -129,16 +115,16 @@ def restart(
 
     async def work(session: Session) -> None:
         from livevirt.api import registry
-        from livevirt.cli.vm import wait as waits
+        from livevirt.cli.vm import wait
 
-        before = await waits.uid_of(session, vm) if wait else ""
+        before = await wait.uid_of(session, vm) if waits else ""
         await session.ask("PUT", VM, vm, "restart", body | (DRY_RUN if dry_run else {}))
         click.echo(f"VM {vm} was scheduled to restart")
-        if wait and not dry_run:
-            goal = waits.replaced(before)
-            await waits.until(session, registry.VMI, vm, goal, timeout, f"restarting {vm}")
+        if waits and not dry_run:
+            goal = wait.replaced(before)
+            await wait.until(session, registry.VMI, vm, goal, timeout, f"restarting {vm}")
 
-    _announce(dry_run)
+    announce(dry_run)
     forced = "error force restarting VirtualMachine: {}"
     with refusals(forced if force else "error restarting VirtualMachine: {}"):
         talk(work)

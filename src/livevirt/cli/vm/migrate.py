@@ -4,9 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Callable
 from dataclasses import replace
-from typing import Any, TypeVar
 
 import click
 
@@ -14,27 +12,13 @@ from livevirt.api import registry
 from livevirt.api.request import Object
 from livevirt.cli import cluster
 from livevirt.cli.progress import waiting
-from livevirt.cli.session import DRY_RUN, VM, Session, refusals, seconds, talk
+from livevirt.cli.session import DRY_RUN, VM, Session, refusals, talk
 from livevirt.cli.vm import migration, wait
-from livevirt.cli.vm.flags import Command, FlagError
+from livevirt.cli.vm.flags import Command, FlagError, announce, dry_runs, waits
 from livevirt.cli.vm.migration import Outcome, View
+from livevirt.cli.vm.objects import instance
 from livevirt.errors import NotFound
 from livevirt.rollout import migratability
-
-F = TypeVar("F", bound=Callable[..., Any])
-
-
-def _flags(command: F) -> F:
-    for option in (
-        click.option(
-            "--timeout", default="5m", show_default=True, metavar="DURATION",
-            help="How long --wait waits; 0 for as long as it takes.",
-        ),
-        click.option("-w", "--wait", "waits", is_flag=True, help="Return when it is over."),
-        click.option("--dry-run", is_flag=True, help="Only check; change nothing."),
-    ):  # fmt: skip
-        command = option(command)
-    return command
 
 
 @click.command(cls=Command)
@@ -43,9 +27,12 @@ def _flags(command: F) -> F:
     "--addedNodeSelector", "added", multiple=True, metavar="KEY=VALUE,…",
     help="Labels the node must have, beside those the VM asks for.",
 )  # fmt: skip
-@_flags
+@dry_runs()
+@waits("Return when it is over.")
 @cluster.flags()
-def migrate(vm: str, added: tuple[str, ...], dry_run: bool, waits: bool, timeout: str) -> int:
+def migrate(
+    vm: str, added: tuple[str, ...], dry_run: bool, waits: bool, timeout: float | None
+) -> int:
     """Move a running virtual machine to another node, without stopping it.
 
     With --wait the phases are shown, and it exits with 0 once the guest is there; a migration that
@@ -57,7 +44,7 @@ def migrate(vm: str, added: tuple[str, ...], dry_run: bool, waits: bool, timeout
     virtctl migrate web --addedNodeSelector=kubernetes.io/hostname=node02
     virtctl migrate web --dry-run
     """
-    selector, limit = _selector(added), seconds(timeout)
+    selector = _selector(added)
     body: Object = {"addedNodeSelector": selector} if selector else {}
 
     async def work(session: Session) -> int:
@@ -73,20 +60,21 @@ def migrate(vm: str, added: tuple[str, ...], dry_run: bool, waits: bool, timeout
             asked = await _made_since(session, vm, before)
         else:
             click.echo(f"VM {vm} is migrating already")
-        end, sentence = await _ended(session, asked, limit, f"migrating {vm}")
+        end, sentence = await _ended(session, asked, timeout, f"migrating {vm}")
         click.echo(sentence, err=end is not Outcome.MOVED)
         return 0 if end is Outcome.MOVED else 1
 
-    _announce(dry_run)
+    announce(dry_run)
     with refusals("Error migrating VirtualMachine {}"):
         return talk(work)
 
 
 @click.command(cls=Command)
 @click.argument("vm", metavar="VM")
-@_flags
+@dry_runs()
+@waits("Return when it is over.")
 @cluster.flags()
-def migrate_cancel(vm: str, dry_run: bool, waits: bool, timeout: str) -> int:
+def migrate_cancel(vm: str, dry_run: bool, waits: bool, timeout: float | None) -> int:
     """Stop the migration of a virtual machine; its guest stays where it is.
 
     With --wait it exits with 0 once nothing migrates any more, and with 1 if the guest was on its
@@ -96,7 +84,6 @@ def migrate_cancel(vm: str, dry_run: bool, waits: bool, timeout: str) -> int:
     virtctl migrate-cancel web
     virtctl migrate-cancel web --wait
     """
-    limit = seconds(timeout)
 
     async def work(session: Session) -> int:
         found = migration.unfinished(await _migrations(session), vm)
@@ -110,19 +97,14 @@ def migrate_cancel(vm: str, dry_run: bool, waits: bool, timeout: str) -> int:
         click.echo(f"VM {vm} was scheduled to migrate-cancel")
         if not waits or dry_run:
             return 0
-        end, sentence = await _ended(session, found[0], limit, f"stopping the migration of {vm}")
+        end, sentence = await _ended(session, found[0], timeout, f"stopping the migration of {vm}")
         late = end is Outcome.MOVED
         click.echo(f"too late: {sentence}" if late else sentence, err=late)
         return 1 if late else 0
 
-    _announce(dry_run)
+    announce(dry_run)
     with refusals(f"error cancelling the migration of VirtualMachine {vm}: {{}}"):
         return talk(work)
-
-
-def _announce(dry_run: bool) -> None:
-    if dry_run:
-        click.echo("Dry Run execution")
 
 
 def _selector(given: tuple[str, ...]) -> dict[str, str]:
@@ -156,19 +138,12 @@ async def _made_since(session: Session, vm: str, before: list[Object]) -> Object
     raise NotFound(f"{vm}: its migration was deleted at once")
 
 
-async def _instance(session: Session, name: str) -> Object | None:
-    try:
-        return await session.client.get(registry.VMI, name, session.namespace)
-    except NotFound:
-        return None
-
-
 async def _ended(
     session: Session, asked: Object, limit: float | None, what: str
 ) -> tuple[Outcome, str]:
     """Show a migration until it is over; return how it ended, and the sentence on it."""
     name = asked["spec"]["vmiName"]
-    view = View(asked, migration.node(await _instance(session, name)))
+    view = View(asked, migration.node(await instance(session, name)))
     meta = asked["metadata"]
     with waiting(what, time.monotonic) as tell:
 
@@ -199,4 +174,4 @@ async def _ended(
             raise click.ClickException(text) from None
     end = migration.outcome(view)
     assert end is not None
-    return end, migration.told(view, end, await _instance(session, name), session.namespace)
+    return end, migration.told(view, end, await instance(session, name), session.namespace)

@@ -8,6 +8,7 @@ from enum import Enum
 
 from livevirt.api import conditions
 from livevirt.api.request import Object
+from livevirt.cli.vm.objects import status_of
 
 FINAL = ("Succeeded", "Failed")
 
@@ -50,12 +51,12 @@ class View:
     @property
     def phase(self) -> str:
         """The phase, empty at first."""
-        return str(_status(self.migration).get("phase") or "")
+        return str(status_of(self.migration).get("phase") or "")
 
     @property
     def progress(self) -> Object:
         """What the nodes tell of the migration, once it was handed to them."""
-        return _status(self.migration).get("migrationState") or {}
+        return status_of(self.migration).get("migrationState") or {}
 
     @property
     def cancelled(self) -> bool:
@@ -68,7 +69,7 @@ def unfinished(migrations: Iterable[Object], vm: str) -> list[Object]:
     return [
         each
         for each in migrations
-        if each["spec"].get("vmiName") == vm and _status(each).get("phase") not in FINAL
+        if each["spec"].get("vmiName") == vm and status_of(each).get("phase") not in FINAL
     ]
 
 
@@ -115,7 +116,7 @@ def too_slow(view: View, seconds: float, namespace: str) -> str:
 
 def node(vmi: Object | None) -> str:
     """Return the node an instance is on."""
-    return str(_status(vmi).get("nodeName") or "")
+    return str(status_of(vmi).get("nodeName") or "")
 
 
 def _source(view: View) -> str:
@@ -137,22 +138,18 @@ def _news(view: View) -> str:
 
 def _held_up(view: View) -> str:
     """Return why the migration does not begin: a quota, or no node for the target."""
-    listed = _status(view.migration).get("conditions")
+    listed = status_of(view.migration).get("conditions")
     for type_ in _HELD_UP:
         if conditions.is_true(listed, type_):
             return str((conditions.find(listed, type_) or {}).get("message") or type_)
-    scheduled = conditions.find(_status(view.pod).get("conditions"), "PodScheduled") or {}
+    scheduled = conditions.find(status_of(view.pod).get("conditions"), "PodScheduled") or {}
     return str(scheduled.get("message") or "") if scheduled.get("status") == "False" else ""
 
 
 def _whereabouts(vmi: Object | None) -> str:
-    if _status(vmi).get("phase") in (None, "", *FINAL):
+    if status_of(vmi).get("phase") in (None, "", *FINAL):
         return "its guest does not run"
     return f"the guest runs on {node(vmi)}"
-
-
-def _status(obj: Object | None) -> Object:
-    return (obj or {}).get("status") or {}
 
 
 def _spec(obj: Object | None) -> Object:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import sys
 from dataclasses import replace
 from typing import Any
 
@@ -96,10 +95,10 @@ def exit_status(document: Object) -> int:
 
 def show(name: str, document: Object) -> None:
     """Print one plan as a table."""
-    from rich.console import Console
     from rich.table import Table
     from rich.text import Text
 
+    from livevirt.cli.vm.printing import print_table
     from livevirt.rollout.changes import TEMPLATE
     from livevirt.rollout.redaction import compact
 
@@ -121,7 +120,7 @@ def show(name: str, document: Object) -> None:
         values = (_value(compact(path, change[side])) for side in ("from", "to"))
         shown = Text(verdict, style=_COLOURS.get(verdict, "green"))
         table.add_row(Text(path.removeprefix(f"{TEMPLATE}.")), *values, shown, Text(why))
-    Console(width=_width(), highlight=False).print(table)
+    print_table(table)
     if pod := document.get("pod"):
         moved = (f"{each['resource']} {each['from']} -> {each['to']}" for each in pod)
         click.echo(f"its pod: {', '.join(moved)}")
@@ -132,8 +131,3 @@ def _value(text: str) -> Any:
     from rich.text import Text
 
     return Text("-" if text == "null" else text)
-
-
-def _width() -> int | None:
-    """Return the width of the table: the terminal's, or so much that nothing is cut in a pipe."""
-    return None if sys.stdout.isatty() else 240

@@ -1,11 +1,17 @@
-"""Manifests as text: YAML that reads as if a person had written it."""
+"""Manifests as YAML that reads as if a person had written it, and tables."""
 
 from __future__ import annotations
 
-from typing import Any
+import sys
+from typing import TYPE_CHECKING, Any
 
 import click
 import yaml
+
+if TYPE_CHECKING:  # costly to import
+    from rich.table import Table
+
+_PIPE_WIDTH = 240  # so much that nothing is cut
 
 
 class _Dumper(yaml.SafeDumper):
@@ -24,3 +30,10 @@ def print_yaml(obj: dict[str, Any]) -> None:
     """Print an object as YAML with sorted keys, as KubeVirt's virtctl does."""
     text = yaml.dump(obj, Dumper=_Dumper, sort_keys=True, allow_unicode=True)
     click.echo(text, nl=False)
+
+
+def print_table(table: Table) -> None:
+    """Print a table as wide as the terminal, or as wide as it needs to be in a pipe."""
+    from rich.console import Console
+
+    Console(width=None if sys.stdout.isatty() else _PIPE_WIDTH, highlight=False).print(table)

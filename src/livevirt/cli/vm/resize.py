@@ -15,8 +15,9 @@ from livevirt.cli import cluster
 from livevirt.cli.progress import Tell
 from livevirt.cli.session import VM, Session, refusals, talk
 from livevirt.cli.vm import plan, switch, wait
-from livevirt.cli.vm.flags import Command
+from livevirt.cli.vm.flags import Command, announce, dry_runs, times_out, waits
 from livevirt.cli.vm.named import INSTANCETYPES, PREFERENCES, Named, named
+from livevirt.cli.vm.objects import status_of
 from livevirt.cli.vm.switch import Outcome, Planned, Since, Switch
 from livevirt.errors import Conflict
 from livevirt.rollout.summary import RESTART_REQUIRED
@@ -38,21 +39,8 @@ def vm() -> None:
 
 
 def _flags(command: F) -> F:
-    for option in (
-        click.option(
-            "--timeout", type=click.IntRange(min=1), default=300, show_default=True,
-            metavar="SECONDS", help="How long --wait waits.",
-        ),
-        click.option(
-            "-w", "--wait", "waits", is_flag=True,
-            help="Return when the guest has it or a restart is required.",
-        ),
-        click.option(
-            "--dry-run", is_flag=True, help="Show what would become of it; change nothing."
-        ),
-    ):  # fmt: skip
-        command = option(command)
-    return command
+    command = waits("Return when the guest has it or a restart is required.")(command)
+    return dry_runs("Show what would become of it; change nothing.")(command)
 
 
 @vm.command("update-instance-type", cls=Command)
@@ -60,7 +48,9 @@ def _flags(command: F) -> F:
 @click.argument("to", metavar="[KIND/]NAME")
 @_flags
 @cluster.flags()
-def update_instance_type(name: str, to: str, dry_run: bool, waits: bool, timeout: int) -> int:
+def update_instance_type(
+    name: str, to: str, dry_run: bool, waits: bool, timeout: float | None
+) -> int:
     """Give a VM another instance type, live where that is possible.
 
     KIND is virtualmachineclusterinstancetype if it is left out. Naming the instance type the VM has
@@ -69,10 +59,10 @@ def update_instance_type(name: str, to: str, dry_run: bool, waits: bool, timeout
 
     \b
     virtctl vm update-instance-type web u1.small
-    virtctl vm update-instance-type web u1.small --wait --timeout 60
+    virtctl vm update-instance-type web u1.small --wait --timeout 1m
     virtctl vm update-instance-type web virtualmachineinstancetype/mine --dry-run
     """
-    return _update(name, named(to, INSTANCETYPES), dry_run, timeout if waits else 0)
+    return _update(name, named(to, INSTANCETYPES), dry_run, waits, timeout)
 
 
 @vm.command("update-preference", cls=Command)
@@ -80,7 +70,7 @@ def update_instance_type(name: str, to: str, dry_run: bool, waits: bool, timeout
 @click.argument("to", metavar="[KIND/]NAME")
 @_flags
 @cluster.flags()
-def update_preference(name: str, to: str, dry_run: bool, waits: bool, timeout: int) -> int:
+def update_preference(name: str, to: str, dry_run: bool, waits: bool, timeout: float | None) -> int:
     """Give a VM another preference, live where that is possible.
 
     KIND is virtualmachineclusterpreference if it is left out. Flags and exit status are those of
@@ -90,24 +80,21 @@ def update_preference(name: str, to: str, dry_run: bool, waits: bool, timeout: i
     virtctl vm update-preference web fedora --dry-run
     virtctl vm update-preference web virtualmachinepreference/mine --wait
     """
-    return _update(name, named(to, PREFERENCES), dry_run, timeout if waits else 0)
+    return _update(name, named(to, PREFERENCES), dry_run, waits, timeout)
 
 
 @vm.command("wait", cls=Command)
 @click.argument("name", metavar="VM")
-@click.option(
-    "--timeout", type=click.IntRange(min=1), default=300, show_default=True, metavar="SECONDS",
-    help="How long to wait.",
-)  # fmt: skip
+@times_out("How long to wait")
 @cluster.flags()
-def wait_for_it(name: str, timeout: int) -> int:
+def wait_for_it(name: str, timeout: float | None) -> int:
     """Show the progress of a live change; return once the guest has all that its VM says.
 
     Exits with 0 once it has, or if no guest runs, with 2 if something needs a restart.
 
     \b
     kubectl apply -f web.yaml && virtctl vm wait web
-    virtctl vm wait web --timeout 60
+    virtctl vm wait web --timeout 10m
     """
 
     async def work(session: Session) -> int:
@@ -135,7 +122,7 @@ _ENDS = {
 
 def _is_seen(vm: Object, since: Since) -> bool:
     """Tell whether the controller has looked at the VM since it was edited."""
-    status = vm.get("status") or {}
+    status = status_of(vm)
     if (status.get("desiredGeneration") or 0) < since.generation:
         return False
     waits = conditions.is_true(status.get("conditions"), RESTART_REQUIRED)
@@ -143,8 +130,8 @@ def _is_seen(vm: Object, since: Since) -> bool:
     return waits or not behind or not status.get("created") or since.failed(vm)
 
 
-def _update(name: str, to: Named, dry_run: bool, seconds: int) -> int:
-    """Switch a VM; wait for it if there are seconds to wait."""
+def _update(name: str, to: Named, dry_run: bool, waits: bool, seconds: float | None) -> int:
+    """Switch a VM, and wait for it if asked to."""
     wanted = Switch(to)
 
     async def work(session: Session) -> int:
@@ -155,7 +142,7 @@ def _update(name: str, to: Named, dry_run: bool, seconds: int) -> int:
         if dry_run:
             body = wanted.patch() | (wanted.refresh() if again else {})
             document = json.loads(await session.ask("POST", VM, name, "plan", body))
-            click.echo("Dry Run execution")
+            announce(dry_run)
             plan.show(name, document)
             return plan.exit_status(document)
         changed = await session.client.patch(registry.VM, name, namespace, wanted.patch())
@@ -167,7 +154,7 @@ def _update(name: str, to: Named, dry_run: bool, seconds: int) -> int:
             if wanted.has_taken(changed):
                 since = Since(since.generation, switch.failure(left))
         click.echo(f"VM {name} was scheduled to use {to.title}")
-        if not seconds:
+        if not waits:
             return 0
         end, sentence = await _settled(session, changed, wanted, since, seconds)
         click.echo(sentence, err=end is Outcome.FAILED)
@@ -178,7 +165,7 @@ def _update(name: str, to: Named, dry_run: bool, seconds: int) -> int:
 
 
 async def _settled(
-    session: Session, changed: Object, wanted: Switch, since: Since, seconds: int
+    session: Session, changed: Object, wanted: Switch, since: Since, seconds: float | None
 ) -> tuple[Outcome, str]:
     """Wait until the guest has what the VM was switched to, or it is known that it cannot."""
     name = changed["metadata"]["name"]

@@ -13,10 +13,8 @@ Object = dict[str, Any]
 
 def manifests(filename: str) -> list[tuple[str, Object]]:
     """Return name and object of each VirtualMachine in a file; `-` is standard input."""
-    with click.open_file(filename, encoding="utf-8") as file:
-        text = file.read()
     found = []
-    for obj in parsed(text, filename):
+    for obj in parsed(read_text(filename), filename):
         if isinstance(obj, dict) and obj.get("kind") == "VirtualMachine":
             meta = obj.get("metadata")
             name = meta.get("name") if isinstance(meta, dict) else None
@@ -37,11 +35,26 @@ def namespace_of(body: Object) -> str:
     return str(meta.get("namespace") or "") if isinstance(meta, dict) else ""
 
 
+def read_text(filename: str) -> str:
+    """Return what a file says; `-` is standard input."""
+    try:
+        with click.open_file(filename, encoding="utf-8") as file:
+            return str(file.read())
+    except UnicodeDecodeError as error:
+        raise click.UsageError(f"{filename} is no text in UTF-8: {error.reason}") from None
+
+
 def parsed(text: str, source: str) -> list[Any]:
-    """Return the documents in a text; `source` is what an error calls it."""
+    """Return the documents in a text, fit to be sent; `source` is what an error calls it."""
+    import msgspec
     import yaml
 
     try:
-        return list(yaml.load_all(text, Loader=yaml.CSafeLoader)) or [{}]
-    except yaml.YAMLError as error:
+        found = list(yaml.load_all(text, Loader=yaml.CSafeLoader)) or [{}]
+    except Exception as error:  # a wrong date or number lets out more than YAMLError
         raise click.UsageError(f"{source} is neither JSON nor YAML: {error}") from None
+    try:
+        msgspec.json.encode(found)
+    except Exception as error:  # a key that is no text, a number too large, a list in itself
+        raise click.UsageError(f"{source} cannot be written as JSON: {error}") from None
+    return found

@@ -10,6 +10,7 @@ from livevirt.api import conditions, quantity
 from livevirt.api.conditions import Condition
 from livevirt.api.request import Object
 from livevirt.cli.vm.named import Named
+from livevirt.cli.vm.objects import status_of
 from livevirt.rollout.hot_change import under_way
 from livevirt.rollout.instancetypes.matchers import ROLES, Role
 from livevirt.rollout.judgement import Verdict
@@ -63,7 +64,7 @@ class Switch:
 
     def is_seen(self, vm: Object, generation: int) -> bool:
         """Tell whether the controller has looked at the VM as it was switched."""
-        status = vm.get("status") or {}
+        status = status_of(vm)
         if (status.get("desiredGeneration") or 0) < generation:
             return False
         if self.role.field not in vm["spec"]:
@@ -73,7 +74,7 @@ class Switch:
 
     def has_taken(self, vm: Object) -> bool:
         """Tell whether the VM goes by some generation of what it refers to."""
-        return bool(_status(vm).get(self.role.reference))
+        return bool(status_of(vm).get(self.role.reference))
 
 
 Sizes = dict[str, Any]  # by the path of the field
@@ -110,7 +111,7 @@ class Since:
 
     def failed(self, vm: Object) -> bool:
         """Tell whether the controller has said that it cannot do it."""
-        status = _status(vm)
+        status = status_of(vm)
         if (status.get("desiredGeneration") or 0) < self.generation:
             return False
         found = failure(vm)
@@ -119,7 +120,7 @@ class Since:
 
 def failure(vm: Object) -> Condition | None:
     """Return the condition that tells what is wrong with a VM, if something is."""
-    listed = _status(vm).get("conditions")
+    listed = status_of(vm).get("conditions")
     return conditions.find(listed, _FAILURE) if conditions.is_true(listed, _FAILURE) else None
 
 
@@ -138,9 +139,9 @@ def outcome(
     """
     if since.failed(vm):
         return Outcome.FAILED
-    if vmi is None or _status(vmi).get("phase") in _FINAL:
+    if vmi is None or status_of(vmi).get("phase") in _FINAL:
         return Outcome.AT_START
-    said = conditions.is_true(_status(vm).get("conditions"), RESTART_REQUIRED)
+    said = conditions.is_true(status_of(vm).get("conditions"), RESTART_REQUIRED)
     if plan is None or plan.generation != vm["metadata"]["generation"]:
         needed = said
     else:
@@ -152,7 +153,7 @@ def outcome(
 
 def _is_plugged(vmi: Object, expected: Sizes) -> bool:
     """Tell whether the guest has what its instance asks for, and that is what is expected."""
-    status = _status(vmi)
+    status = status_of(vmi)
     if status.get("phase") != "Running" or under_way(vmi):
         return False
     asked = _asked(vmi)
@@ -187,9 +188,9 @@ def state(vm: Object, vmi: Object | None) -> str:
     """Return in a line where a switch stands."""
     if vmi is not None:
         for type_ in under_way(vmi):
-            found = conditions.find(_status(vmi).get("conditions"), type_) or {}
+            found = conditions.find(status_of(vmi).get("conditions"), type_) or {}
             return f"{type_}: {found.get('message') or 'True'}"
-    return str(_status(vm).get("printableStatus") or "accepted")
+    return str(status_of(vm).get("printableStatus") or "accepted")
 
 
 def told(end: Outcome, vm: Object, vmi: Object | None, to: Named) -> str:
@@ -219,9 +220,5 @@ def _shown(vmi: Object) -> str:
 
 
 def _message(vm: Object, condition: str) -> str:
-    found = conditions.find(_status(vm).get("conditions"), condition) or {}
+    found = conditions.find(status_of(vm).get("conditions"), condition) or {}
     return str(found.get("message") or condition)
-
-
-def _status(obj: Object) -> Object:
-    return obj.get("status") or {}

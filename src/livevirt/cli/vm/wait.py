@@ -13,6 +13,7 @@ from livevirt.api.quantity import parse
 from livevirt.api.request import Object
 from livevirt.cli.progress import Tell, waiting
 from livevirt.cli.session import Session
+from livevirt.cli.vm.objects import instance, status_of
 from livevirt.errors import Expired, NotFound, Timeout
 from livevirt.rollout import hot_change
 
@@ -22,18 +23,18 @@ Goal = Callable[[Object | None], bool]
 
 def started(vm: Object | None) -> bool:
     """Tell whether the guest of a VM runs and is ready."""
-    status = _status(vm)
+    status = status_of(vm)
     return bool(status.get("ready")) and status.get("printableStatus") == "Running"
 
 
 def paused(vm: Object | None) -> bool:
     """Tell whether the guest of a VM is loaded and does not run."""
-    return _status(vm).get("printableStatus") == "Paused"
+    return status_of(vm).get("printableStatus") == "Paused"
 
 
 def stopped(vm: Object | None) -> bool:
     """Tell whether nothing of a VM runs any more."""
-    status = _status(vm)
+    status = status_of(vm)
     return vm is None or (not status.get("created") and status.get("printableStatus") == "Stopped")
 
 
@@ -57,7 +58,7 @@ def resized(sockets: int, memory: str) -> Goal:
     """Return the goal that a guest has its sockets and memory, and nothing is under way."""
 
     def goal(vmi: Object | None) -> bool:
-        status = _status(vmi)
+        status = status_of(vmi)
         has = (status.get("currentCPUTopology") or {}).get("sockets")
         amount = (status.get("memory") or {}).get("guestCurrent")
         there = has == sockets and amount is not None and parse(amount) == parse(memory)
@@ -80,7 +81,7 @@ def state(obj: Object | None) -> str:
     """Return in a word or two what a VM or an instance is doing."""
     if obj is None:
         return "not there"
-    status = _status(obj)
+    status = status_of(obj)
     found = str(status.get("printableStatus") or status.get("phase") or "accepted")
     for type_ in hot_change.under_way(obj):  # what a change of size is at says more
         found = f"{found}, {(conditions.find(status['conditions'], type_) or {}).get('message')}"
@@ -88,15 +89,11 @@ def state(obj: Object | None) -> str:
 
 
 def _is_true(obj: Object | None, condition: str) -> bool:
-    return conditions.is_true(_status(obj).get("conditions"), condition)
-
-
-def _status(obj: Object | None) -> Object:
-    return (obj or {}).get("status") or {}
+    return conditions.is_true(status_of(obj).get("conditions"), condition)
 
 
 async def until(
-    session: Session, kind: Kind, name: str, goal: Goal, seconds: float, what: str
+    session: Session, kind: Kind, name: str, goal: Goal, seconds: float | None, what: str
 ) -> None:
     """Return once the object has reached the goal, showing its states meanwhile.
 
@@ -117,7 +114,9 @@ async def until(
 
 
 @contextmanager
-def telling(session: Session, kind: Kind, name: str, seconds: float, what: str) -> Iterator[Tell]:
+def telling(
+    session: Session, kind: Kind, name: str, seconds: float | None, what: str
+) -> Iterator[Tell]:
     """Show on standard error what is awaited; a TimeoutError is told with the last state."""
     last = "unknown"
     with waiting(what) as show:
@@ -130,6 +129,8 @@ def telling(session: Session, kind: Kind, name: str, seconds: float, what: str) 
         try:
             yield tell
         except TimeoutError:
+            if seconds is None:
+                raise  # not ours
             raise Timeout(
                 f"{kind.singular} {name} is still {last} after {seconds:g} s; see why with"
                 f" `kubectl describe {kind.singular} {name} -n {session.namespace}`"
@@ -188,8 +189,5 @@ async def first(*works: Coroutine[Any, Any, None]) -> None:
 
 async def uid_of(session: Session, name: str) -> str:
     """Return the uid of a VM's instance, or nothing when it has none."""
-    try:
-        vmi = await session.client.get(registry.VMI, name, session.namespace)
-    except NotFound:
-        return ""
-    return str(vmi["metadata"]["uid"])
+    vmi = await instance(session, name)
+    return "" if vmi is None else str(vmi["metadata"]["uid"])

@@ -19,6 +19,7 @@ from pathlib import Path
 import msgspec
 
 from livevirt.controllers.volumes.failure import ImportFailed, ImportRefused
+from livevirt.qemu import programs
 
 Progress = Callable[[float], None]  # told how much is done, in percent
 
@@ -132,7 +133,7 @@ async def _started(*arguments: str) -> AsyncIterator[Process]:
             "qemu-img", *arguments, stdin=DEVNULL, stdout=PIPE, stderr=PIPE
         )
     except FileNotFoundError:
-        raise ImportFailed("qemu-img is not installed") from None
+        raise ImportFailed(programs.advice("qemu-img")) from None
     try:
         yield process
     finally:

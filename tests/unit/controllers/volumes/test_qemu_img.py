@@ -76,3 +76,13 @@ async def test_a_place_that_cannot_be_written_is_said(tmp_path: Path) -> None:
     image = await qemu_img.probe(create(tmp_path / "disk.qcow2", "-f", "qcow2"))
     with pytest.raises(ImportFailed, match="could not be converted"):
         await qemu_img.convert(image, tmp_path / "missing" / "disk.raw", lambda _: None)
+
+
+@needs_qemu_img
+async def test_without_qemu_img_it_is_told_what_to_install(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path = create(tmp_path / "disk.qcow2", "-f", "qcow2")
+    monkeypatch.setenv("PATH", str(tmp_path))
+    with pytest.raises(ImportFailed, match=r"apt-get install .* qemu-utils"):
+        await qemu_img.probe(path)
