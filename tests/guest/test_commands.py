@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import json
+import re
 import shutil
 import signal
 import subprocess
@@ -23,6 +24,7 @@ pytestmark = [
     pytest.mark.skipif(not shutil.which("qemu-system-x86_64"), reason="QEMU is not installed"),
 ]
 
+ROOT = Path(__file__).resolve().parents[2]
 SECONDS = 180.0  # an emulated CPU on a busy machine
 
 
@@ -153,6 +155,14 @@ def test_a_vm_is_restarted_stopped_and_started(host: ServerProcess) -> None:
 # ---------------------------------------------------------------- the demonstration
 
 
+def transcript(page: str) -> list[str]:
+    """Return the commands that a page shows of the demonstration."""
+    text = (ROOT / page).read_text()
+    _, begun, rest = text.partition("<!-- demo:begin -->")
+    shown = rest.partition("<!-- demo:end -->")[0] if begun else text
+    return [line for line in shown.splitlines() if line.startswith("$ ")]
+
+
 def demo_directories() -> set[Path]:
     return set(Path("/tmp").glob("lv-demo-*"))
 
@@ -184,6 +194,14 @@ def test_the_demo_shows_the_guest_and_leaves_nothing(time_: str) -> None:
     assert demo_directories() == before
     folder = next(word for word in done.stdout.split() if word.startswith("/tmp/lv-demo-"))
     assert processes_of(Path(folder)) == []
+    told = done.stdout.replace(folder, "/tmp/lv-demo-XXXXXXXX").splitlines()
+    commands = [line for line in told if line.startswith("$ ")]
+    assert transcript("docs/demo.md") == commands
+    excerpt, following = transcript("README.md"), iter(commands)
+    assert excerpt
+    assert [line for line in excerpt if line not in following] == []
+    (path,) = re.findall(r"^  export PATH=(\S+):\$PATH$", done.stdout, re.MULTILINE)
+    assert Path(path).samefile(BIN)
 
 
 @pytest.mark.long

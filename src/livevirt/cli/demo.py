@@ -26,7 +26,7 @@ import click
 from livevirt.cli import cluster, process
 from livevirt.cli.session import Session
 from livevirt.errors import ApiError, LivevirtError, NotFound
-from livevirt.paths import DataDir
+from livevirt.paths import DataDir, default_data_dir
 from livevirt.settings import Settings
 
 if TYPE_CHECKING:
@@ -342,7 +342,7 @@ def demo(keep: bool) -> None:
             _clean_up(stage)
             shutil.rmtree(root, ignore_errors=True)
     _heading("Try next")
-    for line in _kept(stage) if keep else NEXT:
+    for line in _kept(stage) if keep else _next():
         click.echo(f"  {line}")
 
 
@@ -384,17 +384,25 @@ async def _delete(session: Session) -> None:
         raise DemoError(error.message) from error
 
 
-NEXT = (
-    "livevirt demo --keep                        # the same, left running",
-    "livevirt up --detach                        # a server to keep",
-    f"virtctl create vm --name web --volume-containerdisk src:{IMAGE} | kubectl apply -f -",
-    "virtctl console web                         # user root, no password; Ctrl+] leaves",
-)
+# Where livevirt, virtctl and kubectl are.
+_PATH = f"export PATH={shlex.quote(str(Path(sys.executable).parent))}:$PATH"
+
+
+def _next() -> tuple[str, ...]:
+    return (
+        _PATH,
+        "livevirt demo --keep                        # the same, left running",
+        "livevirt up --detach                        # a server to keep",
+        f"export KUBECONFIG={DataDir(default_data_dir()).kubeconfig}",
+        f"virtctl create vm --name web --volume-containerdisk src:{IMAGE} | kubectl apply -f -",
+        "virtctl console web                         # user root, no password; Ctrl+] leaves",
+    )
 
 
 def _kept(stage: Stage) -> tuple[str, ...]:
     root = stage.data.root
     return (
+        _PATH,
         f"export KUBECONFIG={stage.data.kubeconfig}",
         f"virtctl console {VM}                        # user root, no password; Ctrl+] leaves",
         f"virtctl guestosinfo {VM}",

@@ -12,9 +12,21 @@ import pytest
 ROOT = Path(__file__).resolve().parents[3]
 
 
-def test_the_reference_is_what_the_registry_says() -> None:
+def test_the_pages_made_from_code_are_what_the_code_says() -> None:
     check = [sys.executable, ROOT / "tools" / "reference.py", "--check"]
-    assert subprocess.run(check, check=False).returncode == 0, "run tools/reference.py"
+    done = subprocess.run(check, check=False, capture_output=True, text=True)
+    assert (done.returncode, done.stdout) == (0, ""), done.stderr
+
+
+def test_every_command_and_kind_has_its_place() -> None:
+    commands, kinds = (
+        (ROOT / "docs" / page).read_text() for page in ("commands.md", "reference.md")
+    )
+    for heading in ("livevirt image import", "virtctl create preference", "virtctl fslist"):
+        assert f"\n## {heading}\n" in commands
+    for flag in ("--image-store", "--infer-preference-from", "--access-cred", "--paused", "--keep"):
+        assert f"  {flag}" in commands
+    assert "\n| VirtualMachine | virtualmachines |" in kinds
 
 
 def test_every_make_target_is_explained() -> None:

@@ -106,9 +106,24 @@ def create() -> None:
     metavar="PARAMS",
     help="Answers for Windows' set-up; src, type (configmap or secret).",
 )
-@click.option("--volume-datasource", multiple=True, hidden=True)
-@click.option("--volume-clone-pvc", multiple=True, hidden=True)
-@click.option("--volume-blank", multiple=True, hidden=True)
+@click.option(
+    "--volume-datasource",
+    multiple=True,
+    hidden=True,
+    help="Write --volume-import type:ds,… instead.",
+)
+@click.option(
+    "--volume-clone-pvc",
+    multiple=True,
+    hidden=True,
+    help="Write --volume-import type:pvc,… instead.",
+)
+@click.option(
+    "--volume-blank",
+    multiple=True,
+    hidden=True,
+    help="Write --volume-import type:blank,… instead.",
+)
 @click.option("--user", "login_user", default="", help="The user to log in as.")
 @click.option(
     "--password-file",
