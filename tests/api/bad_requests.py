@@ -296,6 +296,46 @@ def wrong_values(chance: random.Random) -> Bad:
     return ask("wrong value", "POST", path, encoded(body), Content_Type=JSON)
 
 
+#: What no template of a VM may hold, by the path below `spec.template`.
+WRONG_TEMPLATES: list[tuple[str, Any]] = [
+    ("metadata.labels", {"version": 5}), ("metadata.labels", "abc"),
+    ("metadata.labels", {"a b": "c d"}), ("metadata.annotations", ["a"]),
+    ("metadata.annotations", {"a b": "c"}), ("metadata", {"name": {}}),
+    ("spec.domain.memory.guest", "1e1.5"), ("spec.domain.memory.guest", "1e9999"),
+    ("spec.domain.memory.hugepages", {"pageSize": "foo"}),
+    ("spec.domain.cpu.sockets", 10**12), ("spec.domain.cpu.sockets", 1e300),
+    ("spec.domain.cpu.features", [{"name": "vmx", "policy": "disabled"}]),
+    ("spec.domain.cpu.model", "no model"), ("spec.architecture", "x y"),
+    ("spec.terminationGracePeriodSeconds", 10**30), ("spec.nodeSelector", {"a": "x y"}),
+    ("spec.tolerations", [{"key": "a", "operator": "Bogus"}]),
+    ("spec.affinity", {"nodeAffinity": {
+        "requiredDuringSchedulingIgnoredDuringExecution": {"nodeSelectorTerms": []}}}),
+    ("spec.topologySpreadConstraints", [
+        {"maxSkew": 0, "topologyKey": "zone", "whenUnsatisfiable": "DoNotSchedule"}]),
+    ("spec.dnsPolicy", "Sometimes"), ("spec.schedulerName", "No One"),
+    ("spec.volumes", [{"name": "root", "emptyDisk": {"capacity": "1e1.5"}}]),
+    ("spec.volumes", [{"name": "root", "cloudInitNoCloud": {"userDataBase64": "\u00e9"}}]),
+    ("spec.volumes", [{"name": name, "persistentVolumeClaim": {"claimName": "c"}}
+                      for name in ("root", "data")]),
+]  # fmt: skip
+
+
+def with_wrong_template(vm: Object, path: str, value: Any) -> Object:
+    """Put a value into the template of a VM, in place."""
+    *above, last = path.split(".")
+    holder = vm["spec"]["template"]
+    for name in above:
+        holder = holder.setdefault(name, {})
+    holder[last] = value
+    return vm
+
+
+def wrong_template(chance: random.Random) -> Bad:
+    path, value = chance.choice(WRONG_TEMPLATES)
+    body = with_wrong_template(a_vm(word(chance)), path, value)
+    return ask(f"wrong {path}", "POST", VMS, encoded(body), Content_Type=JSON)
+
+
 def unknown_field(chance: random.Random) -> Bad:
     collection = chance.choice(list(COLLECTIONS))
     body = COLLECTIONS[collection]()
@@ -781,10 +821,11 @@ def broken_http(chance: random.Random) -> Bad:
 MAKERS: list[Callable[[random.Random], Bad]] = [
     unknown_path, strange_name, strange_namespace, wrong_method,
     broken_json, broken_json, wrong_top, wrong_kind, wrong_metadata, wrong_metadata, whole_metadata,
-    wrong_types, wrong_types, wrong_values, unknown_field, wrong_encoding, broken_yaml,
-    broken_protobuf, broken_patch, json_patch, merge_patch, merge_patch, strategic_patch,
-    wrong_patch_type, bad_selector, bad_selector, bad_option, bad_option, bad_deletion,
-    not_acceptable, bad_door, bad_door, bad_status, bad_token, no_token, broken_http, broken_http,
+    wrong_types, wrong_types, wrong_values, wrong_template, unknown_field, wrong_encoding,
+    broken_yaml, broken_protobuf, broken_patch, json_patch, merge_patch, merge_patch,
+    strategic_patch, wrong_patch_type, bad_selector, bad_selector, bad_option, bad_option,
+    bad_deletion, not_acceptable, bad_door, bad_door, bad_status, bad_token, no_token, broken_http,
+    broken_http,
 ]  # fmt: skip
 LARGE_EVERY = 100  # requests of megabytes are rarer than the others
 

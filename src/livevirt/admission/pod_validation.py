@@ -21,7 +21,7 @@ _CHANGEABLE = (
     "additions to existing tolerations),`spec.terminationGracePeriodSeconds` (allow it to be "
     "set to 1 if it was previously negative)"
 )
-_DNS_POLICIES = frozenset({"ClusterFirst", "ClusterFirstWithHostNet", "Default", "None"})
+DNS_POLICIES = frozenset({"ClusterFirst", "ClusterFirstWithHostNet", "Default", "None"})
 
 
 def validate_pod(pod: Object) -> list[FieldError]:
@@ -31,11 +31,11 @@ def validate_pod(pod: Object) -> list[FieldError]:
         *validate_volumes(spec.get("volumes") or []),
         *validate_containers(spec),
         *one_of("spec.restartPolicy", spec.get("restartPolicy", ""), RESTART_POLICIES),
-        *one_of("spec.dnsPolicy", spec.get("dnsPolicy", ""), _DNS_POLICIES),
+        *one_of("spec.dnsPolicy", spec.get("dnsPolicy", ""), DNS_POLICIES),
         *checks.not_negative(
             "spec.terminationGracePeriodSeconds", spec.get("terminationGracePeriodSeconds")
         ),
-        *validate_scheduling(spec),
+        *validate_scheduling("spec", spec),
     ]
     for field, rule in (
         ("nodeName", names.validate_dns1123_subdomain),

@@ -16,13 +16,14 @@ _PRESENCE = ("Exists", "DoesNotExist")
 _NUMBERS = ("Gt", "Lt")
 
 
-def validate_scheduling(spec: Object) -> list[FieldError]:
-    """List what is wrong with node selector, tolerations, affinity and spread."""
+def validate_scheduling(path: str, spec: Object) -> list[FieldError]:
+    """List what is wrong with node selector, tolerations, affinity and spread of a spec."""
+    spread = spec.get("topologySpreadConstraints") or []
     return [
-        *validate_labels(spec.get("nodeSelector"), "spec.nodeSelector"),
-        *_toleration_errors(spec.get("tolerations") or []),
-        *_affinity_errors(spec.get("affinity") or {}),
-        *_spread_errors(spec.get("topologySpreadConstraints") or []),
+        *validate_labels(spec.get("nodeSelector"), f"{path}.nodeSelector"),
+        *_toleration_errors(f"{path}.tolerations", spec.get("tolerations") or []),
+        *_affinity_errors(f"{path}.affinity", spec.get("affinity") or {}),
+        *_spread_errors(f"{path}.topologySpreadConstraints", spread),
     ]
 
 
@@ -37,10 +38,10 @@ def node_selector_errors(path: str, selector: Object) -> list[FieldError]:
     ]
 
 
-def _toleration_errors(tolerations: list[Object]) -> list[FieldError]:
+def _toleration_errors(at: str, tolerations: list[Object]) -> list[FieldError]:
     found: list[FieldError] = []
-    for at, toleration in enumerate(tolerations):
-        path = f"spec.tolerations[{at}]"
+    for number, toleration in enumerate(tolerations):
+        path = f"{at}[{number}]"
         key, operator = toleration.get("key", ""), toleration.get("operator", "")
         value, effect = toleration.get("value", ""), toleration.get("effect", "")
         found += named(f"{path}.key", key, names.validate_label_key, needed=False)
@@ -65,10 +66,10 @@ def _toleration_errors(tolerations: list[Object]) -> list[FieldError]:
     return found
 
 
-def _affinity_errors(affinity: Object) -> list[FieldError]:
+def _affinity_errors(whole: str, affinity: Object) -> list[FieldError]:
     found: list[FieldError] = []
     if node := affinity.get("nodeAffinity"):
-        path = "spec.affinity.nodeAffinity"
+        path = f"{whole}.nodeAffinity"
         if (selector := node.get(_REQUIRED)) is not None:
             found += node_selector_errors(f"{path}.{_REQUIRED}", selector)
         for at, preferred in enumerate(node.get(_PREFERRED) or ()):
@@ -77,7 +78,7 @@ def _affinity_errors(affinity: Object) -> list[FieldError]:
             found += _term_errors(f"{here}.preference", preferred.get("preference") or {})
     for kind in ("podAffinity", "podAntiAffinity"):
         pods = affinity.get(kind) or {}
-        path = f"spec.affinity.{kind}"
+        path = f"{whole}.{kind}"
         for at, term in enumerate(pods.get(_REQUIRED) or ()):
             found += _pod_term_errors(f"{path}.{_REQUIRED}[{at}]", term)
         for at, preferred in enumerate(pods.get(_PREFERRED) or ()):
@@ -164,10 +165,10 @@ def _pod_term_errors(path: str, term: Object) -> list[FieldError]:
     return found + named(f"{path}.topologyKey", key, names.validate_label_key, needed=False)
 
 
-def _spread_errors(constraints: list[Object]) -> list[FieldError]:
+def _spread_errors(at: str, constraints: list[Object]) -> list[FieldError]:
     found: list[FieldError] = []
-    for at, constraint in enumerate(constraints):
-        path = f"spec.topologySpreadConstraints[{at}]"
+    for number, constraint in enumerate(constraints):
+        path = f"{at}[{number}]"
         if (skew := constraint.get("maxSkew", 0)) <= 0:
             found.append(invalid(f"{path}.maxSkew", skew, "must be greater than zero"))
         if not constraint.get("topologyKey"):

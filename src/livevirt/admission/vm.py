@@ -8,12 +8,14 @@ from collections.abc import Iterator
 from livevirt.admission import datavolumes, headroom, support, vm_sizing
 from livevirt.admission.accounts import is_component
 from livevirt.admission.review import Reader, Review, Rules
+from livevirt.admission.vm_claims import shared_claims
 from livevirt.admission.vm_disks import empty_drives, wrong
 from livevirt.admission.vm_sizing import Sized, is_referred_anew, is_resized
 from livevirt.admission.vmi import cluster_config
 from livevirt.admission.vmi_spec import spec_errors
 from livevirt.api import names
 from livevirt.api.field_error import FieldError
+from livevirt.api.metadata import validate_annotations, validate_labels
 from livevirt.api.registry import (
     KUBEVIRT,
     LIMIT_RANGE,
@@ -34,6 +36,7 @@ from livevirt.rollout.volume_migration import STRATEGIES
 
 FINALIZER = "kubevirt.io/virtualMachineControllerFinalize"
 _TEMPLATE = "spec.template.spec"
+_TEMPLATE_META = "spec.template.metadata"
 _BOTH = (
     "Running and RunStrategy are mutually exclusive. Note that Running is deprecated, please use"
     " RunStrategy instead"
@@ -92,17 +95,27 @@ def _is_edited(review: Review) -> bool:
 def errors(vm: Object, config: Config, sized: Sized, old: Object | None = None) -> list[FieldError]:
     """List what is wrong with the spec of a VM whose shape is right; `sized` is the same VM.
 
-    A drive that was empty in the `old` one may stay so when the gate for that has been closed.
+    A drive that was empty in the `old` one may stay so when the gate for that has been closed, and
+    so may disks that used the same claim. One that is only to halt can, whatever else is wrong.
     """
-    spec, before = vm["spec"], ((old or {}).get("spec") or {}).get("template") or {}
-    empty = empty_drives(before.get("spec") or {})
+    spec, was = vm["spec"], (old or {}).get("spec") or {}
+    only_strategy = spec != was and _but_strategy(spec) == _but_strategy(was)
+    if only_strategy and run_strategy(spec) == "Halted":
+        return list(_strategy_errors(spec))
+    before = was.get("template") or {}
     return [
         *_strategy_errors(spec),
         *_volumes_strategy_errors(spec),
         *sized.errors,
-        *_template_errors(sized, config, empty),
+        *_metadata_errors(_TEMPLATE_META, sized.vm["spec"]["template"].get("metadata") or {}),
+        *_template_errors(sized, config, before.get("spec") or {}),
         *_data_volume_errors(vm),
     ]
+
+
+def _but_strategy(spec: Object) -> Object:
+    """Return a spec without what says when the VM runs."""
+    return {key: value for key, value in spec.items() if key not in ("running", "runStrategy")}
 
 
 def _edit_warnings(new: Object, read: Reader) -> list[str]:
@@ -164,12 +177,12 @@ def _volumes_strategy_errors(spec: Object) -> Iterator[FieldError]:
         yield wrong("spec.updateVolumesStrategy", message, "FieldValueNotSupported")
 
 
-def _template_errors(sized: Sized, config: Config, empty: frozenset[str]) -> list[FieldError]:
+def _template_errors(sized: Sized, config: Config, before: Object) -> list[FieldError]:
+    """List what is wrong with the spec of the template, given what it was before."""
     written = sized.vm["spec"]["template"].get("spec")
     if written is None:
         return [wrong("spec.template.spec", "a template needs a spec", "FieldValueRequired")]
-    expanded = copy.deepcopy(written)
-    disks.add_missing(expanded)
+    expanded = _shown(written)
     defaults.fill(expanded, "", config)
     explicit = (written["domain"].get("memory") or {}).get("maxGuest") is not None
     return spec_errors(
@@ -178,8 +191,28 @@ def _template_errors(sized: Sized, config: Config, empty: frozenset[str]) -> lis
         config,
         explicit_maximum=explicit,
         sized=sized.known and not sized.errors,
-        empty=empty,
+        empty=empty_drives(before),
+        shared=shared_claims(_shown(before)) if before else frozenset(),
     )
+
+
+def _shown(spec: Object) -> Object:
+    """Return a spec with a disk for every volume."""
+    found = copy.deepcopy(spec)
+    disks.add_missing(found)
+    return found
+
+
+def _metadata_errors(at: str, meta: Object) -> list[FieldError]:
+    """List what is wrong with labels and annotations that something made of this will have."""
+    labels, annotations = (
+        {key: value or "" for key, value in (meta.get(part) or {}).items()}
+        for part in ("labels", "annotations")
+    )
+    return [
+        *validate_labels(labels, f"{at}.labels"),
+        *validate_annotations(annotations, f"{at}.annotations"),
+    ]
 
 
 def _data_volume_errors(vm: Object) -> Iterator[FieldError]:
@@ -207,4 +240,5 @@ def _data_volume_errors(vm: Object) -> Iterator[FieldError]:
                 f" {vm['metadata']['namespace']}"
             )
             yield wrong(at, message)
+        yield from _metadata_errors(f"spec.dataVolumeTemplates[{number}].metadata", meta)
         yield from datavolumes.spec_errors(f"{at}.spec", template["spec"])

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import base64
-import binascii
 from collections.abc import Iterator
 from pathlib import PurePosixPath
 
@@ -108,7 +107,7 @@ def _inline_errors(at: str, data: Object, name: str, secret: str) -> Iterator[Fi
     encoded = data.get(f"{name}Base64") or ""
     try:
         size = len(base64.b64decode(encoded, validate=True)) or len((data.get(name) or "").encode())
-    except binascii.Error:
+    except ValueError:  # also what no text of base64 can be: letters beyond ASCII
         here = f"{at}.{name}Base64"
         yield wrong(here, f"{here} is not a valid base64 value.")
         return

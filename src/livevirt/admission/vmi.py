@@ -6,6 +6,7 @@ from livevirt.admission import support, vmi_volumes
 from livevirt.admission.accounts import is_component
 from livevirt.admission.doors import keep
 from livevirt.admission.review import Reader, Review, Rules
+from livevirt.admission.vm_claims import shared_claims
 from livevirt.admission.vm_disks import empty_drives, wrong
 from livevirt.admission.vm_volumes import unused_errors
 from livevirt.admission.vmi_spec import spec_errors
@@ -70,11 +71,20 @@ class InstanceRules(Rules):
             config = cluster_config(review.read)
             explicit = (new["spec"]["domain"].get("memory") or {}).get("maxGuest") is not None
             # A VM that has been let in starts, whatever gate was closed since.
-            empty = empty_drives(new["spec"]) if is_component(review.user) else frozenset()
+            ours = is_component(review.user)
+            empty = empty_drives(new["spec"]) if ours else frozenset()
+            shared = shared_claims(new["spec"]) if ours else frozenset()
             return [
                 *_vcpu_errors(new["spec"]["domain"]),
                 *unused_errors("spec", new["spec"]),
-                *spec_errors("spec", new["spec"], config, explicit_maximum=explicit, empty=empty),
+                *spec_errors(
+                    "spec",
+                    new["spec"],
+                    config,
+                    explicit_maximum=explicit,
+                    empty=empty,
+                    shared=shared,
+                ),
             ]
         if new["spec"] == old["spec"]:
             return []

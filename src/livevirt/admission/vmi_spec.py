@@ -6,22 +6,29 @@ import re
 from collections.abc import Iterator
 from fnmatch import fnmatchcase
 
+from livevirt.admission.vm_claims import claim_errors
 from livevirt.admission.vm_disks import boot_order_errors, disk_errors, wrong
 from livevirt.admission.vm_io_threads import io_thread_errors
 from livevirt.admission.vm_networks import network_errors
 from livevirt.admission.vm_placement import placement_errors
+from livevirt.admission.vm_scheduling import scheduling_errors
 from livevirt.admission.vm_volumes import volume_errors
 from livevirt.api import names
 from livevirt.api.field_error import FieldError
+from livevirt.api.quantity import Quantity, parse
 from livevirt.api.request import Object
 from livevirt.rollout import instance as instances
 from livevirt.rollout import memory
 from livevirt.rollout.config import Config
 from livevirt.rollout.instance import Instance
+from livevirt.rollout.resources import compute
 
+_MOST = Quantity.from_int(2**63 - 1)  # Kubernetes knows no larger amount
+_MOST_CPUS = 2**32 - 1
 MACHINES = ("q35*", "pc-q35*")
 _EVICTION = ("None", "LiveMigrate", "LiveMigrateIfPossible", "External")
 _PAGE_SIZES = ("2Mi", "1Gi")
+_FEATURE_POLICIES = ("", "force", "require", "optional", "disable", "forbid")
 _UUID = re.compile(r"[0-9a-fA-F]{8}(-[0-9a-fA-F]{4}){3}-[0-9a-fA-F]{12}")
 _NO_UTILITY_VOLUMES = (
     "cannot create VMI with utility volumes in spec, utility volumes can only be added via hotplug"
@@ -36,38 +43,55 @@ def spec_errors(
     explicit_maximum: bool,
     sized: bool = True,
     empty: frozenset[str] = frozenset(),
+    shared: frozenset[str] = frozenset(),
 ) -> list[FieldError]:
     """List what is wrong with a spec whose defaults are filled in.
 
     `explicit_maximum`: the owner wrote `maxGuest`, so it must be one that works. `sized`: the spec
     says how large the guest is, which it need not when an instance type does. `empty`: the drives
-    that may be without a disc whatever the gates say.
+    that may be without a disc whatever the gates say. `shared`: the claims that several disks use
+    already.
     """
     instance = instances.read(spec)
-    return [
+    found = [
         *_cpu_errors(f"{path}.domain.cpu", instance),
+        *_feature_errors(f"{path}.domain.cpu.features", spec["domain"]),
         *placement_errors(f"{path}.domain", instance),
         *io_thread_errors(f"{path}.domain", instance),
         *_memory_errors(path, instance, config, explicit_maximum, sized),
         *_resource_errors(f"{path}.domain.resources", instance),
         *_machine_errors(f"{path}.domain", spec["domain"]),
         *_placement_errors(path, spec),
+        *scheduling_errors(path, spec),
         *disk_errors(path, spec, config, empty),
         *volume_errors(path, spec),
+        *claim_errors(path, spec, shared),
         *network_errors(path, spec),
         *boot_order_errors(path, spec),
     ]
+    return found or list(_pod_errors(f"{path}.domain.resources.limits", instance, config))
 
 
 def _cpu_errors(at: str, instance: Instance) -> Iterator[FieldError]:
     cpu = instance.domain.cpu
     for name in ("sockets", "cores", "threads", "max_sockets"):
+        field = "maxSockets" if name == "max_sockets" else name
         if getattr(cpu, name) < 0:
-            field = "maxSockets" if name == "max_sockets" else name
             yield wrong(f"{at}.{field}", f"{at}.{field} must be greater than or equal to 0.")
+        elif getattr(cpu, name) > _MOST_CPUS:
+            message = f"{at}.{field} must be equal to or less than {_MOST_CPUS}."
+            yield wrong(f"{at}.{field}", message)
     if cpu.max_sockets and cpu.sockets > cpu.max_sockets:
         message = "Number of sockets in CPU topology is greater than the maximum sockets allowed"
         yield wrong(f"{at}.sockets", message)
+
+
+def _feature_errors(at: str, domain: Object) -> Iterator[FieldError]:
+    for number, feature in enumerate((domain.get("cpu") or {}).get("features") or ()):
+        policy = feature.get("policy") or ""
+        if policy not in _FEATURE_POLICIES:
+            message = f"CPU feature {feature['name']} uses policy {policy} that is not supported."
+            yield wrong(f"{at}[{number}].policy", message)
 
 
 def _memory_errors(
@@ -75,6 +99,10 @@ def _memory_errors(
 ) -> Iterator[FieldError]:
     at, resources = f"{path}.domain.memory", instance.domain.resources
     guest, limit = instance.guest, resources.limit("memory")
+    pages = instance.domain.memory.hugepages
+    if pages is not None and pages.page_size not in _PAGE_SIZES:
+        message = f"{at}.hugepages.pageSize '{pages.page_size}' must be one of: 2Mi, 1Gi"
+        yield wrong(f"{at}.hugepages.pageSize", message)
     if guest is None:
         if sized:
             message = (
@@ -85,6 +113,8 @@ def _memory_errors(
         return
     if guest.nano <= 0:
         yield wrong(f"{at}.guest", f"{at}.guest '{guest}' must be greater than 0.")
+    elif guest > _MOST:
+        yield wrong(f"{at}.guest", f"{at}.guest must be equal to or less than {_MOST.value()}.")
     elif limit is not None and guest > limit and not config.live_update:
         limited = f"{path}.domain.resources.limits.memory"
         message = (
@@ -96,11 +126,7 @@ def _memory_errors(
         problem = memory.hotplug_problem(instance, guest, instance.max_guest)
         if problem:
             yield wrong(f"{at}.guest", problem)
-    pages = instance.domain.memory.hugepages
-    if pages is not None and pages.page_size not in _PAGE_SIZES:
-        message = f"{at}.hugepages.pageSize '{pages.page_size}' must be one of: 2Mi, 1Gi"
-        yield wrong(f"{at}.hugepages.pageSize", message)
-    elif instance.page is not None:
+    if pages is not None and pages.page_size in _PAGE_SIZES and instance.page is not None:
         asked = (
             (f"{at}.guest", guest),
             (f"{path}.domain.resources.requests.memory", resources.request("memory")),
@@ -116,15 +142,27 @@ def _resource_errors(at: str, instance: Instance) -> Iterator[FieldError]:
     for side, read in (("requests", resources.request), ("limits", resources.limit)):
         for name in getattr(resources, side):
             amount = read(name)
+            here = f"{at}.{side}.{name}"
             if amount is not None and amount.nano < 0:
-                here = f"{at}.{side}.{name}"
                 yield wrong(here, f"{here} '{amount}': must be greater than or equal to 0.")
+            elif amount is not None and amount > _MOST:
+                yield wrong(here, f"{here} must be equal to or less than {_MOST.value()}.")
     for name in ("cpu", "memory"):
         asked, limit = resources.request(name), resources.limit(name)
         if asked is not None and limit is not None and asked > limit:
             here = f"{at}.requests.{name}"
             message = f"{here} '{asked}' is greater than {at}.limits.{name} '{limit}'"
             yield wrong(here, message)
+
+
+def _pod_errors(at: str, instance: Instance, config: Config) -> Iterator[FieldError]:
+    """Yield limits below what the guest's pod asks for."""
+    asked = compute(instance, config.defaults)
+    for name, limit in asked.limits.items():
+        wanted = asked.requests.get(name)
+        if wanted is not None and parse(wanted) > parse(limit):
+            here = f"{at}.{name}"
+            yield wrong(here, f"{here} leaves the pod {limit}, and it asks for {wanted}")
 
 
 def _machine_errors(at: str, domain: Object) -> Iterator[FieldError]:

@@ -11,6 +11,7 @@ from typing import Any
 
 from livevirt.api import field_error
 from livevirt.api.field_error import FieldError
+from livevirt.api.quantity import QuantityError, parse
 from livevirt.api.request import Object
 from livevirt.api.schema import Field, Type
 
@@ -18,6 +19,7 @@ QUANTITY = re.compile(
     r"(\+|-)?(([0-9]+(\.[0-9]*)?)|(\.[0-9]+))(([KMGTPE]i)|[numkMGTPE]|([eE](\+|-)?"
     r"(([0-9]+(\.[0-9]*)?)|(\.[0-9]+))))?"
 )
+_INT_BOUNDS = {"int32": 2**31, "int64": 2**63}
 _JSON_NAMES = {
     str: "string", bool: "boolean", int: "integer", float: "number", list: "array", dict: "object",
     type(None): "null",
@@ -65,8 +67,22 @@ def _prune(type_: Type, value: Any, path: str, unknown: list[str]) -> Any:
             return value
 
 
+def validate_update(type_: Type, new: Object, old: Object) -> list[FieldError]:
+    """List what in a pruned object breaks its schema; what did before is no news if the spec stays.
+
+    So an object from before a rule came can still be labelled, reported on and deleted.
+    """
+    found = validate(type_, new)
+    known = validate(type_, old) if found and new.get("spec") == old.get("spec") else []
+    return [error for error in found if error not in known]
+
+
 def validate(type_: Type, obj: Object) -> list[FieldError]:
-    """List what in a pruned object breaks its schema."""
+    """List what in a pruned object breaks its schema.
+
+    Beyond a schema every quantity can be read as one, and the known fields of an open object are of
+    their types: who works with the object takes that for granted.
+    """
     errors: list[FieldError] = []
     for name, field in type_.fields.items():
         if name == "metadata":
@@ -84,15 +100,17 @@ def _check(field: Field, type_: Type, value: Any, path: str, errors: list[FieldE
         return
     if field.enum and value not in field.enum:
         errors.append(field_error.not_supported(path, value, field.enum))
-    if field.minimum is not None and isinstance(value, int) and value < field.minimum:
+    if field.minimum is not None and value < field.minimum:
         detail = f"{path} in body should be greater than or equal to {field.minimum}"
         errors.append(field_error.invalid(path, value, detail))
     if field.open:
-        return
+        value = _without_nulls(_prune(type_, value, path, []))
     match type_.form:
-        case "quantity" if isinstance(value, str) and not QUANTITY.fullmatch(value):
-            detail = f"{path} in body should match '^{QUANTITY.pattern}$'"
+        case "integer" if not _in_bounds(type_, value):
+            detail = f"Checked value must be of type integer with format {type_.format} in {path}"
             errors.append(field_error.invalid(path, value, detail))
+        case "quantity" if why := _no_quantity(value, path):
+            errors.append(field_error.invalid(path, value, why))
         case "object":
             for name, inner in type_.fields.items():
                 if name in value:
@@ -107,6 +125,29 @@ def _check(field: Field, type_: Type, value: Any, path: str, errors: list[FieldE
             plain = Field("", type_.element)
             for key, item in value.items():
                 _check(plain, type_.element, item, f"{path}.{key}", errors)
+
+
+def _without_nulls(value: Any) -> Any:
+    """Return a value without the nulls in it, which Go reads as empty."""
+    if isinstance(value, dict):
+        return {key: _without_nulls(inner) for key, inner in value.items() if inner is not None}
+    return value
+
+
+def _in_bounds(type_: Type, value: float) -> bool:
+    bound = _INT_BOUNDS.get(type_.format)
+    return bound is None or -bound <= value < bound
+
+
+def _no_quantity(value: str | int, path: str) -> str:
+    """Say why a value is no quantity, or "". The pattern alone lets `1e1.5` pass."""
+    if isinstance(value, str) and not QUANTITY.fullmatch(value):
+        return f"{path} in body should match '^{QUANTITY.pattern}$'"
+    try:
+        parse(value)
+    except QuantityError as error:
+        return str(error)
+    return ""
 
 
 def _fits(type_: Type, value: Any) -> bool:

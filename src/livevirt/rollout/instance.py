@@ -11,7 +11,7 @@ from typing import Any
 import msgspec
 
 from livevirt.api import quantity
-from livevirt.api.quantity import Quantity
+from livevirt.api.quantity import Quantity, QuantityError
 from livevirt.api.request import Object
 
 Amount = str | int | float
@@ -131,9 +131,14 @@ class Instance(View, frozen=True):
 
     @property
     def page(self) -> Quantity | None:
-        """The size of a huge page, if the guest is to have such."""
+        """The size of a huge page, if the guest is to have such and names one."""
         pages = self.domain.memory.hugepages
-        return read_amount(pages.page_size or None) if pages is not None else None
+        if pages is None or not pages.page_size:
+            return None
+        try:
+            return quantity.parse(pages.page_size)
+        except QuantityError:
+            return None  # any text may stand there; admission tells which are sizes
 
 
 def read(spec: Object) -> Instance:

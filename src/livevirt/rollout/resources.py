@@ -76,10 +76,11 @@ def _cpu(
         whole = Quantity.from_int(threads + (1 if cpu.isolate_emulator_thread else 0))
         requests["cpu"] = limits["cpu"] = whole
         return
-    requests["cpu"] = resources.request("cpu") or Quantity.from_milli(
-        threads * 1000 // defaults.cpu_allocation_ratio
-    )
+    share = Quantity.from_milli(threads * 1000 // defaults.cpu_allocation_ratio)
     limit = resources.limit("cpu")
+    if limit:
+        share = min(share, limit)  # a pod must not ask for more than it may have
+    requests["cpu"] = resources.request("cpu") or share
     if limit is None and around.limits_cpu:
         limit = Quantity.from_int(threads)
     if limit is not None:

@@ -190,7 +190,7 @@ def _admit(
     elif kind.has_status:
         _keep(new, old, "status")
     if kind.custom:
-        errors = structural.validate(kind.schema(request.version), new)
+        errors = structural.validate_update(kind.schema(request.version), new, old)
         if errors:
             raise refusals.invalid(kind, request.name, errors)
     rules.default(new)

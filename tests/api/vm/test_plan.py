@@ -106,6 +106,18 @@ REFUSED = {
     "a value of the wrong type": template(hostname=7),
     "no spec at all": {"spec": None},
     "an amount that is none": template(domain={"memory": {"guest": "much"}}),
+    "an exponent that is not whole": template(domain={"memory": {"guest": "1e1.5"}}),
+    "pages of no size": template(domain={"memory": {"hugepages": {"pageSize": "foo"}}}),
+    "more sockets than can be counted": template(domain={"cpu": {"sockets": 10**12}}),
+    "user data that is no base64": template(
+        volumes=[{"name": "a", "cloudInitNoCloud": {"userDataBase64": "é"}}]
+    ),
+    "a number for a label": {"spec": {"template": {"metadata": {"labels": {"version": 5}}}}},
+    "labels that are none": {"spec": {"template": {"metadata": {"labels": {"a b": "c d"}}}}},
+    "a place that no pod can have": template(nodeSelector={"a": "x y"}),
+    "one claim for two disks": template(
+        volumes=[{"name": n, "persistentVolumeClaim": {"claimName": "c"}} for n in ("a", "b")]
+    ),
     "two volumes of one name": template(
         volumes=[{"name": "a", "emptyDisk": {"capacity": "1Gi"}}] * 2
     ),

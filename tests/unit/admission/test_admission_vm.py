@@ -174,6 +174,10 @@ RULES: dict[str, tuple[Object, str, str]] = {
         with_volume(emptyDisk={"capacity": "1k"}), f"{VOLUMES}[0].emptyDisk.capacity",
         "the size for volume d is too low",
     ),
+    "user data that is no base64": (
+        cloud_init(userDataBase64="é"), f"{CLOUD}.userDataBase64",
+        f"{CLOUD}.userDataBase64 is not a valid base64 value.",
+    ),
     "utility volumes": (
         a_spec(utilityVolumes=[{"name": "u"}]), "spec.template.spec.utilityVolumes",
         "cannot create VMI with utility volumes in spec, utility volumes can only be added via"
@@ -183,6 +187,10 @@ RULES: dict[str, tuple[Object, str, str]] = {
     "more sockets than there may be": (
         a_spec(cpu={"sockets": 3, "maxSockets": 2}), f"{DOMAIN}.cpu.sockets",
         "Number of sockets in CPU topology is greater than the maximum sockets allowed",
+    ),
+    "more cores than can be counted": (
+        a_spec(cpu={"cores": 10**12}), f"{DOMAIN}.cpu.cores",
+        f"{DOMAIN}.cpu.cores must be equal to or less than 4294967295.",
     ),
     "no memory": (
         a_spec(memory={}), f"{DOMAIN}.memory.guest",
@@ -203,7 +211,30 @@ RULES: dict[str, tuple[Object, str, str]] = {
         f"{DOMAIN}.resources.requests.memory '2Gi' is greater than"
         f" {DOMAIN}.resources.limits.memory '1Gi'",
     ),
+    "pages of no size": (
+        a_spec(memory={"guest": "128Mi", "hugepages": {"pageSize": "foo"}}),
+        f"{DOMAIN}.memory.hugepages.pageSize",
+        f"{DOMAIN}.memory.hugepages.pageSize 'foo' must be one of: 2Mi, 1Gi",
+    ),
+    "more memory than there is": (
+        a_spec(memory={"guest": "1e1000"}), f"{DOMAIN}.memory.guest",
+        f"{DOMAIN}.memory.guest must be equal to or less than 9223372036854775807.",
+    ),
+    "a request as large": (
+        a_spec(resources={"requests": {"memory": "1e1000"}}),
+        f"{DOMAIN}.resources.requests.memory",
+        f"{DOMAIN}.resources.requests.memory must be equal to or less than 9223372036854775807.",
+    ),
+    "a limit of nothing": (
+        a_spec(resources={"limits": {"cpu": 0}}), f"{DOMAIN}.resources.limits.cpu",
+        f"{DOMAIN}.resources.limits.cpu leaves the pod 0, and it asks for 100m",
+    ),
     # the rest
+    "a policy nobody knows": (
+        a_spec(cpu={"features": [{"name": "vmx", "policy": "disabled"}]}),
+        f"{DOMAIN}.cpu.features[0].policy",
+        "CPU feature vmx uses policy disabled that is not supported.",
+    ),
     "a machine type nobody has": (
         a_spec(machine={"type": "pc"}), f"{DOMAIN}.machine.type",
         f"{DOMAIN}.machine.type is not supported: pc (allowed values: [q35* pc-q35*])",
@@ -296,6 +327,37 @@ def test_data_volume_templates_are_used_and_complete() -> None:
     assert "Missing Data volume PVC or Storage" in message
 
 
+@pytest.mark.parametrize("policy", ["", "force", "require", "optional", "disable", "forbid"])
+def test_policies_of_a_cpu_feature(policy: str) -> None:
+    spec = a_spec(cpu={"features": [{"name": "vmx", "policy": policy}, {"name": "sse4.1"}]})
+    assert review(VM, a_vm(spec))[1] == []
+
+
+METADATA: dict[str, tuple[Object, set[str]]] = {
+    "labels that are none": ({"labels": {"a b": "c d"}}, {"labels"}),
+    "a long label": ({"labels": {"a": "v" * 64}}, {"labels"}),
+    "an annotation that is none": ({"annotations": {"a b": "c"}}, {"annotations"}),
+    "large annotations": ({"annotations": {"a": "v" * 300_000}}, {"annotations"}),
+    "both": ({"labels": {"": "x"}, "annotations": {"": "x"}}, {"labels", "annotations"}),
+    "good ones": ({"labels": {"app": None, "a/b": "c"}, "annotations": {"a": "b c"}}, set()),
+    "neither": ({"labels": None}, set()),
+}
+
+
+@pytest.mark.parametrize(("metadata", "fields"), METADATA.values(), ids=METADATA)
+def test_what_is_made_of_a_template_can_have_its_metadata(
+    metadata: Object, fields: set[str]
+) -> None:
+    vm = a_vm(copy.deepcopy(USED))
+    vm["spec"]["template"]["metadata"] = metadata
+    found = {error.field for error in review(VM, vm)[1]}
+    assert found == {f"spec.template.metadata.{field}" for field in fields}
+    entry = {"metadata": {"name": "disk", **metadata}, "spec": SOURCE}
+    vm = a_vm(copy.deepcopy(USED), dataVolumeTemplates=[entry])
+    found = {error.field for error in review(VM, vm)[1]}
+    assert found == {f"spec.dataVolumeTemplates[0].metadata.{field}" for field in fields}
+
+
 # ---------------------------------------------------------------- what a VM becomes
 
 
@@ -322,6 +384,15 @@ def test_a_vm_on_its_way_out_can_still_be_edited() -> None:
 def test_a_vm_whose_spec_stays_is_not_judged_again() -> None:
     vm = a_vm(a_spec(machine={"type": "pc"}))
     assert review(VM, vm, copy.deepcopy(vm))[1] == []
+
+
+def test_a_vm_can_be_halted_whatever_is_wrong_with_it() -> None:
+    bad = a_spec(machine={"type": "pc"})
+    old = a_vm(bad, runStrategy="Always")
+    assert review(VM, a_vm(bad), old)[1] == []
+    assert review(VM, a_vm(bad, runStrategy="Manual"), old)[1] != []
+    assert review(VM, a_vm(bad, running=True), old)[1] != []
+    assert review(VM, a_vm({**bad, "hostname": "other"}), old)[1] != []
 
 
 # ---------------------------------------------------------------- warnings

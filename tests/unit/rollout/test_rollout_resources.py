@@ -30,6 +30,7 @@ CPU: dict[str, tuple[Object, str, str | None]] = {
     "one CPU is a tenth": ({}, "100m", None),
     "twelve": ({"cpu": {"sockets": 3, "cores": 4}}, "1200m", None),
     "as requested": ({"resources": {"requests": {"cpu": "2"}}}, "2", None),
+    "no more than the limit": ({"resources": {"limits": {"cpu": "50m"}}}, "50m", "50m"),
     "limits are kept": ({"cpu": {"cores": 2}, "resources": {"limits": {"cpu": "1"}}}, "200m", "1"),
     "dedicated": ({"cpu": {"cores": 3, "dedicatedCpuPlacement": True}}, "3", "3"),
     "dedicated with one for the emulator": (

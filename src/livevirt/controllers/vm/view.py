@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from datetime import datetime
 
@@ -101,9 +101,16 @@ def machine(vm: Object) -> Machine:
         orphaning=ORPHAN in finalizers,
         requests=tuple(map(_request, status.get("stateChangeRequests") or ())),
         failure=_failure(status.get("startFailure")),
-        volumes=tuple(t["metadata"]["name"] for t in spec.get("dataVolumeTemplates") or ()),
+        volumes=tuple(_volume_names(spec)),
         late_volumes=annotations.get(LATE_VOLUMES) == "false",
     )
+
+
+def _volume_names(spec: Object) -> Iterator[str]:
+    """Yield the DataVolumes of a VM; of one on its way out nobody has checked their names."""
+    for template in spec.get("dataVolumeTemplates") or ():
+        if name := (template.get("metadata") or {}).get("name"):
+            yield name
 
 
 def guest(vmi: Object | None, vm: Object) -> Guest | None:

@@ -61,7 +61,7 @@ class _Walk:
 
     def _data_volume(self, name: str) -> Inferred:
         for template in self._vm["spec"].get("dataVolumeTemplates") or ():
-            if template["metadata"].get("name") == name:
+            if (template.get("metadata") or {}).get("name") == name:
                 return self._source(template.get("spec") or {})
         found = self._lookup.get(registry.DATA_VOLUME, name, self._namespace)
         if found is None:

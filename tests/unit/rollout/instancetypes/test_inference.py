@@ -57,6 +57,12 @@ def source(spec: Object, labels: Any = None, namespace: str = "default") -> Obje
     return an_object(DATA_SOURCE, "s", spec, labels=labels or {}, namespace=namespace)
 
 
+def a_vm_with_a_nameless_template() -> Object:
+    vm = a_vm_with(with_data(), OF_CLAIM)
+    vm["spec"]["dataVolumeTemplates"].insert(0, {"spec": OF_SNAPSHOT})
+    return vm
+
+
 FOUND: dict[str, tuple[Object, list[Object], Inferred]] = {
     "6.1 a claim": (a_vm_with(with_claim()), [claim(LABELS, namespace="default")], SMALL),
     "6 a claim that names a kind": (
@@ -66,6 +72,9 @@ FOUND: dict[str, tuple[Object, list[Object], Inferred]] = {
     ),
     "6.2 a template, by its source, not its labels": (
         a_vm_with(with_data(), OF_CLAIM), [claim(LABELS)], SMALL,
+    ),
+    "6.2 a template after one without a name": (
+        a_vm_with_a_nameless_template(), [claim(LABELS)], SMALL,
     ),
     "6.2 a template comes before the object": (
         a_vm_with(with_data(), OF_CLAIM), [claim(LABELS), data({}, {TYPE: "other"})], SMALL,
