@@ -206,14 +206,9 @@ def _file(path: str) -> bytes | None:
 
 def connect(found: Access) -> RemoteClient:
     """Return a client; the server's warnings go to standard error."""
-    from livevirt.client.errors import ConfigError
     from livevirt.client.remote import RemoteClient
 
-    try:
-        return RemoteClient(found, manager="virtctl", warn=_warn)
-    except ValueError as error:
-        urls = " or ".join(filter(None, (found.server, found.proxy)))
-        raise ConfigError(f"{urls} is no URL: {error}") from None
+    return RemoteClient(found, manager="virtctl", warn=_warn)
 
 
 def _warn(text: str) -> None:

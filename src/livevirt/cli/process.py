@@ -44,6 +44,7 @@ def detach(data: DataDir, settings: Settings) -> None:
         )
     data.check()
     data.root.mkdir(mode=0o711, parents=True, exist_ok=True)
+    left = _written(data.pid)  # where ids repeat, it may name the process we start
     with data.log.open("ab") as log:
         start = log.tell()
         child = subprocess.Popen(
@@ -51,7 +52,7 @@ def detach(data: DataDir, settings: Settings) -> None:
             stdin=subprocess.DEVNULL, stdout=log, stderr=log, start_new_session=True,
         )  # fmt: skip
     deadline = time.monotonic() + _START_SECONDS
-    while running_pid(data) != child.pid:
+    while running_pid(data) != child.pid or _written(data.pid) == left:
         if child.poll() is not None:
             raise ProcessError(f"livevirt did not start: {_last_words(data.log, start)}")
         if time.monotonic() > deadline:
@@ -61,6 +62,14 @@ def detach(data: DataDir, settings: Settings) -> None:
             )
         time.sleep(0.02)  # another process writes the file we wait for
     click.echo(f"ready: {_url(data)}, kubeconfig {data.kubeconfig}, log {data.log}")
+
+
+def _written(file: Path) -> int | None:
+    """Return when a file was written last, None if there is none."""
+    try:
+        return file.stat().st_mtime_ns
+    except FileNotFoundError:
+        return None
 
 
 def _command(settings: Settings) -> list[str]:

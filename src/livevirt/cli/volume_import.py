@@ -8,6 +8,7 @@ from pathlib import Path
 
 from livevirt.admission import claims
 from livevirt.api import registry
+from livevirt.api.phases import FINAL
 from livevirt.api.quantity import Format, Quantity, QuantityError, parse
 from livevirt.api.request import Object
 from livevirt.client import kubeconfig
@@ -151,7 +152,7 @@ async def _refuse_used(client: Client, key: Key) -> None:
     for kind in (registry.POD, registry.VMI):
         page = await client.list(kind, key.namespace)
         for obj in page.items:
-            ended = (obj.get("status") or {}).get("phase") in usage.ENDED
+            ended = (obj.get("status") or {}).get("phase") in FINAL
             if key in usage.claims_of(obj) and not ended:
                 raise VolumeError(
                     f"claim {key} is used by {kind.kind} {obj['metadata']['name']}: stop it first"

@@ -72,7 +72,7 @@ class Credentials:
             seen = (stat.st_ino, stat.st_mtime_ns, stat.st_size)
             if self._issued is None or seen != self._file:
                 self._issued, self._file = Issued(f"Bearer {path.read_text().strip()}"), seen
-        except (OSError, UnicodeDecodeError) as error:
+        except (OSError, ValueError) as error:
             if self._issued is None:
                 raise ConfigError(f"the token cannot be read: {error}") from error
         return self._issued
@@ -145,6 +145,8 @@ async def ask(plugin: Plugin) -> Issued:
     except OSError as error:
         hint = f"\n{plugin.hint}" if plugin.hint else ""
         raise ConfigError(f"cannot run {plugin.command}: {error.strerror}{hint}") from error
+    except ValueError as error:  # a NUL, or an environment variable that can be none
+        raise ConfigError(f"cannot run {plugin.command!a}: {error}") from error
     try:
         output, _ = await process.communicate()
     except BaseException:

@@ -7,17 +7,19 @@ file are relative to that file.
 from __future__ import annotations
 
 import base64
-import binascii
 import os
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Any, Generic, TypeVar
 
+import msgspec
 import yaml
 
 from livevirt.client.access import INTERACTIVE, Access, Plugin, Tls
 from livevirt.client.errors import ConfigError
+
+T = TypeVar("T")
 
 ACCOUNT = Path("/var/run/secrets/kubernetes.io/serviceaccount")
 _EXEC_VERSIONS = ("client.authentication.k8s.io/v1", "client.authentication.k8s.io/v1beta1")
@@ -36,17 +38,95 @@ class Choice:
 AS_IT_SAYS = Choice()
 
 
-@dataclass(slots=True)
-class _Entry:
-    values: dict[str, Any]
+class _Extension(msgspec.Struct):
+    name: str = ""
+    extension: Any = None
+
+
+class _Cluster(msgspec.Struct, rename="kebab"):
+    server: str = ""
+    certificate_authority: str = ""
+    certificate_authority_data: str = ""
+    tls_server_name: str = ""
+    insecure_skip_tls_verify: bool = False
+    proxy_url: str = ""
+    disable_compression: bool = False
+    extensions: list[_Extension] = []
+
+
+class _Context(msgspec.Struct):
+    cluster: str = ""
+    user: str = ""
+    namespace: str = ""
+
+
+class _Variable(msgspec.Struct):
+    name: str
+    value: str = ""
+
+
+class _Exec(msgspec.Struct, rename="camel"):
+    command: str = ""
+    api_version: str = ""
+    args: list[str] = []
+    env: list[_Variable] = []
+    install_hint: str = ""
+    interactive_mode: str = "IfAvailable"
+    provide_cluster_info: bool = False
+
+
+class _User(msgspec.Struct, rename="kebab"):
+    token: str = ""
+    token_file: str = msgspec.field(default="", name="tokenFile")
+    username: str = ""
+    password: str = ""
+    client_certificate: str = ""
+    client_certificate_data: str = ""
+    client_key: str = ""
+    client_key_data: str = ""
+    as_user: str = msgspec.field(default="", name="as")
+    as_uid: str = ""
+    as_groups: list[str] = []
+    as_user_extra: dict[str, list[str]] = {}
+    exec_: _Exec | None = msgspec.field(default=None, name="exec")
+    auth_provider: Any = None
+
+
+class _NamedCluster(msgspec.Struct):
+    name: str
+    cluster: _Cluster = msgspec.field(default_factory=_Cluster)
+
+
+class _NamedContext(msgspec.Struct):
+    name: str
+    context: _Context = msgspec.field(default_factory=_Context)
+
+
+class _NamedUser(msgspec.Struct):
+    name: str
+    user: _User = msgspec.field(default_factory=_User)
+
+
+class _File(msgspec.Struct, rename="kebab"):
+    current_context: str = ""
+    clusters: list[_NamedCluster] = []
+    contexts: list[_NamedContext] = []
+    users: list[_NamedUser] = []
+
+
+@dataclass(frozen=True, slots=True)
+class _Entry(Generic[T]):
+    values: T
     folder: Path  # of the file it came from
-    label: str  # for messages: `user "admin"`
+    label: str  # for messages: `user 'admin'`
 
 
 @dataclass(slots=True)
 class _Merged:
     current: str = ""
-    entries: dict[str, dict[str, _Entry]] = field(default_factory=dict)  # sort → name → entry
+    clusters: dict[str, _Entry[_Cluster]] = field(default_factory=dict)
+    contexts: dict[str, _Entry[_Context]] = field(default_factory=dict)
+    users: dict[str, _Entry[_User]] = field(default_factory=dict)
 
 
 def find(
@@ -80,27 +160,26 @@ def read(paths: Iterable[Path], choice: Choice = AS_IT_SAYS) -> Access:
     """Return the access that the files, taken together, give."""
     merged = _merge(paths)
     context = _context(merged, choice)
-    cluster = _pick(merged, "clusters", choice.cluster or _text(context, "cluster"))
-    name = choice.user or _text(context, "user")
+    cluster = _pick(merged.clusters, "cluster", choice.cluster or context.cluster)
+    name = choice.user or context.user
     # A context may name no user: anonymous, or a proxy knows who we are.
-    user = _pick(merged, "users", name) if name else _Entry({}, Path(), "no user")
-    server = _text(cluster, "server")
-    if not server:
+    user = _pick(merged.users, "user", name) if name else _Entry(_User(), Path(), "no user")
+    if not cluster.values.server:
         raise ConfigError(f"{cluster.label} names no server")
-    token_file = _text(user, "tokenFile")
+    token_file = user.values.token_file
     return Access(
-        server=server,
-        namespace=_text(context, "namespace") or "default",
+        server=cluster.values.server,
+        namespace=context.namespace or "default",
         user=name,
         tls=_tls(cluster, user),
-        token=_text(user, "token"),
+        token=user.values.token,
         token_file=user.folder / token_file if token_file else None,
-        username=_text(user, "username"),
-        password=_text(user, "password"),
+        username=user.values.username,
+        password=user.values.password,
         plugin=_plugin(user, cluster),
-        impersonate=tuple(_impersonation(user)),
-        proxy=_text(cluster, "proxy-url"),
-        compress=not cluster.values.get("disable-compression"),
+        impersonate=tuple(_impersonation(user.values)),
+        proxy=cluster.values.proxy_url,
+        compress=not cluster.values.disable_compression,
     )
 
 
@@ -127,56 +206,75 @@ def in_cluster(env: Mapping[str, str] = os.environ, account: Path = ACCOUNT) -> 
 def _merge(paths: Iterable[Path]) -> _Merged:
     merged = _Merged()
     for path in paths:
-        document = _load(path)
-        merged.current = merged.current or str(document.get("current-context") or "")
-        for sort, inner in (("clusters", "cluster"), ("users", "user"), ("contexts", "context")):
-            known = merged.entries.setdefault(sort, {})
-            for item in document.get(sort) or ():
-                if not isinstance(item, dict) or not isinstance(item.get("name"), str):
-                    raise ConfigError(f"{path}: an entry of {sort} has no name")
-                values = item.get(inner) or {}
-                if not isinstance(values, dict):
-                    raise ConfigError(f"{path}: {inner} {item['name']!r} is no mapping")
-                label = f"{inner} {item['name']!r}"
-                known.setdefault(item["name"], _Entry(values, path.absolute().parent, label))
+        file = _decode(path)
+        folder = path.absolute().parent
+        merged.current = merged.current or file.current_context
+        for cluster in file.clusters:
+            _keep(merged.clusters, cluster.name, cluster.cluster, folder, "cluster")
+        for context in file.contexts:
+            _keep(merged.contexts, context.name, context.context, folder, "context")
+        for user in file.users:
+            _keep(merged.users, user.name, user.user, folder, "user")
     return merged
 
 
-def _load(path: Path) -> dict[str, Any]:
+def _keep(known: dict[str, _Entry[T]], name: str, values: T, folder: Path, sort: str) -> None:
+    known.setdefault(name, _Entry(values, folder, f"{sort} {name!r}"))
+
+
+def _decode(path: Path) -> _File:
+    """Return what a file says; raises ConfigError with the file and the place in it."""
     try:
-        document = yaml.load(path.read_bytes(), Loader=_Loader) or {}
+        document = _given(yaml.load(path.read_bytes(), Loader=_Loader)) or {}
     except OSError as error:
         raise ConfigError(f"cannot read the kubeconfig {path}: {error.strerror}") from error
-    except (yaml.YAMLError, ValueError) as error:
+    # A tag such as `!!bool x` promises what its text does not hold; PyYAML stumbles over that.
+    except (yaml.YAMLError, ValueError, LookupError, AttributeError, RecursionError) as error:
         raise ConfigError(f"the kubeconfig {path} is no YAML: {error}") from error
     if not isinstance(document, dict):
         raise ConfigError(f"the kubeconfig {path} is no mapping")
-    return document
+    try:
+        return msgspec.convert(document, _File)
+    except msgspec.ValidationError as error:
+        # "Expected `str`, got `int` - at `$.users[0].user.token`"
+        what, _, place = str(error).partition(" - at ")
+        raise ConfigError(f"{path}: {place.strip('`').removeprefix('$.')}: {what}") from error
 
 
-def _context(merged: _Merged, choice: Choice) -> _Entry:
+def _given(value: Any) -> Any:
+    """Return it without what is null, which is as good as not given, and with keys of text."""
+    if isinstance(value, dict):
+        return {str(key): _given(each) for key, each in value.items() if each is not None}
+    if isinstance(value, list):
+        return [_given(each) for each in value]
+    return value
+
+
+def _context(merged: _Merged, choice: Choice) -> _Context:
     name = choice.context or merged.current
     if name:
-        return _pick(merged, "contexts", name)
+        return _pick(merged.contexts, "context", name).values
     if choice.cluster:
-        return _Entry({}, Path(), "no context")
+        return _Context()
     raise ConfigError("the kubeconfig has no current-context; choose one with --context")
 
 
-def _pick(merged: _Merged, sort: str, name: str) -> _Entry:
-    entry = merged.entries.get(sort, {}).get(name)
-    if entry is None:
-        raise ConfigError(f"the kubeconfig has no {sort.removesuffix('s')} {name!r}")
-    return entry
+def _pick(known: Mapping[str, _Entry[T]], sort: str, name: str) -> _Entry[T]:
+    if name not in known:
+        raise ConfigError(f"the kubeconfig has no {sort} {name!r}")
+    return known[name]
 
 
-def _tls(cluster: _Entry, user: _Entry) -> Tls:
+def _tls(cluster: _Entry[_Cluster], user: _Entry[_User]) -> Tls:
+    shown = user.values
     tls = Tls(
-        authority=_pem(cluster, "certificate-authority"),
-        certificate=_pem(user, "client-certificate"),
-        key=_pem(user, "client-key"),
-        server_name=_text(cluster, "tls-server-name"),
-        insecure=bool(cluster.values.get("insecure-skip-tls-verify")),
+        authority=_authority(cluster),
+        certificate=_pem(
+            user, "client-certificate", shown.client_certificate_data, shown.client_certificate
+        ),
+        key=_pem(user, "client-key", shown.client_key_data, shown.client_key),
+        server_name=cluster.values.tls_server_name,
+        insecure=cluster.values.insecure_skip_tls_verify,
     )
     if tls.insecure and tls.authority:
         raise ConfigError(f"{cluster.label}: insecure-skip-tls-verify excludes an authority")
@@ -185,65 +283,65 @@ def _tls(cluster: _Entry, user: _Entry) -> Tls:
     return tls
 
 
-def _pem(entry: _Entry, name: str) -> bytes | None:
+def _authority(cluster: _Entry[_Cluster]) -> bytes | None:
+    values = cluster.values
+    inline, path = values.certificate_authority_data, values.certificate_authority
+    return _pem(cluster, "certificate-authority", inline, path)
+
+
+def _pem(entry: _Entry[T], name: str, inline: str, path: str) -> bytes | None:
     """Return the setting's bytes, which may be inline; inline wins over a file."""
-    inline, path = _text(entry, f"{name}-data"), _text(entry, name)
-    try:
-        if inline:
+    if inline:
+        try:
             return base64.b64decode(inline, validate=False)
+        except ValueError as error:
+            raise ConfigError(f"{entry.label}: {name}-data is no base64") from error
+    try:
         return (entry.folder / path).read_bytes() if path else None
-    except (binascii.Error, ValueError) as error:
-        raise ConfigError(f"{entry.label}: {name}-data is no base64") from error
-    except OSError as error:
+    except (OSError, ValueError) as error:
         raise ConfigError(f"{entry.label}: {name}: {error}") from error
 
 
-def _plugin(user: _Entry, cluster: _Entry) -> Plugin | None:
-    spec = user.values.get("exec")
-    if not spec:
-        if user.values.get("auth-provider"):
+def _plugin(user: _Entry[_User], cluster: _Entry[_Cluster]) -> Plugin | None:
+    spec = user.values.exec_
+    if spec is None:
+        if user.values.auth_provider:
             raise ConfigError(f"{user.label}: auth-provider is gone from Kubernetes; use exec")
         return None
-    exec_ = _Entry(spec, user.folder, f"{user.label}: exec")
-    command, version = _text(exec_, "command"), _text(exec_, "apiVersion")
-    if not command or version not in _EXEC_VERSIONS:
+    if not spec.command or spec.api_version not in _EXEC_VERSIONS:
         needed = " or ".join(_EXEC_VERSIONS)
-        raise ConfigError(f"{exec_.label} needs a command and an apiVersion of {needed}")
-    mode = _text(exec_, "interactiveMode") or "IfAvailable"
+        raise ConfigError(f"{user.label}: exec needs a command and an apiVersion of {needed}")
+    mode = spec.interactive_mode or "IfAvailable"
     if mode not in INTERACTIVE:
-        raise ConfigError(f"{exec_.label}: interactiveMode {mode!r} is unknown")
-    if os.sep in command:
-        command = str(user.folder / command)
+        raise ConfigError(f"{user.label}: exec: interactiveMode {mode!r} is unknown")
     return Plugin(
-        command=command,
-        args=tuple(map(str, spec.get("args") or ())),
-        env={str(pair["name"]): str(pair.get("value", "")) for pair in spec.get("env") or ()},
-        api_version=version,
-        hint=_text(exec_, "installHint"),
+        command=str(user.folder / spec.command) if os.sep in spec.command else spec.command,
+        args=tuple(spec.args),
+        env={variable.name: variable.value for variable in spec.env},
+        api_version=spec.api_version,
+        hint=spec.install_hint,
         interactive=INTERACTIVE[mode],
-        cluster=_told(cluster) if spec.get("provideClusterInfo") else None,
+        cluster=_told(cluster) if spec.provide_cluster_info else None,
     )
 
 
-def _told(cluster: _Entry) -> dict[str, Any]:
+def _told(cluster: _Entry[_Cluster]) -> dict[str, Any]:
     """Return the cluster as a plugin wants it: the authority inline, the rest as it stands."""
     names = ("server", "tls-server-name", "insecure-skip-tls-verify", "proxy-url")
-    told = {name: cluster.values[name] for name in names if cluster.values.get(name)}
-    authority = _pem(cluster, "certificate-authority")
+    values = msgspec.to_builtins(cluster.values)
+    told = {name: values[name] for name in names if values[name]}
+    authority = _authority(cluster)
     if authority:
         told["certificate-authority-data"] = base64.b64encode(authority).decode()
-    for extension in cluster.values.get("extensions") or ():
-        if extension.get("name") == "client.authentication.k8s.io/exec":
-            told["config"] = extension.get("extension")
+    for extension in cluster.values.extensions:
+        if extension.name == "client.authentication.k8s.io/exec":
+            told["config"] = extension.extension
     return told
 
 
-def _impersonation(user: _Entry) -> Iterable[tuple[str, str]]:
+def _impersonation(user: _User) -> Iterable[tuple[str, str]]:
     return impersonation(
-        _text(user, "as"),
-        groups=map(str, user.values.get("as-groups") or ()),
-        uid=_text(user, "as-uid"),
-        extra=user.values.get("as-user-extra") or {},
+        user.as_user, groups=user.as_groups, uid=user.as_uid, extra=user.as_user_extra
     )
 
 
@@ -259,13 +357,4 @@ def impersonation(
         yield "Impersonate-Group", group
     for key, values in extra.items():
         for value in values:
-            yield f"Impersonate-Extra-{key}", str(value)
-
-
-def _text(entry: _Entry, name: str) -> str:
-    value = entry.values.get(name)
-    if value is None:
-        return ""
-    if not isinstance(value, str):
-        raise ConfigError(f"{entry.label}: {name} is no text")
-    return value
+            yield f"Impersonate-Extra-{key}", value

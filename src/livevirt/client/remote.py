@@ -21,7 +21,7 @@ from livevirt import __version__
 from livevirt.api import names
 from livevirt.api.kind import Kind
 from livevirt.api.request import Object, Page, User, WatchEvent
-from livevirt.client import stream, wire
+from livevirt.client import connection, stream, wire
 from livevirt.client.access import Access, tls_context
 from livevirt.client.credentials import Credentials, Issued
 from livevirt.client.errors import ConfigError, Unreachable
@@ -34,6 +34,7 @@ WATCH_SECONDS = (
     600,
 )  # after which the server ends a watch; spread, so that not all end at once
 Headers = list[tuple[str, str]]
+_CONTROL = re.compile(r"[\x00-\x1f\x7f]")
 _WARNING = re.compile(r'299 \S+ "((?:[^"\\]|\\.)*)"')
 
 
@@ -60,8 +61,9 @@ class RemoteClient:
         self._credentials = Credentials(access)
         self._session: aiohttp.ClientSession | None = None
         self._tls: tuple[tuple[bytes | None, bytes | None], ssl.SSLContext] | None = None
-        self._server = URL(access.server.rstrip("/"))
+        self._server = _url_of(access.server.rstrip("/"))
         self._proxy = _proxy_for(access.proxy, self._server)
+        _check_host(access.tls.server_name, access.tls.server_name)
 
     async def get(self, kind: Kind, name: str, namespace: str = "") -> Object:
         """Return the object; raises NotFound."""
@@ -278,6 +280,11 @@ class RemoteClient:
             headers.append(("Authorization", issued.authorization))
         if not self.access.compress:
             headers.append(("Accept-Encoding", "identity"))
+        for name, value in headers:
+            if _CONTROL.search(name + value):
+                which = _CONTROL.split(name)[0]  # the value may be a secret
+                why = "must be one line of text; see to the user of the kubeconfig"
+                raise ConfigError(f"the header {which} {why}")
         return headers
 
     def _verification(self, issued: Issued) -> dict[str, Any]:
@@ -299,7 +306,7 @@ class RemoteClient:
                     self._warn(re.sub(r"\\(.)", r"\1", text))
 
     def _unreachable(self, error: Exception) -> Unreachable:
-        return Unreachable(f"{self.access.server} cannot be reached: {error or repr(error)}")
+        return Unreachable(f"{self.access.server} cannot be reached: {connection.cause(error)}")
 
 
 def _path(
@@ -338,6 +345,24 @@ def _wait_of(response: aiohttp.ClientResponse) -> float | None:
     return None
 
 
+def _url_of(text: str) -> URL:
+    try:
+        url = URL(text)
+    except ValueError as error:
+        raise ConfigError(f"{text!r} is no URL: {error}") from error
+    _check_host(url.host or "", text)
+    return url
+
+
+def _check_host(host: str, of: str) -> None:
+    """Refuse a name that no resolver takes; `of` is what it is part of, for the message."""
+    try:
+        host.encode("idna")
+    except UnicodeError as error:
+        why = "each part of a host's name must have 1 to 63 characters"
+        raise ConfigError(f"{of!r} names no host: {why}") from error
+
+
 def _proxy_for(configured: str, server: URL) -> str | None:
     """Return the proxy for the server: the configured one, else the environment's."""
     host = server.host
@@ -346,8 +371,9 @@ def _proxy_for(configured: str, server: URL) -> str | None:
     proxy = configured
     if not proxy and not _loopback(host) and not proxy_bypass(host):
         proxy = getproxies().get(server.scheme, "")
-    if proxy and URL(proxy).scheme not in ("http", "https"):
-        raise ConfigError(f"a proxy of this kind is not supported: {URL(proxy).scheme}")
+    scheme = _url_of(proxy).scheme if proxy else "http"
+    if scheme not in ("http", "https"):
+        raise ConfigError(f"a proxy of this kind is not supported: {scheme}")
     return proxy or None
 
 

@@ -46,7 +46,7 @@ def argv(machine: Machine) -> list[str]:
         rng = {"qom-type": "rng-random", "id": "rng0", "filename": "/dev/urandom"}
         line += ["-object", _json(rng)]
     for nic in machine.nics:
-        line += ["-netdev", _json(_netdev(nic, isolate=machine.isolate))]
+        line += ["-netdev", _json({"type": "user", "id": f"net-{nic.id}"})]
     for disk in machine.disks:
         if disk.image is not None:
             line += ["-blockdev", _json(disks.blockdev(disk))]
@@ -165,10 +165,6 @@ def _chardevs(machine: Machine) -> Iterator[str]:
     )
     if machine.guest_agent:
         yield _options("socket", id=AGENT_CHARDEV, path=machine.agent_socket, **server)
-
-
-def _netdev(nic: Nic, *, isolate: bool) -> Json:
-    return {"type": "user", "id": f"net-{nic.id}", "restrict": isolate}
 
 
 def _devices(machine: Machine) -> Iterator[Json]:

@@ -186,7 +186,6 @@ class Machine:
     rng: bool = True
     rtc: str = "utc"  # or "localtime" (of the process's TZ), or a moment to start from
     smbios: Smbios = Smbios()
-    isolate: bool = False  # the guest's network ends at QEMU
     paused: bool = False  # wait for `cont`
     incoming: bool = False  # wait for `migrate-incoming`
 

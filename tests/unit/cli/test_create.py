@@ -236,6 +236,22 @@ REFUSED = {
         ["--volume-pvc=src:a,bootorder:1", "--volume-containerdisk=src:b,bootorder:1"],
         'failed to parse "--volume-pvc" flag: bootorder 1 was specified multiple times',
     ),
+    "a boot order that is none": (
+        ["--volume-pvc=src:a,bootorder:0"],
+        'failed to parse "--volume-pvc" flag: bootorder must be greater than 0',
+    ),
+    "a boot order of other digits": (
+        ["--volume-pvc=src:a,bootorder:\u0660"],
+        'failed to parse "--volume-pvc" flag: bootorder must be greater than 0',
+    ),
+    "a boot order of many digits": (
+        ["--volume-pvc=src:a,bootorder:" + "9" * 5000],
+        'failed to parse "--volume-pvc" flag: bootorder must be at most 2147483647',
+    ),
+    "a boot order just too large": (
+        ["--volume-pvc=src:a,bootorder:2147483648"],
+        'failed to parse "--volume-pvc" flag: bootorder must be at most 2147483647',
+    ),
     "a name twice": (
         ["--volume-pvc=src:a", "--volume-pvc=src:a"],
         'failed to parse "--volume-pvc" flag: there is already a volume with name "a"',

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import os
 import subprocess
 import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import Any
 
 import msgspec
 import pytest
@@ -18,6 +20,11 @@ from livevirt.settings import Settings
 
 Start = Callable[..., subprocess.Popen[bytes]]
 SLEEP = "import time; print(flush=True); time.sleep(600)"
+KUBECONFIG = """
+current-context: c
+contexts: [{name: c, context: {cluster: c}}]
+clusters: [{name: c, cluster: {server: "https://127.0.0.1:6443"}}]
+"""
 DEAF = "import signal; signal.signal(signal.SIGTERM, signal.SIG_IGN); " + SLEEP
 
 
@@ -112,6 +119,47 @@ def test_a_kubeconfig_that_is_none_is_named(tmp_path: Path, start: Start) -> Non
     data.kubeconfig.write_bytes(b"\xff")
     with pytest.raises(ConfigError, match=str(data.kubeconfig)):
         process.show(data)
+
+
+SLOW = """
+import os, pathlib, sys, time
+root = pathlib.Path(sys.argv[1])
+while not (root / "go").exists():
+    time.sleep(0.01)
+time.sleep(1)
+(root / "answers").touch()
+(root / "livevirt.pid").write_text(f"{os.getpid()}\\n")
+time.sleep(600)
+"""
+
+
+def test_a_file_left_by_a_killed_server_does_not_speak_for_a_new_one_of_the_same_id(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    data = a_directory(tmp_path / "d", 2**22 + 1)  # no process has this id
+    data.kubeconfig.write_text(KUBECONFIG)
+    left = data.pid.stat()
+    start, started = subprocess.Popen, []
+
+    def same_id(*args: Any, **more: Any) -> subprocess.Popen[bytes]:
+        """Start it, and make the file look as if the killed one had had the id it got."""
+        started.append(start(*args, **more))
+        data.pid.write_text(f"{started[0].pid}\n")
+        os.utime(data.pid, ns=(left.st_atime_ns, left.st_mtime_ns))
+        (data.root / "go").touch()
+        return started[0]
+
+    command = [sys.executable, "-c", SLOW, str(data.root), "livevirt.main", settings(data.root)]
+    monkeypatch.setattr(process, "_command", lambda _: command)
+    monkeypatch.setattr(process.subprocess, "Popen", same_id)
+    try:
+        process.detach(data, Settings(str(data.root)))
+        assert (data.root / "answers").exists()
+        assert capsys.readouterr().out.startswith("ready: https://127.0.0.1:6443,")
+    finally:
+        for each in started:
+            each.kill()
+            each.wait()
 
 
 def test_a_directory_whose_name_is_no_text_is_refused() -> None:

@@ -82,6 +82,12 @@ async def test_a_token_file_that_is_no_text_is_an_error(tmp_path: Path) -> None:
         await credentials.current()
 
 
+async def test_a_token_file_that_cannot_exist_is_an_error() -> None:
+    credentials = Credentials(Access("https://x", token_file=Path("a\0b")))
+    with pytest.raises(ConfigError, match="the token cannot be read"):
+        await credentials.current()
+
+
 async def test_a_plugin_is_asked_once_while_its_answer_is_good(tmp_path: Path) -> None:
     plugin = counting(tmp_path / "calls", NOON + timedelta(hours=1))
     time = NOON
@@ -147,6 +153,8 @@ def test_what_is_no_credential_is_refused(output: bytes, message: str) -> None:
 FAILING = {
     "it is not there": (Plugin("/no/such/login", hint="get it"), "cannot run .*\nget it"),
     "it fails": (a_plugin("raise SystemExit(3)"), "exit status 3"),
+    "it cannot exist": (Plugin("a\0b"), r"cannot run 'a\\x00b'"),
+    "its environment cannot exist": (Plugin("true", env={"A=B": ""}), "cannot run 'true': "),
     "it needs a terminal": (a_plugin("", interactive="Always"), "no terminal"),
 }
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import base64
+import re
 from pathlib import Path
 from typing import Any
 
@@ -174,6 +175,10 @@ WRONG: dict[str, tuple[Any, str]] = {
     "no YAML": ("a: [", "is no YAML"),
     "no mapping": ("[]\n- a", "is no YAML|is no mapping"),
     "a list": ("- a", "is no mapping"),
+    "a word that is no boolean": ("a: !!bool x", "is no YAML"),
+    "a moment that is none": ("a: !!timestamp x", "is no YAML"),
+    "a number without digits": ("a: !!int ''", "is no YAML"),
+    "a thing inside itself": ("a: &a [*a]", "is no YAML"),
     "no current context": (a_config(**{"current-context": ""}), "no current-context"),
     "no such context": (a_config(**{"current-context": "x"}), "no context 'x'"),
     "no such cluster": (a_config(clusters=[]), "no cluster 'c'"),
@@ -194,8 +199,6 @@ WRONG: dict[str, tuple[Any, str]] = {
         "needs a command and an apiVersion",
     ),
     "a provider that is gone": (a_user(**{"auth-provider": {"name": "oidc"}}), "use exec"),
-    "a token that is a number": (a_user(token=7), "token is no text"),
-    "an entry without a name": (a_config(users=[{"user": {}}]), "has no name"),
 }
 
 
@@ -203,6 +206,86 @@ WRONG: dict[str, tuple[Any, str]] = {
 def test_what_cannot_be_used_is_refused_by_name(path: Path, config: Any, message: str) -> None:
     with pytest.raises(ConfigError, match=message):
         read([write(path, config)])
+
+
+def an_exec(**more: Any) -> dict[str, Any]:
+    return a_user(
+        exec={"command": "x", "apiVersion": "client.authentication.k8s.io/v1"} | more,
+    )
+
+
+# What is wrong, and the place in the file that the message has to name.
+SHAPES: dict[str, tuple[Any, str]] = {
+    "current-context is a number": (a_config(**{"current-context": 5}), "current-context"),
+    "clusters is a number": (a_config(clusters=3), "clusters"),
+    "users is a mapping": (a_config(users={"u": {}}), "users"),
+    "a context is a word": (a_config(contexts=["x"]), "contexts[0]"),
+    "the second context is a list": (
+        a_config(contexts=[{"name": "here"}, {"name": "there", "context": []}]),
+        "contexts[1].context",
+    ),
+    "an entry without a name": (a_config(users=[{"user": {}}]), "users[0]"),
+    "a name that is a number": (a_config(users=[{"name": 1}]), "users[0].name"),
+    "a token that is a number": (a_user(token=7), "users[0].user.token"),
+    "a switch that is a word": (
+        a_cluster(**{"insecure-skip-tls-verify": "false"}),
+        "clusters[0].cluster.insecure-skip-tls-verify",
+    ),
+    "extensions is a word": (a_cluster(extensions="x"), "clusters[0].cluster.extensions"),
+    "exec is a word": (a_user(exec="x"), "users[0].user.exec"),
+    "args is a number": (an_exec(args=3), "users[0].user.exec.args"),
+    "args is a word": (an_exec(args="abc"), "users[0].user.exec.args"),
+    "env has a word": (an_exec(env=["x"]), "users[0].user.exec.env[0]"),
+    "env without a name": (an_exec(env=[{"value": "x"}]), "users[0].user.exec.env[0]"),
+    "as-groups is a number": (a_user(**{"as-groups": 3}), "users[0].user.as-groups"),
+    "as-user-extra is a list": (a_user(**{"as-user-extra": ["a"]}), "users[0].user.as-user-extra"),
+    "as-user-extra has a word": (
+        a_user(**{"as-user-extra": {"k": "v"}}),
+        "users[0].user.as-user-extra[...]",
+    ),
+}
+
+
+@pytest.mark.parametrize(("config", "place"), SHAPES.values(), ids=SHAPES)
+def test_a_wrong_shape_is_named_with_its_file_and_place(
+    path: Path, config: Any, place: str
+) -> None:
+    with pytest.raises(ConfigError, match=f"^{re.escape(f'{path}: {place}: ')}"):
+        read([write(path, config)])
+
+
+def test_null_is_the_same_as_not_given(path: Path) -> None:
+    config = an_exec(args=None, env=[{"name": "A", "value": None}], installHint=None)
+    config["users"][0]["user"] |= {"token": None, "as-groups": None, "as-user-extra": {"k": None}}
+    config["contexts"] = [{"name": "here", "context": {"cluster": "c", "user": "u"}}]
+    config["contexts"][0]["context"]["namespace"] = None
+    access = read([write(path, config | {"extensions": None, "preferences": None})])
+    assert access == Access("https://one:6443", "default", "u", plugin=Plugin("x", env={"A": ""}))
+    assert read([write(path, a_config(users=[{"name": "u", "user": None}]))]).token == ""
+
+
+def test_what_kubectl_does_not_know_is_ignored(path: Path) -> None:
+    config = a_user(token="t", more={"a": [1]}) | {"colors": True, 1: 2}
+    config["clusters"][0]["cluster"]["weight"] = 3
+    assert read([write(path, config)]).token == "t"
+
+
+def test_a_plugin_is_told_what_the_cluster_has_for_it(path: Path) -> None:
+    config = an_exec(provideClusterInfo=True)
+    config["clusters"][0]["cluster"] |= {
+        "insecure-skip-tls-verify": True,
+        "extensions": [
+            {"name": "other", "extension": 3},
+            {"name": "client.authentication.k8s.io/exec", "extension": {"audience": "x"}},
+        ],
+    }
+    plugin = read([write(path, config)]).plugin
+    assert plugin is not None
+    assert plugin.cluster == {
+        "server": "https://one:6443",
+        "insecure-skip-tls-verify": True,
+        "config": {"audience": "x"},
+    }
 
 
 def test_a_kubeconfig_that_was_named_must_be_there(tmp_path: Path) -> None:

@@ -272,10 +272,20 @@ async def test_a_server_that_is_not_there_is_unreachable() -> None:
     async with serving() as server:
         pass  # its port is free again
     async with connected(Access(server.url)) as client:
-        with pytest.raises(Unreachable, match="cannot be reached"):
+        with pytest.raises(Unreachable) as error:
             await client.get(POD, "web", "ns")
+        port = server.url.rpartition(":")[2]
+        cause = f"127.0.0.1 port {port}: Connection refused"
+        assert error.value.message == f"{server.url} cannot be reached: {cause}"
         with pytest.raises(Unreachable):
             await anext(client.watch(POD))
+
+
+async def test_a_server_without_tls_is_named_so(server: Server) -> None:
+    async with connected(Access(server.url.replace("http:", "https:"))) as client:
+        with pytest.raises(Unreachable, match=r"127\.0\.0\.1 port [0-9]+: TLS failed: ") as error:
+            await client.get(POD, "web", "ns")
+    assert "object at" not in error.value.message
 
 
 async def test_an_answer_that_breaks_off_is_unreachable(
@@ -410,8 +420,9 @@ async def test_a_server_we_cannot_trust_is_told_nothing(
     async with serving(server_context(authority, tmp_path, "inner.test")) as server:
         access = Access(server.url, tls=UNTRUSTED[name](authority), token="secret")
         async with connected(access) as client:
-            with pytest.raises(Unreachable, match=r"(?i)certificate"):
+            with pytest.raises(Unreachable, match="its certificate is not trusted: ") as error:
                 await client.get(POD, "web", "ns")
+    assert "object at" not in error.value.message
     assert server.seen == []
 
 
@@ -471,13 +482,37 @@ WRONG = {
     "no URL": Access("one:6443"),
     "another scheme": Access("ftp://one"),
     "a proxy we cannot speak to": Access("https://one", proxy="socks5://two"),
+    "no port": Access("https://one:99999"),
+    "a host with too long a part": Access(f"https://{'a' * 64}.example"),
+    "a host with an empty part": Access("https://one..two"),
+    "a proxy with too long a part": Access("https://one", proxy=f"http://{'a' * 64}"),
+    "an expected name with too long a part": Access("https://one", tls=Tls(server_name="a" * 64)),
 }
 
 
 @pytest.mark.parametrize("access", WRONG.values(), ids=WRONG)
 def test_addresses_that_cannot_work_are_refused_at_once(access: Access) -> None:
-    with pytest.raises(ConfigError):
+    wrong = access.tls.server_name or access.proxy.partition(":")[0] or access.server
+    with pytest.raises(ConfigError, match=wrong):
         RemoteClient(access)
+
+
+HEADERS = {
+    "a token of two lines": {"token": "one\ntwo"},
+    "a user of two lines": {"impersonate": (("Impersonate-User", "one\r\ntwo"),)},
+    "a name of two lines": {"impersonate": (("Impersonate-Extra-one\ntwo", "x"),)},
+}
+
+
+@pytest.mark.parametrize("what", HEADERS.values(), ids=HEADERS)
+async def test_what_cannot_be_a_header_is_refused_and_not_shown(
+    server: Server, what: dict[str, Any]
+) -> None:
+    async with connected(Access(server.url, **what)) as client:
+        with pytest.raises(ConfigError, match="one line of text") as error:
+            await client.get(POD, "web", "ns")
+    assert "two" not in str(error.value)
+    assert server.seen == []
 
 
 # ---------------------------------------------------------------- watch

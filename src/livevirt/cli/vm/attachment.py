@@ -5,14 +5,13 @@ from __future__ import annotations
 from dataclasses import dataclass
 from enum import Enum
 
+from livevirt.api.phases import FINAL
 from livevirt.api.request import Object
 from livevirt.cli.vm.objects import status_of
 from livevirt.rollout.changes import TEMPLATE
 from livevirt.rollout.force_detach import names
 from livevirt.rollout.volume_lists import Lists
 from livevirt.rollout.volume_patch import FORCE_DETACH
-
-_FINAL = ("Succeeded", "Failed")
 
 
 class Outcome(Enum):
@@ -44,7 +43,7 @@ class Attachment:
     def ends(self, vmi: Object | None) -> Outcome | None:
         """Return how it ended for a guest that can follow, None if it has not yet."""
         status = status_of(vmi)
-        if vmi is None or status.get("phase") in _FINAL:
+        if vmi is None or status.get("phase") in FINAL:
             return Outcome.AT_START
         entry = volume_status(vmi, self.volume)
         if self.claim:

@@ -7,10 +7,9 @@ from dataclasses import dataclass
 from enum import Enum
 
 from livevirt.api import conditions
+from livevirt.api.phases import FINAL
 from livevirt.api.request import Object
 from livevirt.cli.vm.objects import status_of
-
-FINAL = ("Succeeded", "Failed")
 
 #: Conditions that say why a migration is not started yet.
 _HELD_UP = (

@@ -8,6 +8,7 @@ from typing import Any
 
 from livevirt.api import conditions, quantity
 from livevirt.api.conditions import Condition
+from livevirt.api.phases import FINAL
 from livevirt.api.request import Object
 from livevirt.cli.vm.named import Named
 from livevirt.cli.vm.objects import status_of
@@ -18,7 +19,6 @@ from livevirt.rollout.live_patch import MEMORY, SOCKETS
 from livevirt.rollout.summary import RESTART_REQUIRED
 
 _FAILURE = "Failure"
-_FINAL = ("Succeeded", "Failed")
 
 
 class Outcome(Enum):
@@ -139,7 +139,7 @@ def outcome(
     """
     if since.failed(vm):
         return Outcome.FAILED
-    if vmi is None or status_of(vmi).get("phase") in _FINAL:
+    if vmi is None or status_of(vmi).get("phase") in FINAL:
         return Outcome.AT_START
     said = conditions.is_true(status_of(vm).get("conditions"), RESTART_REQUIRED)
     if plan is None or plan.generation != vm["metadata"]["generation"]:

@@ -23,6 +23,7 @@ _FIELDS: dict[str, tuple[str, ...]] = {
 }
 _COPIES = ("pvc", "snapshot", "ds")  # they know their size
 _INFERABLE = ("pvc", "registry", "snapshot", "ds")
+_LAST = 2**31 - 1  # place in the boot order that the API can say
 TYPES = tuple(sorted((*_FIELDS, *_COPIES)))
 
 
@@ -118,6 +119,9 @@ def _order(flag: str, given: dict[str, str]) -> int | None:
     text = given.get("bootorder")
     if text is None:
         return None
-    if not text.isdecimal() or int(text) == 0:
+    digits = text.lstrip("0") if text.isascii() and text.isdecimal() else ""
+    if not digits:
         raise FlagError(flag, "bootorder must be greater than 0")
-    return int(text)
+    if len(digits) > len(str(_LAST)) or int(digits) > _LAST:
+        raise FlagError(flag, f"bootorder must be at most {_LAST}")
+    return int(digits)

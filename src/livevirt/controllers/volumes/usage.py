@@ -6,6 +6,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import partial
 
+from livevirt.api.phases import FINAL
 from livevirt.api.request import Object
 from livevirt.control.controller import Controller
 from livevirt.control.informer import Informer
@@ -13,7 +14,6 @@ from livevirt.control.key import Key, ToKeys
 from livevirt.rollout import volume_migration
 
 _INDEX = "volumes.claim"
-ENDED = ("Succeeded", "Failed")
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,12 +44,12 @@ class Usage:
 
     def _find(self, claim: Key) -> Iterator[User]:
         for pod in self._pods.by(_INDEX, claim):
-            if _phase(pod) not in ENDED and not self._has_left(pod, claim):
+            if _phase(pod) not in FINAL and not self._has_left(pod, claim):
                 node = pod["spec"].get("nodeName") or ""
                 yield User(_named("pod", pod), node, _reads_only(pod, claim.name))
         for machine in self._machines.by(_INDEX, claim):
             node = (machine.get("status") or {}).get("nodeName") or ""
-            if node and _phase(machine) not in ENDED:
+            if node and _phase(machine) not in FINAL:
                 yield User(_named("virtual machine instance", machine), node, False)
 
     def _has_left(self, pod: Object, claim: Key) -> bool:
@@ -63,7 +63,7 @@ class Usage:
 def has_left(machine: Object, claim: Key) -> bool:
     """Tell whether the guest of a pod that names a claim has gone over to another one."""
     placed = (machine.get("status") or {}).get("nodeName")
-    return bool(placed) and _phase(machine) not in ENDED and claim not in machine_claims(machine)
+    return bool(placed) and _phase(machine) not in FINAL and claim not in machine_claims(machine)
 
 
 def claims_of(obj: Object) -> list[Key]:
