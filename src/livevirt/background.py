@@ -19,7 +19,7 @@ from livevirt.controllers import (
     workload_update,
 )
 from livevirt.controllers.volumes import factory
-from livevirt.node import registration
+from livevirt.node import registration, roster
 from livevirt.node.agent import Agent
 from livevirt.node.doors import Doors
 from livevirt.node.host import look
@@ -59,10 +59,15 @@ async def run(
     factories = [*CONTROLLERS, factory.storage(data.volumes, images)]
     if settings.catalog:
         factories.append(catalog.run)
+    wanted = roster.asked(settings.nodes)
+    retired = await roster.settle(client, wanted, data.nodes, data.run)
     async with asyncio.TaskGroup() as group:
         controllers = embedded.run(client, store, now, factories)
         group.create_task(controllers, name="controllers")
-        group.create_task(_run_nodes(settings, data, images, client, now, agents), name="nodes")
+        nodes = {name: name in retired for name in (*wanted, *retired)}
+        group.create_task(
+            _run_nodes(settings, data, images, client, now, agents, nodes), name="nodes"
+        )
 
 
 async def _run_nodes(
@@ -72,6 +77,7 @@ async def _run_nodes(
     client: LocalClient,
     now: Now,
     agents: list[Agent],
+    nodes: dict[str, bool],  # and whether each is retired
 ) -> None:
     """Find out what this machine can do, then run its nodes."""
     host = await look(data.root / "accelerator.json")
@@ -80,8 +86,8 @@ async def _run_nodes(
     used = intended(data.nodes, data.run)
     if used is not None:
         Scratch(data.scratch).sweep(used)
-    for number in range(1, settings.nodes + 1):
-        agents.append(Agent(f"node{number:02}", client, data, images, capacity, host, now))
+    for name, retired in nodes.items():
+        agents.append(Agent(name, client, data, images, capacity, host, now, retired=retired))
     async with asyncio.TaskGroup() as group:
         for agent in agents:
             group.create_task(agent.run(), name=agent.name)

@@ -27,7 +27,7 @@ from livevirt.cli.volume_import import VolumeError, Wish
 from livevirt.client.interface import Client
 from livevirt.client.local import LocalClient
 from livevirt.controllers import embedded
-from livevirt.controllers.volumes import importer, storageclass
+from livevirt.controllers.volumes import datavolume_claim, importer, storageclass
 from livevirt.controllers.volumes.claim_plan import BIND_AT_ONCE, PROTECTION
 from livevirt.controllers.volumes.directories import Directories
 from livevirt.controllers.volumes.factory import storage
@@ -293,6 +293,29 @@ async def test_a_claim_in_use_outlives_its_deletion_and_its_data_outlives_the_cl
     assert not world.directories.exists(name)
 
 
+async def test_given_a_claim_torn_from_its_user_and_made_anew_then_the_user_keeps_its_data(
+    world: World,
+) -> None:
+    await world.claim("data")
+    await world.pod("user", "data")
+    await world.until(lambda: world.bound("data"))
+    name = world.volume_of("data")
+    world.directories.disk(name).write_bytes(b"precious")
+
+    await world.client.delete(registry.CLAIM, "data", NAMESPACE)
+    bare = {"metadata": {"finalizers": None}}
+    await world.client.patch(registry.CLAIM, "data", NAMESPACE, bare)
+    await world.claim("data")
+    await world.until(lambda: world.bound("data") and world.volume_of("data") != name)
+    await world.claim("other", metadata={"annotations": {BIND_AT_ONCE: "true"}})
+    await world.until(lambda: world.bound("other"))  # the controllers have been busy since
+    assert world.directories.disk(name).read_bytes() == b"precious"
+
+    await world.client.delete(registry.POD, "user", NAMESPACE, grace_seconds=0)
+    await world.until(lambda: world.get(registry.VOLUME, name, "") is None)
+    assert not world.directories.exists(name)
+
+
 async def test_a_retained_volume_keeps_its_data(world: World) -> None:
     careful = {**storageclass.DEFAULT, "metadata": {"name": "careful"}}
     careful |= {"volumeBindingMode": "Immediate", "reclaimPolicy": "Retain"}
@@ -451,6 +474,18 @@ async def test_the_claim_of_somebody_else_is_left_alone(world: World) -> None:
     claim = world.get(registry.CLAIM, "data")
     assert claim is not None
     assert "ownerReferences" not in claim["metadata"]
+
+
+async def test_a_claim_that_was_waiting_for_use_is_filled_once_it_is_adopted(world: World) -> None:
+    await world.claim("data")  # of the default class: nothing uses it, so it is not bound
+    annotations = {datavolume_claim.ADOPTION: "true"}
+    room = {"resources": {"requests": {"storage": "8Mi"}}}
+    spec = {"source": {"blank": {}}, "storage": room}
+    await world.create(
+        registry.DATA_VOLUME, "data", metadata={"annotations": annotations}, spec=spec
+    )
+    await world.succeeded("data")
+    assert world.disk("data").stat().st_size == 8 * MIB
 
 
 async def test_a_claim_over_quota_is_said_so(world: World) -> None:

@@ -91,6 +91,8 @@ class Moved:
             self.guest.ends(name)
         self.guest.is_alone()
         self.guest.went_on()
+        # A guest goes on without the names of its disks, and could never move again.
+        assert list((self.host.server.data / "guests").glob("*/*"))
         self.host.server.kill()
 
 

@@ -81,6 +81,33 @@ def pair() -> Iterator[GuestHost]:
         yield host
 
 
+@pytest.mark.long
+def test_given_fewer_nodes_then_a_guest_beyond_them_is_served_until_it_ends(
+    pair: GuestHost,
+) -> None:
+    vm = a_movable_vm("mover")
+    vm["spec"]["template"]["spec"]["nodeSelector"] = {"kubernetes.io/hostname": "node02"}
+    guest = MovingGuest(pair, vm)
+    guest.boot()
+    label = "jsonpath={.metadata.labels.kubevirt\\.io/schedulable}"
+    for flags, open_ in (((), "false"), (("--nodes", "2"), "true"), ((), "false")):
+        down(pair.server)
+        pair.server.stop()
+        pair.server.flags = flags
+        pair.server.start()
+        pair.answers(guest.name)
+        node = ("get", "node", "node02", "-o", label)
+        until("the node", lambda: pair.server.kubectl(*node) == open_)  # noqa: B023 - at once
+    pair.run("virtctl", "stop", guest.name)
+    until("its end", lambda: not emulators(pair.server))
+    until("its files to go", lambda: not [*pair.server.data.glob("nodes/node02/pods/*")])
+    down(pair.server)
+    pair.server.stop()
+    pair.server.start()
+    listed = ("get", "nodes", "-o", "name")
+    until("one node", lambda: pair.server.kubectl(*listed).split() == ["node/node01"])
+
+
 def under_way(host: GuestHost) -> MovingGuest:
     """Return a guest that is being sent to the other node."""
     guest = MovingGuest(host, a_movable_vm("web"))

@@ -131,6 +131,27 @@ def test_given_a_hung_agent_and_a_killed_server_then_a_mounted_disk_waits(
     still_has_its_disk(guest)
 
 
+def test_given_the_agent_and_the_server_are_restarted_then_a_mounted_disk_waits(
+    guest: HotGuest,
+) -> None:
+    with_a_mounted_disk(guest)
+    guest.drop("alpha")
+    guest.apply()
+    guest.waits("alpha", "Detaching", "InUseByGuest", "mounted at /mnt/a")
+    in_background(
+        guest,
+        "loop=$(pgrep -f lib/guest/agent); kill -STOP $loop; kill $(pidof qemu-ga);"
+        f" until [ -e {BY_ID}/scsi-0QEMU_QEMU_HARDDISK_beta ]; do sleep 1; done; kill -CONT $loop",
+    )
+    guest.waits("alpha", "Detaching", "GuestAgentNotAnswering", "the guest agent last answered")
+    restart_server(guest)
+    guest.add(on_claim("beta"))  # for which the guest starts its agent
+    guest.apply()
+    guest.waits("alpha", "Detaching", "InUseByGuest", "mounted at /mnt/a")
+    guest.host.found(guest.name)
+    still_has_its_disk(guest)
+
+
 def test_given_no_agent_then_a_scsi_disk_goes_at_once(guest: HotGuest) -> None:
     with_a_mounted_disk(guest)
     device = guest.shell(f"readlink -f {BY_ID}/*alpha").rpartition("/")[2]

@@ -135,9 +135,26 @@ async def test_given_a_guest_ignores_the_power_button_then_it_is_switched_off_af
             registry.POD, world.pod()["metadata"]["name"], SPACE, grace_seconds=1
         )
         await world.until("the pod is gone", lambda: not world.pod())
+        await eventually("no files", lambda: not files(root))
     assert world.phase() == "Succeeded"
     assert qemus(root) == leftovers(root) == []
-    assert files(root) == []
+
+
+@pytest.mark.long
+async def test_given_qemu_hangs_then_it_is_switched_off_after_its_grace(
+    world: World, root: Path
+) -> None:
+    async with working(world.agent):
+        await running(world, a_blank_vmi())
+        (pid,) = qemus(root)
+        os.kill(pid, signal.SIGSTOP)
+        began = time.monotonic()
+        await world.client.delete(
+            registry.POD, world.pod()["metadata"]["name"], SPACE, grace_seconds=2
+        )
+        await world.until("the pod is gone", lambda: not world.pod())
+        assert time.monotonic() - began < 30
+    assert qemus(root) == leftovers(root) == []
 
 
 async def test_given_a_pod_vanishes_from_the_api_then_its_qemu_goes_too(

@@ -49,6 +49,8 @@ class Agent:
         capacity: Mapping[str, Quantity],
         host: Host,
         now: Now,
+        *,
+        retired: bool = False,
     ) -> None:
         self.name = name
         self._host, self._now = host, now
@@ -62,6 +64,7 @@ class Agent:
             self._cgroups.problem,
             offer=host.offer,
             shared_cpus=self._cgroups.cpuset_problem,
+            retired=retired,
         )
         self._registration = Registration(client, facts, now)
         self._recorder = Recorder(client, events.COMPONENT, now, name)

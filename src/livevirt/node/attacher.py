@@ -13,17 +13,19 @@ import asyncio
 import contextlib
 import logging
 import re
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Coroutine, Sequence
 from dataclasses import replace
+from typing import Any, TypeVar
 
 from livevirt.errors import ApiError, LivevirtError, QmpError
 from livevirt.node import attachments, copying, io_threads
-from livevirt.node.attachments import Attachments, Goal, Problem, Wanted
+from livevirt.node.attachments import Attachments, Goal, Item, Problem, Wanted
 from livevirt.node.copying import Copies, Failures
 from livevirt.node.domain import DISK_PREFIX
 from livevirt.node.guest import Guest
 from livevirt.node.volumes import Prepared, VolumeProblem, Volumes
 from livevirt.qemu.agent import TELLS_MOUNTS, Filesystem
+from livevirt.qemu.disk import Disk
 from livevirt.qemu.errors import AgentUnavailable, CommandFailed, Disconnected, UnplugRefused
 from livevirt.qemu.mirror import EndCopy, FinishCopy, StartCopy
 from livevirt.qemu.mounts import mount_points
@@ -42,6 +44,8 @@ from livevirt.qemu.plan import (
     growth,
 )
 from livevirt.rollout.volume_patch import FORCE_DETACH
+
+T = TypeVar("T")
 
 log = logging.getLogger(__name__)
 
@@ -66,6 +70,7 @@ class Attacher:
         self._stale: set[str] = set()  # claims that have changed since
         self._drives: tuple[Drive, ...] = ()  # as the last round left them
         self._jobs: dict[str, str] = {}  # and the copies
+        self._mounted: set[str] = set()  # drives in use by the guest agent's last word, by id
         self._failures = Failures()  # of copies
         self._refusals: dict[str, str] = {}  # what QEMU said last, by volume
         self._changed = asyncio.Event()
@@ -73,6 +78,8 @@ class Attacher:
 
     def want(self, goal: Goal) -> None:
         """Let the guest have these disks from now on."""
+        if self._goal is None:
+            self._mounted = {DISK_PREFIX + name for name in goal.mounted}
         other, self._goal = goal != self._goal, goal
         if other:
             self.copies = {}  # what was seen was of another wish
@@ -125,7 +132,7 @@ class Attacher:
         goal = self._goal
         now = await self._look()
         unready = await self._make_ready(goal, now)
-        troubles: dict[str, Problem] = {}
+        troubles = {n: p for n, p in unready.items() if p.reason == attachments.REPLACED}
         for _ in range(MOST_PASSES):
             wanted = attachments.wanted(goal, self._prepared, unready, now)
             for error in self._failures.see(wanted, now, _time()):
@@ -149,6 +156,7 @@ class Attacher:
         await self._guest.refresh()
         observed = self._guest.view.observed
         assert observed is not None  # it was looked at just now
+        self._mounted &= {drive.id for drive in observed.drives}
         return observed
 
     async def _make_ready(self, goal: Goal, now: Observed) -> dict[str, Problem]:
@@ -172,7 +180,10 @@ class Attacher:
                     continue
             try:
                 found = await self._volumes.attachable(namespace, item.volume)
-                if kept is None or found.image == kept.image:
+                if kept is None and used and _is_replaced(goal, item, found, attached):
+                    why = f"the guest still has the disk of the PVC {item.claim} that was before"
+                    problems[item.name] = Problem(attachments.REPLACED, why)
+                elif kept is None or found.image == kept.image:
                     self._prepared[item.name] = found
             except VolumeProblem as error:
                 problems[item.name] = Problem(error.reason, str(error))
@@ -204,15 +215,13 @@ class Attacher:
         What comes does not wait for what goes, nor one that the guest is slow to let go of for
         another. What one could not have because another still had it is tried again then.
         """
-        guard = _Guard(self._guest, goal.forced)
+        guard = _Guard(self._guest, goal.forced, self._mounted)
         tried = [step for step in steps if _name(step) not in troubles]
         slow = [step for step in tried if _asks_guest(step, now)]
         going = [s for s in tried if isinstance(s, UnplugDisk) and s not in slow]
         coming = [step for step in tried if not isinstance(step, UnplugDisk)]
         chains: list[Sequence[Step]] = [coming, going, *([step] for step in slow)]
-        outcomes = await asyncio.gather(
-            *(self._in_turn(goal, chain, now, guard) for chain in chains)
-        )
+        outcomes = await _all(*(self._in_turn(goal, chain, now, guard) for chain in chains))
         found = [pair for each in outcomes for pair in each]
         done = any(problem is None for _, problem in found)
         troubles |= {
@@ -280,7 +289,9 @@ class Attacher:
         goal, name = self._goal, _name(step)
         claim = next((each.claim for each in goal.items if each.name == name), "") if goal else ""
         intent = self._guest.intent
-        others = await self._volumes.holders(intent.namespace, claim, intent.vmi_uid)
+        others: list[str] = []
+        with contextlib.suppress(ApiError):  # it is in use, by whomever
+            others = await self._volumes.holders(intent.namespace, claim, intent.vmi_uid)
         who = f" by VMI {', '.join(others)}" if others else ""
         return Problem(attachments.CLAIM_IN_USE, f"PVC {claim} is in use{who}; it is tried again")
 
@@ -296,10 +307,14 @@ class Attacher:
 
 
 class _Guard:
-    """Asks the guest, once a round, what it uses of the disks that are to go."""
+    """Asks the guest, once a round, what it uses of the disks that are to go.
 
-    def __init__(self, guest: Guest, forced: frozenset[str]) -> None:
+    What it said last counts while its agent is away: one that is restarted is so for a moment only.
+    """
+
+    def __init__(self, guest: Guest, forced: frozenset[str], mounted: set[str]) -> None:
         self._guest, self._forced = guest, forced
+        self._mounted = mounted  # is kept up to date here
         self._answer: asyncio.Task[list[Filesystem]] | None = None
 
     async def objection(self, now: Observed, id: str) -> Problem | None:
@@ -309,8 +324,15 @@ class _Guard:
             return None
         if drive.locked:
             return await self.locked(now, id)
-        if drive.removable or not now.agent_open:
-            return None  # a guest that uses a disc locks the tray; or there is nobody to ask
+        if drive.removable:
+            return None  # a guest that uses a disc locks the tray
+        if not now.agent_open and id not in self._mounted:
+            return None  # nobody to ask
+        if not now.agent_open:
+            message = "when the guest agent last answered, and it is gone"
+            return Problem(
+                attachments.AGENT_SILENT, f"{attachments.MOUNTED} {message}; {_cure(id)}"
+            )
         if now.run_state != "running":
             how = _STANDS.get(now.run_state, now.run_state)
             message = f"the guest is {how} and cannot tell whether it uses the disk"
@@ -322,7 +344,10 @@ class _Guard:
             message = f"the guest agent does not tell whether the guest uses the disk{why}"
             return Problem(attachments.AGENT_SILENT, f"{message}; {_cure(id)}")
         if points:
-            return Problem(attachments.IN_USE, f"mounted at {', '.join(points)}; {_cure(id)}")
+            self._mounted.add(id)
+            where = f"{attachments.MOUNTED} at {', '.join(points)}"
+            return Problem(attachments.IN_USE, f"{where}; {_cure(id)}")
+        self._mounted.discard(id)
         return None
 
     async def locked(self, now: Observed, id: str) -> Problem:
@@ -354,6 +379,28 @@ class _Guard:
                 if TELLS_MOUNTS in known:
                     raise
                 return []
+
+
+async def _all(*works: Coroutine[Any, Any, T]) -> list[T]:
+    """Return what comes of all of them; the first that fails calls the others off.
+
+    Not a TaskGroup: that of Python 3.11 forgets to be cancelled while one of its tasks fails.
+    """
+    tasks = [asyncio.create_task(work) for work in works]
+    try:
+        return await asyncio.gather(*tasks)
+    except BaseException:
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
+        raise
+
+
+def _is_replaced(goal: Goal, item: Item, found: Prepared, attached: Drive | None) -> bool:
+    """Tell whether a claim that the guest has was torn away, and this is a new one of its name."""
+    if attached is None or item.move is not None or goal.told.get(item.name) != item.claim:
+        return False
+    return Disk(id=item.id, image=found.image).node != attached.node
 
 
 def _asks_guest(step: Step, now: Observed) -> bool:

@@ -26,6 +26,8 @@ AGENT_SILENT, WAITING_FOR_GUEST = "GuestAgentNotAnswering", "WaitingForGuest"
 CANNOT_ATTACH, CANNOT_DETACH = "CannotAttach", "CannotDetach"
 CANNOT_GROW = "CannotGrow"
 INVALID = "InvalidDisk"
+REPLACED = "ClaimReplaced"  # by another one of its name
+MOUNTED = "mounted"  # so begins what is told of a disk that the guest agent has said it uses
 
 
 @dataclass(frozen=True, slots=True)
@@ -84,6 +86,7 @@ class Goal:
     fixed: tuple[Item, ...] = ()  # those of them that are of a claim, which may grow
     forced: frozenset[str] = frozenset()
     told: Mapping[str, str] = field(default_factory=dict, compare=False)  # attached claims
+    mounted: frozenset[str] = field(default=frozenset(), compare=False)  # volumes, as told
 
 
 def goal(vmi: Object) -> Goal:
@@ -107,7 +110,18 @@ def goal(vmi: Object) -> Goal:
         each["name"]: (each.get("persistentVolumeClaimInfo") or {}).get("claimName", "")
         for each in status.get("volumeStatus") or ()
     }
-    return Goal(tuple(items), frozenset(kept), tuple(fixed), frozenset(names(vmi)), told)
+    return Goal(
+        tuple(items), frozenset(kept), tuple(fixed), frozenset(names(vmi)), told, _mounted(status)
+    )
+
+
+def _mounted(status: Object) -> frozenset[str]:
+    """Return the volumes that are to go and of which the guest agent has said that it uses them."""
+    return frozenset(
+        each["name"]
+        for each in status.get("volumeStatus") or ()
+        if each.get("phase") == "Detaching" and (each.get("message") or "").startswith(MOUNTED)
+    )
 
 
 @dataclass(frozen=True, slots=True)

@@ -140,9 +140,10 @@ async def _bring_back(local: Local, guest: Guest, others: Iterable[Local]) -> No
     if not targets or any(each.arrived or each.folder.locked() for each in targets):
         return
     try:
-        if await lifecycle.run_state(guest.qmp()) == lifecycle.SENT_WHOLE:
-            await lifecycle.resume(guest.qmp())
-    except QmpError:
+        async with asyncio.timeout(SETTLE_SECONDS):
+            if await lifecycle.run_state(guest.qmp()) == lifecycle.SENT_WHOLE:
+                await lifecycle.resume(guest.qmp())
+    except (QmpError, TimeoutError):
         return
 
 

@@ -211,7 +211,7 @@ class ImageStore:
             parent.mkdir(exist_ok=True)
             for leftover in parent.iterdir():
                 if not _in_use(leftover):
-                    shutil.rmtree(leftover)
+                    shutil.rmtree(leftover, ignore_errors=True)  # who had it may remove it too
             folder = Path(tempfile.mkdtemp(dir=parent))
             handle = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
             fcntl.flock(handle, fcntl.LOCK_EX)
@@ -298,7 +298,10 @@ def _digest(path: Path) -> str:
 
 
 def _in_use(folder: Path) -> bool:
-    handle = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
+    try:
+        handle = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
+    except FileNotFoundError:
+        return False  # an import has just ended
     try:
         fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except BlockingIOError:

@@ -48,6 +48,7 @@ from livevirt.rollout.migratability import JOB
 
 log = logging.getLogger(__name__)
 
+PRESS_SECONDS = 2.0  # in which QEMU takes the power button; it is pressed again
 _ENDED = ("Succeeded", "Failed")
 
 
@@ -228,9 +229,12 @@ class Keeper:
         if local.guest is None:
             return
         try:
-            if still:
-                await lifecycle.resume(local.guest.qmp())  # a guest that stands still hears nothing
-            await local.guest.power_down()
+            async with asyncio.timeout(PRESS_SECONDS):
+                if still:  # a guest that stands still hears nothing
+                    await lifecycle.resume(local.guest.qmp())
+                await local.guest.power_down()
+        except TimeoutError:  # a QEMU that hangs is ended when its time is up
+            log.debug("power button not pressed", extra=_facts(local) | {"error": "no answer"})
         except QmpError as error:
             log.debug("power button not pressed", extra=_facts(local) | {"error": str(error)})
 

@@ -76,6 +76,9 @@ class Mover:
         """Tell whether what ended here may not have been the guest, or not the only place of it."""
         if local.has_left or (local.target and not local.arrived):
             return True
+        told = ((vmi or {}).get("status") or {}).get("nodeName")
+        if not local.arrived and told not in (None, "", self._node):
+            return True
         now = move.of(vmi, local.key.name)
         return now is not None and now.role == "source" and now.started and not now.ended
 

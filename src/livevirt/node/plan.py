@@ -182,7 +182,7 @@ def _over(seen: Seen) -> list[Step]:
         case "run" | "ended":
             return [Clean(), Report()]
         case "stop":
-            return [Clean(), Report(), Forget(), Remove()]
+            return [Clean(), Report(), Remove(), Forget()]  # what is known of it goes last
         case "gone":
             return [Clean(), Report(), Forget()]
 
@@ -198,6 +198,6 @@ def _never_ran(seen: Seen) -> list[Step]:
         case "run" | "ended":
             return []  # a change of pod or VMI will wake us
         case "stop":
-            return [Clean(), Forget(), Remove()]
+            return [Clean(), Remove(), Forget()]
         case "gone":
             return [Clean(), Forget()]

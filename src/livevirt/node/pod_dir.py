@@ -198,8 +198,12 @@ class PodDir:
         shutil.rmtree(self.run, ignore_errors=True)
 
     def remove(self) -> None:
-        """Remove everything, the sockets first."""
+        """Remove everything: sockets first, then the intent, without which the rest means nothing.
+
+        Whoever finds half of it must not take it for a guest of which less was ever known.
+        """
         self.remove_run()
+        self._intent.unlink(missing_ok=True)
         shutil.rmtree(self.root, ignore_errors=True)
 
 

@@ -39,8 +39,10 @@ LEASE_NAMESPACE = "kube-node-lease"
 LEASE_SECONDS = 40
 RENEW_SECONDS = 10.0
 PODS = 110
+MADE_BY = "livevirt-"  # so begins the version that a node of ours tells
 _DEVICES = "1k"  # as many guests as KubeVirt's device plugin offers a device to
 ACCELERATED, CONFINED = "livevirt.io/Accelerated", "livevirt.io/Confined"
+RETIRED = "livevirt runs with fewer nodes now: this one keeps its guests and takes no new ones"
 _ARCHITECTURES = {"x86_64": "amd64", "aarch64": "arm64"}
 
 
@@ -56,6 +58,7 @@ class Facts:
     address: str = "127.0.0.1"
     offer: Offer = NOTHING
     shared_cpus: str = ""  # why no pod has CPUs of its own; empty if it can
+    retired: bool = False  # it finishes what it has and takes nothing new
 
 
 def machine_capacity(nodes: int = 1) -> dict[str, Quantity]:
@@ -87,7 +90,7 @@ def node(facts: Facts) -> Object:
                 "kubernetes.io/hostname": facts.name,
                 "kubernetes.io/arch": architecture,
                 "kubernetes.io/os": "linux",
-                "kubevirt.io/schedulable": "true",
+                "kubevirt.io/schedulable": NO if facts.retired else YES,
                 CPU_MANAGER: NO if facts.shared_cpus else YES,
                 f"{MACHINE_TYPE}q35": YES,
                 ACCELERATOR: facts.accelerator.name,
@@ -171,7 +174,7 @@ def _conditions(facts: Facts) -> list[Condition]:
             "type": "Ready",
             "status": "True",
             "reason": "KubeletReady",
-            "message": "livevirt's node agent is running",
+            "message": RETIRED if facts.retired else "livevirt's node agent is running",
         },
     ]
 
@@ -184,7 +187,7 @@ def _info(facts: Facts) -> Object:
         "containerRuntimeVersion": "qemu://" + ".".join(str(part) for part in facts.qemu),
         "kernelVersion": kernel.release,
         "kubeProxyVersion": "",
-        "kubeletVersion": f"livevirt-{livevirt.__version__}",
+        "kubeletVersion": f"{MADE_BY}{livevirt.__version__}",
         "machineID": "",
         "operatingSystem": "linux",
         "osImage": kernel.system,

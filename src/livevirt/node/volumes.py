@@ -102,15 +102,7 @@ class Volumes:
 
     async def attachable(self, namespace: str, volume: Object) -> Prepared:
         """Return the disk image of a volume in a claim; raises VolumeProblem until it is ready."""
-        name = claim_of(volume)
-        claim = await self._find(registry.CLAIM, name, namespace)
-        data = await self._find(registry.DATA_VOLUME, name, namespace)
-        ours = claim is None or owned_by(claim, data)
-        problem = unready(name, claim, data if ours else None)
-        if problem is not None:
-            raise problem
-        assert claim is not None  # or there would be a problem
-        found = await self._image(claim)
+        found = await self._claimed(namespace, claim_of(volume))
         source = volume.get("persistentVolumeClaim") or {}
         return replace(found, readonly=bool(source.get("readOnly")))
 
@@ -227,17 +219,18 @@ class Volumes:
         return found
 
     async def _claimed(self, namespace: str, name: str) -> Prepared:
-        """Find the disk image in a claim's volume; make one if the volume is still empty."""
-        try:
-            claim = await self._client.get(registry.CLAIM, name, namespace)
-            bound = (claim.get("status") or {}).get("phase") == "Bound"
-            if not bound or not claim["spec"].get("volumeName"):
-                raise VolumeProblem(
-                    "ContainerCreating", f"PVC {namespace}/{name} is not bound to a volume yet"
-                )
-        except NotFound as error:
-            message = f"PVC {namespace}/{name} does not exist, waiting for it to appear"
-            raise VolumeProblem(PVC_NOT_FOUND, message) from error
+        """Find the disk image of a claim that is filled, or that nobody fills: then it is made.
+
+        A claim is bound before its import ends, and a disk that was made meanwhile would be in the
+        way of the one that comes.
+        """
+        claim = await self._find(registry.CLAIM, name, namespace)
+        data = await self._find(registry.DATA_VOLUME, name, namespace)
+        ours = claim is None or owned_by(claim, data)
+        problem = unready(name, claim, data if ours else None)
+        if problem is not None:
+            raise problem
+        assert claim is not None  # or there would be a problem
         return await self._image(claim)
 
     async def _image(self, claim: Object) -> Prepared:
@@ -299,7 +292,7 @@ def unready(name: str, claim: Object | None, data: Object | None) -> VolumeProbl
     phase = (claim.get("status") or {}).get("phase") or "Pending"
     if phase != "Bound" or not claim["spec"].get("volumeName"):
         said = "ClaimPending" if phase == "Pending" else phase
-        return VolumeProblem("PVCNotReady", f"PVC is in phase {said}")
+        return VolumeProblem("PVCNotReady", f"PVC {name} is in phase {said}")
     return None
 
 

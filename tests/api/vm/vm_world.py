@@ -14,6 +14,7 @@ from livevirt.api.kind import Kind
 from livevirt.api.request import Object, User
 from livevirt.client.local import LocalClient
 from livevirt.controllers import embedded, kubevirt, vm, vmi
+from livevirt.controllers.embedded import Factory
 from livevirt.errors import Conflict, NotFound
 from livevirt.rollout.node_labels import MACHINE_TYPE, YES
 from livevirt.server.api import Api
@@ -190,8 +191,8 @@ def _instance(pod: Object) -> str:
 
 
 @contextlib.asynccontextmanager
-async def running(world: World) -> AsyncIterator[None]:
-    extra = (vm.run, vmi.run, kubevirt.run)
+async def running(world: World, *more: Factory) -> AsyncIterator[None]:
+    extra = (vm.run, vmi.run, kubevirt.run, *more)
     controllers = asyncio.create_task(embedded.run(world.components, world.store, now, extra))
     try:
         yield

@@ -129,6 +129,7 @@ class MovingPod:
         )  # fmt: skip
         self.folder.write_intent(intent)
         self.woken = asyncio.Event()
+        self.disks_removed = 0  # how often
         locals_ = Locals(self.folder.root.parent, root / "run", lambda _: self.woken.set())
         self.local = locals_.hold(self.key, _UID, "vmi-uid")
         self.local.folder = self.folder
@@ -139,7 +140,7 @@ class MovingPod:
         )
         client: Any = self.api
         starter: Any = SimpleNamespace(
-            clean=lambda _: None, remove_disks=lambda _: None, described=self._described
+            clean=lambda _: None, remove_disks=self._remove_disks, described=self._described
         )
         recorder: Any = SimpleNamespace(event=lambda *_: None)
 
@@ -151,13 +152,23 @@ class MovingPod:
         reporter = Reporter(client, recorder, starter, watched, self.mover, {}, now)
         self.keeper = Keeper(client, watched, locals_, starter, self.mover, reporter, now)
 
+    def _remove_disks(self, _: str) -> None:
+        self.disks_removed += 1
+
+    def restart(self) -> None:
+        """Have the agent killed, and another one take over what it finds."""
+        run = self.folder.run.parent
+        locals_ = Locals(self.folder.root.parent, run, lambda _: self.woken.set())
+        list(locals_.adopt())
+        self.keeper._locals = locals_
+
     async def _described(self, *_: Any) -> Any:
         return MACHINE
 
     @asynccontextmanager
     async def kept(self) -> AsyncIterator[None]:
         """Have it kept for as long as the block lasts, by one reconcile after the other."""
-        keeping = asyncio.create_task(self._keep())
+        keeping = asyncio.create_task(self.keep())
         try:
             yield
         finally:
@@ -166,7 +177,8 @@ class MovingPod:
                 await keeping
             await self._let_go()
 
-    async def _keep(self) -> None:
+    async def keep(self) -> None:
+        """Keep it until something goes wrong."""
         while True:
             with contextlib.suppress(Conflict):
                 await self.keeper.reconcile(self.key)

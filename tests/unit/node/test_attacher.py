@@ -1,7 +1,7 @@
 """The loop that gives a guest its volumes, over guests and claims that behave and that do not."""
 
 import asyncio
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field, replace
 from types import SimpleNamespace
@@ -9,7 +9,9 @@ from typing import Any
 
 import pytest
 
+from livevirt.errors import ApiError
 from livevirt.node import attacher as attachers
+from livevirt.node import volume_status
 from livevirt.node.attacher import Attacher
 from livevirt.node.attachments import Item, goal
 from livevirt.node.volumes import Prepared, VolumeProblem
@@ -37,6 +39,12 @@ MACHINE = Machine(
     serial_log="/log",
 )
 SCSI = PciAddress(1, 0, 0)
+IN_USE = Filesystem(
+    name="x",
+    mountpoint="/mnt",
+    type="ext4",
+    disk=(FilesystemDisk(unit=0, pci_controller=SCSI),),
+)
 CD = {"name": "cd", "cdrom": {"bus": "sata"}}
 
 
@@ -137,6 +145,7 @@ class Claims:
     problems: dict[str, Exception] = field(default_factory=dict)
     sizes: dict[str, str] = field(default_factory=dict)
     released: set[str] = field(default_factory=set)
+    folder: str = "/"
 
     async def attachable(self, namespace: str, volume: Any) -> Prepared:
         name = volume["persistentVolumeClaim"]["claimName"]
@@ -146,7 +155,7 @@ class Claims:
             "metadata": {"name": name},
             "spec": {"resources": {"requests": {"storage": self.sizes.get(name, "1Mi")}}},
         }
-        return Prepared(Image(f"/{name}"), claim=claim)
+        return Prepared(Image(f"{self.folder}{name}"), claim=claim)
 
     def release(self, prepared: Prepared) -> None:
         self.released.add(prepared.image.path)
@@ -163,6 +172,12 @@ def a_goal(force: str = "", bus: str = "scsi", **claims: str) -> Any:
     disks = [{"name": name, "disk": {"bus": bus}} for name in claims if name != "cd"]
     spec = {"domain": {"devices": {"disks": [CD, *disks]}}, "volumes": volumes}
     return goal({"metadata": {"annotations": {"livevirt.io/force-detach": force}}, "spec": spec})
+
+
+def a_vmi(told: Sequence[Any] = ()) -> Any:
+    """Return an instance that wants no volume, of which so much was told."""
+    spec = {"domain": {"devices": {"disks": [CD]}}, "volumes": []}
+    return {"metadata": {}, "spec": spec, "status": {"volumeStatus": list(told)}}
 
 
 @asynccontextmanager
@@ -263,6 +278,49 @@ async def test_given_the_image_is_open_elsewhere_then_it_says_by_whom(words: str
         await tells(data="Ready", cd="Ready")
 
 
+async def test_given_nobody_can_be_asked_who_has_the_image_then_it_is_told_without_a_name() -> None:
+    class Unknown(Claims):
+        async def holders(self, namespace: str, claim: str, uid: str) -> list[str]:
+            raise ApiError("the server is busy")
+
+    locked = CommandFailed("GenericError", 'Failed to get "write" lock')
+    guest = Stub(fail=lambda step: locked if isinstance(step, PlugDisk) else None)
+    async with attaching(guest, Unknown()) as (attacher, tells):
+        attacher.want(a_goal(data="one"))
+        await tells(data="Pending ClaimInUse")
+        assert attacher.told is not None
+        assert "PVC one is in use; " in attacher.told["data"].message
+
+
+async def test_given_one_step_breaks_the_round_then_no_other_goes_on_by_itself(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(attachers, "AGENT_SECONDS", 1000)
+    asked, called_off = asyncio.Event(), asyncio.Event()
+
+    class Slow(Stub):
+        async def filesystems(self) -> list[Filesystem]:
+            asked.set()
+            try:
+                await asyncio.Event().wait()
+            except asyncio.CancelledError:
+                called_off.set()
+                raise
+            return []
+
+        async def do(self, step: Step) -> None:
+            if isinstance(step, PlugDisk) and step.disk.id == "ua-new":
+                await asked.wait()
+                raise Disconnected("gone")
+            await super().do(step)
+
+    async with attaching(Slow()) as (attacher, tells), asyncio.timeout(30):
+        attacher.want(a_goal(old="one"))
+        await tells(old="Ready")
+        attacher.want(a_goal(new="two"))
+        await called_off.wait()
+
+
 async def test_given_qemu_refuses_then_that_one_waits() -> None:
     refused = CommandFailed("GenericError", "no")
     guest = Stub(
@@ -332,8 +390,7 @@ async def test_a_mounted_disk_waits_unless_it_is_forced(forced: str) -> None:
     async with attaching(guest) as (attacher, tells):
         attacher.want(a_goal(data="one"))
         await tells(data="Ready")
-        disk = FilesystemDisk(unit=0, pci_controller=SCSI)
-        guest.mounts = [Filesystem(name="x", mountpoint="/mnt", type="ext4", disk=(disk,))]
+        guest.mounts = [IN_USE]
         attacher.want(a_goal())
         await tells(data="Detaching InUseByGuest")
         assert attacher.told is not None
@@ -342,6 +399,60 @@ async def test_a_mounted_disk_waits_unless_it_is_forced(forced: str) -> None:
             attacher.want(a_goal(forced))
         else:
             guest.mounts = []
+        await tells()
+
+
+@pytest.mark.parametrize("cure", ["the agent is back", "force"])
+async def test_given_the_agent_goes_then_a_disk_it_called_mounted_waits(cure: str) -> None:
+    guest = Stub()
+    async with attaching(guest) as (attacher, tells):
+        attacher.want(a_goal(data="one"))
+        await tells(data="Ready")
+        guest.mounts = [IN_USE]
+        attacher.want(a_goal())
+        await tells(data="Detaching InUseByGuest")
+        guest.observed = replace(guest.observed, agent_open=False)
+        await tells(data="Detaching GuestAgentNotAnswering")
+        if cure == "force":
+            attacher.want(a_goal("data"))
+        else:
+            guest.mounts, guest.observed = [], replace(guest.observed, agent_open=True)
+        await tells()
+
+
+async def test_what_the_agent_called_mounted_is_known_to_whoever_comes_next() -> None:
+    guest = Stub()
+    async with attaching(guest) as (attacher, tells):
+        attacher.want(a_goal(data="one"))
+        await tells(data="Ready")
+        guest.mounts = [IN_USE]
+        attacher.want(a_goal())
+        await tells(data="Detaching InUseByGuest")
+    guest.observed = replace(guest.observed, agent_open=False)
+    told = attacher.told or {}
+    for _ in range(2):  # what is told while the agent is away counts as well
+        async with attaching(guest) as (attacher, tells):
+            status = volume_status.told(a_vmi(), MACHINE, guest.observed, {}, told)
+            attacher.want(goal(a_vmi(status)))
+            await tells(data="Detaching GuestAgentNotAnswering")
+        told = attacher.told or {}
+    assert not [step for step in guest.done if isinstance(step, UnplugDisk)]
+
+
+async def test_given_a_disk_came_again_then_what_was_said_of_the_one_before_is_forgotten() -> None:
+    guest = Stub()
+    async with attaching(guest) as (attacher, tells):
+        attacher.want(a_goal(data="one"))
+        await tells(data="Ready")
+        guest.mounts = [IN_USE]
+        attacher.want(a_goal())
+        await tells(data="Detaching InUseByGuest")
+        attacher.want(a_goal("data"))
+        await tells()
+        attacher.want(a_goal(data="one"))
+        await tells(data="Ready")
+        guest.observed = replace(guest.observed, agent_open=False)
+        attacher.want(a_goal())
         await tells()
 
 
@@ -528,15 +639,31 @@ async def test_given_qemu_does_not_grow_it_then_it_is_told_and_tried_again() -> 
 
 
 async def test_given_the_disk_has_another_image_then_it_does_not_grow_to_the_size_of_that() -> None:
-    disk = FilesystemDisk(unit=0, pci_controller=SCSI)
     guest, claims = Stub(), Claims(sizes={"two": "9Mi"})
     async with attaching(guest, claims) as (attacher, tells):
         attacher.want(a_goal(data="one"))
         await tells(data="Ready")
-        guest.mounts = [Filesystem(name="x", mountpoint="/mnt", type="ext4", disk=(disk,))]
+        guest.mounts = [IN_USE]
         attacher.want(a_goal(data="two"))
         await tells(data="Detaching InUseByGuest")
         assert grown(guest) == {}
+
+
+async def test_given_a_claim_was_torn_away_and_made_anew_then_the_guest_keeps_what_it_has() -> None:
+    guest = Stub()
+    async with attaching(guest) as (attacher, tells):
+        attacher.want(a_goal(data="one"))
+        await tells(data="Ready")
+    drives = guest.observed.drives
+    async with attaching(guest, Claims(folder="/new/")) as (attacher, tells):
+        attacher.want(replace(a_goal(data="one"), told={"data": "one"}))
+        await until(lambda: bool(attacher.told) and attacher.told["data"].reason == "ClaimReplaced")
+        assert guest.observed.drives == drives
+        attacher.want(a_goal())
+        await tells()
+        attacher.want(a_goal(data="one"))
+        await tells(data="Ready")
+    assert guest.observed.drives != drives
 
 
 async def test_what_qemu_has_opened_is_let_go_of() -> None:

@@ -17,6 +17,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from livevirt.node import images
 from livevirt.node.images import ImageError, ImageStore, Reference
 
 pytestmark = pytest.mark.skipif(not shutil.which("qemu-img"), reason="qemu-img is not installed")
@@ -396,6 +397,27 @@ def test_given_a_disk_in_use_when_its_name_goes_then_the_disk_stays_until_it_is_
         holder.communicate()
     store.import_(a_file(tmp_path, DISK * 2), "other")
     assert not image.path.exists()
+
+
+@pytest.mark.parametrize("when", ["before it is looked at", "before it is removed"])
+def test_given_an_import_ends_just_then_another_one_takes_it_for_gone(
+    store: ImageStore, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, when: str
+) -> None:
+    ending = store.root / "tmp" / "ending"
+    ending.mkdir(parents=True)
+    look = images._in_use
+
+    def ends(folder: Path) -> bool:
+        if folder == ending and when == "before it is looked at":
+            ending.rmdir()
+        used = look(folder)
+        if folder == ending and when == "before it is removed":
+            ending.rmdir()
+        return used
+
+    monkeypatch.setattr(images, "_in_use", ends)
+    store.import_(a_file(tmp_path), "demo")
+    assert not ending.exists()
 
 
 def test_given_an_interrupted_import_then_the_next_one_removes_what_it_left(

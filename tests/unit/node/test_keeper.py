@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from livevirt.node import arrival, departure
+from livevirt.node import arrival, departure, keeper
 from livevirt.node.ending import destroyed
 from livevirt.node.intent import Leaving
 
@@ -162,6 +162,47 @@ async def test_a_dead_target_never_takes_back_that_the_guest_stayed(tmp_path: Pa
 # ---------------------------------------------------------------- the source
 
 
+class Killed(Exception):
+    """The agent was killed."""
+
+
+async def test_given_a_kill_before_a_source_is_removed_then_the_guest_keeps_its_disks(
+    tmp_path: Path,
+) -> None:
+    pod = MovingPod(tmp_path, Qmp("postmigrate"), SOURCE, completed=True, endTimestamp=AT)
+    pod.api.vmi["status"]["nodeName"] = "n2"
+    pod.api.delete_pod()
+    remove = pod.api.delete
+
+    async def killed(*_: Any, **__: Any) -> None:
+        raise Killed
+
+    pod.api.delete = killed  # type: ignore[method-assign]
+    async with asyncio.timeout(30):
+        with pytest.raises(Killed):
+            await pod.keep()
+    pod.api.delete = remove  # type: ignore[method-assign]
+    pod.restart()
+    async with pod.kept():
+        await pod.until(lambda: pod.api.pod is None)
+        await pod.until(lambda: not pod.folder.root.exists())
+    assert pod.disks_removed == 0
+
+
+@pytest.mark.parametrize(("node", "removed"), [("n1", True), ("n2", False)])
+async def test_given_nothing_is_known_of_a_source_then_it_is_asked_where_the_guest_is(
+    tmp_path: Path, node: str, removed: bool
+) -> None:
+    pod = MovingPod(tmp_path, Qmp("postmigrate"), SOURCE, completed=True, endTimestamp=AT)
+    pod.api.vmi["status"]["nodeName"] = node
+    pod.api.delete_pod()
+    pod.folder.remove()
+    pod.restart()
+    async with pod.kept():
+        await pod.until(lambda: pod.api.pod is None)
+    assert bool(pod.disks_removed) == removed
+
+
 async def test_given_a_paused_guest_is_being_sent_then_its_end_does_not_resume_it(
     tmp_path: Path,
 ) -> None:
@@ -185,6 +226,27 @@ async def test_a_running_guest_hears_the_power_button_while_it_is_sent(tmp_path:
     async with pod.kept():
         await pod.until(lambda: "system_powerdown" in pod.qmp.told)
     assert "cont" not in pod.qmp.told
+
+
+class HungQmp(Qmp):
+    """A QEMU that answers nothing any more."""
+
+    async def execute(self, command: str, arguments: dict[str, Any] | None = None) -> Any:
+        self.told.append(command)
+        await asyncio.Event().wait()
+
+
+@pytest.mark.parametrize("state", ["running", "paused"])
+async def test_given_qemu_hangs_then_its_pod_is_looked_at_again_all_the_same(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, state: str
+) -> None:
+    monkeypatch.setattr(keeper, "PRESS_SECONDS", 0.01)
+    pod = MovingPod(tmp_path, HungQmp(state), SOURCE, failed=True, endTimestamp=AT)
+    pod.api.delete_pod()
+    async with asyncio.timeout(30):
+        found = await pod.keeper.reconcile(pod.key)
+    assert found.after is not None, "when its time may be up"
+    assert len(pod.qmp.told) == 1
 
 
 async def test_given_a_paused_guest_stays_then_it_is_shown_as_paused(tmp_path: Path) -> None:

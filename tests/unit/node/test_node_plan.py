@@ -115,13 +115,13 @@ RULES: dict[str, tuple[Seen, list[Step]]] = {
         alive("gone"),
         [Record(ENDED), Quit(), Wait(NOON)],
     ),
-    "given a deleted pod's guest has ended, then all goes and the pod last": (
+    "given a deleted pod's guest has ended, then the pod goes, and what is known of it last": (
         dead("stop", ending=ENDED),
-        [Clean(), Report(), Forget(), Remove()],
+        [Clean(), Report(), Remove(), Forget()],
     ),
     "given a pod is deleted before it ran, then it is just removed": (
         seen("stop"),
-        [Clean(), Forget(), Remove()],
+        [Clean(), Remove(), Forget()],
     ),
     "given a guest is to come and nobody offers it yet, then its place is told": (
         seen(awaited=True, startable=False),
@@ -157,7 +157,7 @@ RULES: dict[str, tuple[Seen, list[Step]]] = {
     ),
     "given a guest has left and its QEMU is gone, then its disks are known not to be ours": (
         dead("stop", left=True, ending=ENDED),
-        [Leave(), Clean(), Report(), Forget(), Remove()],
+        [Leave(), Clean(), Report(), Remove(), Forget()],
     ),
     "given a guest has left and its pod is deleted, then it was not switched off": (
         alive("stop", left=True, noted=True, standing=GONE, deadline=LATER),

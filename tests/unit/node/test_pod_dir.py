@@ -1,3 +1,4 @@
+import shutil
 from pathlib import Path
 
 import pytest
@@ -64,6 +65,23 @@ def test_removing_leaves_nothing(folder: PodDir) -> None:
     assert not folder.root.exists()
     assert not folder.run.exists()
     folder.remove()
+
+
+def test_given_a_kill_while_it_is_removed_then_no_intent_is_left_without_its_notes(
+    folder: PodDir, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    folder.write_intent(INTENT)
+    folder.note_left()
+
+    def killed(*_: object, **__: object) -> None:
+        folder.left.unlink()
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(folder, "remove_run", lambda: None)
+    monkeypatch.setattr(shutil, "rmtree", killed)
+    with pytest.raises(KeyboardInterrupt):
+        folder.remove()
+    assert folder.read_intent() is None
 
 
 def test_others_pass_through_and_see_nothing(folder: PodDir) -> None:

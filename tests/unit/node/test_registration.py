@@ -25,6 +25,14 @@ def test_a_node_can_be_selected_as_kubevirt_s_pods_do() -> None:
     assert labels["machine-type.node.kubevirt.io/q35"] == "true"
 
 
+def test_a_node_that_is_to_take_nothing_new_is_not_selected_and_says_why() -> None:
+    retired = dataclasses.replace(FAST, retired=True)
+    assert registration.node(retired)["metadata"]["labels"]["kubevirt.io/schedulable"] == "false"
+    ready = conditions.find(registration.status(retired, {}, NOON)["conditions"], "Ready")
+    assert ready is not None
+    assert (ready["status"], ready["message"]) == ("True", registration.RETIRED)
+
+
 def test_a_node_is_labelled_with_what_a_guest_may_name() -> None:
     found = registration.node(OFFERING)["metadata"]["labels"]
     assert {

@@ -52,7 +52,12 @@ def roots(tmp_path: Path) -> Path:
 
 
 async def prepared(roots: Path, wanted: Any, **objects: Any) -> Prepared:
-    kinds = {"claim": registry.CLAIM, "volume": registry.VOLUME, "secret": registry.SECRET}
+    kinds = {
+        "claim": registry.CLAIM,
+        "data": registry.DATA_VOLUME,
+        "secret": registry.SECRET,
+        "volume": registry.VOLUME,
+    }
     known = {(kinds[key].kind, each["metadata"]["name"]): each for key, each in objects.items()}
     client: Any = Objects(known)
     volumes = Volumes(client, ImageStore(roots / "images"), (roots / "volumes",), None)
@@ -106,19 +111,51 @@ async def test_an_ephemeral_volume_leaves_the_claim_as_it_is(roots: Path) -> Non
     assert found.image.backing.path.endswith("/one/disk.img")
 
 
+def a_filled_claim() -> Any:
+    """Return a claim of the DataVolume of its name."""
+    claim = a_claim()
+    claim["metadata"]["ownerReferences"] = [{"uid": "dv"}]
+    return claim
+
+
+def a_data_volume(phase: str) -> Any:
+    return {"metadata": {"name": "data", "uid": "dv"}, "status": {"phase": phase}}
+
+
 WAITS: dict[str, tuple[dict[str, Any], str]] = {
     "no claim": ({}, "FailedPvcNotFound"),
-    "not bound": ({"claim": a_claim("Pending")}, "ContainerCreating"),
+    "not bound": ({"claim": a_claim("Pending")}, "PVCNotReady"),
+    "bound, and still being filled": (
+        {"claim": a_filled_claim(), "data": a_data_volume("ImportInProgress")},
+        "DataVolumeNotReady",
+    ),
+    "never filled": (
+        {"claim": a_filled_claim(), "data": a_data_volume("Failed")}, "DataVolumeFailed",
+    ),
+}  # fmt: skip
+SOURCES = {
+    "claim": CLAIMED,
+    "data volume": {"dataVolume": {"name": "data"}},
+    "ephemeral": {"ephemeral": CLAIMED},
 }
 
 
+@pytest.mark.parametrize("wanted", SOURCES.values(), ids=SOURCES)
 @pytest.mark.parametrize(("objects", "reason"), WAITS.values(), ids=WAITS)
 async def test_a_claim_that_is_not_ready_is_waited_for(
-    roots: Path, objects: dict[str, Any], reason: str
+    roots: Path, objects: dict[str, Any], reason: str, wanted: dict[str, Any]
 ) -> None:
+    volume = a_volume(roots / "volumes" / "one")
     with pytest.raises(VolumeProblem) as caught:
-        await prepared(roots, CLAIMED, **objects)
+        await prepared(roots, wanted, volume=volume, **objects)
     assert caught.value.reason == reason
+    assert not (roots / "volumes" / "one" / "disk.img").exists()
+
+
+async def test_a_claim_is_used_once_it_is_filled(roots: Path) -> None:
+    volume, data = a_volume(roots / "volumes" / "one"), a_data_volume("Succeeded")
+    objects = {"claim": a_filled_claim(), "volume": volume, "data": data}
+    assert (await prepared(roots, CLAIMED, **objects)).image.path.endswith("/one/disk.img")
 
 
 ELSEWHERE = ("/etc", "{root}/volumes/../disks", "{root}/volumes/link", "", "{root}/volumes-too")
@@ -210,8 +247,8 @@ def imported(phase: str, reason: str, message: str) -> Any:
 
 UNREADY: dict[str, tuple[Any, Any, tuple[str, str] | None]] = {
     "no claim": (None, None, ("FailedPvcNotFound", "PVC data not found")),
-    "not bound": (a_claim("Pending"), None, ("PVCNotReady", "PVC is in phase ClaimPending")),
-    "lost": (a_claim("Lost"), None, ("PVCNotReady", "PVC is in phase Lost")),
+    "not bound": (a_claim("Pending"), None, ("PVCNotReady", "PVC data is in phase ClaimPending")),
+    "lost": (a_claim("Lost"), None, ("PVCNotReady", "PVC data is in phase Lost")),
     "imported": (
         a_claim(), IMPORTING,
         ("DataVolumeNotReady", "DataVolume data is in phase ImportInProgress, 12% done"),

@@ -223,19 +223,18 @@ class Instances:
 
     def _missing(self, vmi: Object) -> str:
         """Return what keeps the pod from being created, as `reason: message`."""
-        namespace = vmi["metadata"]["namespace"]
-        for volume in vmi["spec"].get("volumes") or ():
-            data = volume.get("dataVolume")
-            if not data or data.get("hotpluggable"):
-                continue
-            found = self._from.volumes.get(Key(namespace, data["name"]))
-            if found is not None and (found.get("status") or {}).get("phase") not in _USABLE:
-                return f"DataVolumesNotReady: DataVolume {data['name']} is not ready yet"
+        namespace, spec = vmi["metadata"]["namespace"], vmi["spec"]
+        named = {(each.get("dataVolume") or {}).get("name") for each in spec.get("volumes") or ()}
         for claim in launcher.claim_names(vmi):
-            if self._from.claims.get(Key(namespace, claim)) is None:
+            key = Key(namespace, claim)
+            found, data = self._from.claims.get(key), self._from.volumes.get(key)
+            filled = data is not None and (claim in named or _made_for(found, data))
+            phase = ((data or {}).get("status") or {}).get("phase")
+            if filled and phase not in _USABLE:
+                return f"DataVolumesNotReady: DataVolume {claim} is not ready yet"
+            if found is None:
                 return (
-                    f"{events.CLAIM_NOT_FOUND}: PVC {namespace}/{claim} does not exist,"
-                    " waiting for it to appear"
+                    f"{events.CLAIM_NOT_FOUND}: PVC {key} does not exist, waiting for it to appear"
                 )
         return ""
 
@@ -321,6 +320,12 @@ def _launched_for(pod: Object) -> list[str]:
     uid = (pod["metadata"].get("labels") or {}).get(launcher.CREATED_BY)
     owners = pod["metadata"].get("ownerReferences") or ()
     return [uid] if uid and any(owner["uid"] == uid for owner in owners) else []
+
+
+def _made_for(claim: Object | None, data: Object) -> bool:
+    """Tell whether a claim is the one that a DataVolume fills."""
+    owners = (claim["metadata"].get("ownerReferences") or ()) if claim is not None else ()
+    return any(owner["uid"] == data["metadata"]["uid"] for owner in owners)
 
 
 def _claims(vmi: Object) -> list[Key]:

@@ -21,6 +21,7 @@ from livevirt.control.key import Key, key_of
 from livevirt.controllers.volumes import datavolume_plan as steps
 from livevirt.controllers.volumes import filling, importer, sources
 from livevirt.controllers.volumes.claim_controller import conditional
+from livevirt.controllers.volumes.claim_plan import BIND_AT_ONCE
 from livevirt.controllers.volumes.datavolume_plan import Origin, Seen, Step, plan
 from livevirt.controllers.volumes.datavolume_status import status
 from livevirt.controllers.volumes.directories import Directories
@@ -143,7 +144,11 @@ class DataVolumes:
             case steps.AdoptClaim(reference):
                 assert seen.claim is not None
                 owners = seen.claim["metadata"].get("ownerReferences") or []
-                patch = {"metadata": {"ownerReferences": [*owners, reference]}}
+                # As with one we make: that it is filled is use enough to be bound.
+                at_once = {BIND_AT_ONCE: "true"}
+                patch = {
+                    "metadata": {"ownerReferences": [*owners, reference], "annotations": at_once}
+                }
                 claim = await self._client.patch(
                     registry.CLAIM, key.name, key.namespace, conditional(seen.claim, patch)
                 )

@@ -70,7 +70,8 @@ class Volumes:
         claim, used = None, False
         for key in volume_claim(volume):
             claim = await self._claim(key, volume)
-            used = claim is None and bool(self._usage.of(key))
+            held = claim is not None and matching.held_by(volume, claim)
+            used = not held and bool(self._usage.of(key))
         directory = provision.is_ours(volume) and self._directories.exists(name)
         return Seen(volume, claim, directory, used)
 

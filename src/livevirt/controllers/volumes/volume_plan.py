@@ -16,7 +16,7 @@ class Seen:
     volume: Object
     claim: Object | None  # of the name the volume's claimRef gives
     directory: bool = False  # of a volume of ours: whether its directory is there
-    used: bool = False  # something that runs names a claim that is gone: it was torn away
+    used: bool = False  # something that runs names a claim that was torn away, or a new namesake
 
 
 @dataclass(frozen=True, slots=True)

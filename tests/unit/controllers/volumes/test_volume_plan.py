@@ -60,6 +60,8 @@ RULES: dict[str, tuple[Seen, Step]] = {
         Seen(ours("Bound"), NAMESAKE, directory=True), SetPhase("Released")),
     "given the claim was torn from its user, then the data stays": (
         Seen(ours("Released"), None, directory=True, used=True), Rest()),
+    "given it has a namesake since, then the data stays": (
+        Seen(ours("Bound"), NAMESAKE, directory=True, used=True), Rest()),
     "given it is released, then the data goes first": (
         Seen(ours("Released"), None, directory=True), RemoveDirectory()),
     "given the data is gone, then the object": (Seen(ours("Released"), None), Delete()),
