@@ -290,6 +290,61 @@ def test_given_another_guest_has_the_claim_then_a_guest_starts_without_and_gets_
 # ------------------------------------------------------------ options
 
 
+def test_a_claim_that_is_only_read_from_now_on_comes_back_so_once_it_is_unmounted(
+    guest: HotGuest,
+) -> None:
+    with_a_mounted_disk(guest)
+    ask_ro = f"cat /sys/block/$(basename $(readlink -f {BY_ID}/*alpha))/ro"
+    assert guest.shell(ask_ro) == "0"
+    guest.spec["volumes"][-1]["persistentVolumeClaim"]["readOnly"] = True
+    guest.apply()
+    guest.waits("alpha", "Detaching", "InUseByGuest", "mounted at /mnt/a")
+    guest.needs_no_restart()
+    assert guest.shell("echo kept > /mnt/a/file && sync && cat /mnt/a/file") == "kept"
+    guest.shell("umount /mnt/a")
+    guest.settles()
+    guest.sees("alpha")
+    assert guest.shell(ask_ro) == "1"
+    guest.shell(f"mount -r {BY_ID}/*alpha /mnt/a")
+    assert guest.shell("cat /mnt/a/file; umount /mnt/a") == "kept"
+    guest.nothing_leaks()
+
+
+def test_given_other_settings_for_a_mounted_disk_then_it_has_them_once_it_is_unmounted(
+    guest: HotGuest,
+) -> None:
+    with_a_mounted_disk(guest)
+    guest.drop("alpha")
+    guest.apply()
+    guest.waits("alpha", "Detaching", "InUseByGuest", "mounted at /mnt/a")
+    guest.add(on_claim("alpha"), disk={"bus": "scsi"}, serial="another")
+    guest.apply()
+    rolled_out = lambda: bool(guest.host.get("vmi", guest.name)["spec"]["volumes"][1:])  # noqa: E731
+    until("the instance to ask for it", rolled_out, SECONDS)
+    guest.waits("alpha", "Detaching", "InUseByGuest", "mounted at /mnt/a")
+    restart_server(guest)
+    guest.host.found(guest.name)
+    guest.waits("alpha", "Detaching", "InUseByGuest", "mounted at /mnt/a")
+    guest.sees("alpha")
+    guest.shell("umount /mnt/a")
+    guest.settles()
+    guest.sees("another")
+    guest.nothing_leaks()
+
+
+def test_given_a_place_in_the_boot_order_that_is_taken_then_a_hot_disk_comes_without(
+    guest: HotGuest,
+) -> None:
+    started = ask(guest, lambda qmp: properties(qmp, ["ua-root"], ("bootindex",)))
+    (taken,) = started["ua-root"]
+    guest.add(on_claim("alpha"), disk={"bus": "scsi"}, bootOrder=taken)
+    guest.apply()
+    guest.settles()
+    guest.sees("alpha")
+    found = ask(guest, lambda qmp: properties(qmp, ["ua-alpha"], ("bootindex",)))
+    assert found == {"ua-alpha": (-1,)}
+
+
 def test_the_options_of_a_hot_disk_are_those_that_qemu_has(guest: HotGuest) -> None:
     guest.add(
         on_claim("alpha"), disk={"bus": "scsi"}, cache="writeback", errorPolicy="report",

@@ -150,6 +150,9 @@ def _option_errors(here: str, disk: Object) -> Iterator[FieldError]:
         listed = ", ".join(_IO_MODES)
         message = f"Disk IO mode for {here} is not supported. Supported modes are: {listed}."
         yield wrong(f"{here}.io", message)
+    elif mode == "native" and cache in _CACHES and cache != "none":
+        # KubeVirt takes it, and its guest does not start: QEMU has no such disk.
+        yield wrong(f"{here}.io", f"Disk IO mode native for {here} requires cache = none")
     if (policy := disk.get("errorPolicy")) and policy not in _ERROR_POLICIES:
         yield wrong(f"{here}.errorPolicy", f'{here}.errorPolicy has invalid value "{policy}"')
 

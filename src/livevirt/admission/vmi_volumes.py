@@ -12,7 +12,6 @@ from livevirt.admission.vm_disks import wrong
 from livevirt.api.field_error import FieldError
 from livevirt.api.request import Object
 from livevirt.rollout import disks
-from livevirt.rollout.volume_edits import HOTPLUG_BUSES
 from livevirt.rollout.volume_lists import Lists, claim_of
 
 _VOLUMES, _DISKS = "spec.volumes", "spec.domain.devices.disks"
@@ -43,7 +42,7 @@ def bus_errors(
     old, new = Lists.of(before), Lists.of(after)
     for disk in [d for d in (*old.disks, *new.disks) if (d in old.disks) != (d in new.disks)]:
         name, shown_as, bus = disk["name"], disks.target(disk), disks.bus(disk)
-        allowed = HOTPLUG_BUSES[shown_as]
+        allowed = disks.HOTPLUG_BUSES[shown_as]
         if name in besides:
             continue
         if bus not in allowed:

@@ -288,12 +288,19 @@ class Attacher:
             return Problem(attachments.CANNOT_ATTACH, f"QEMU refused: {message}; it is tried again")
         goal, name = self._goal, _name(step)
         claim = next((each.claim for each in goal.items if each.name == name), "") if goal else ""
-        intent = self._guest.intent
+        who = await self._users(name, claim)
+        return Problem(attachments.CLAIM_IN_USE, f"PVC {claim} is in use{who}; it is tried again")
+
+    async def _users(self, volume: str, claim: str) -> str:
+        """Say who has the claim of a volume, if that is known."""
+        goal, observed, intent = self._goal, self._guest.view.observed, self._guest.intent
+        own = attachments.sharers(goal, volume, observed) if goal and observed else []
+        if own:
+            return f" by volume {', '.join(own)} of this VM"
         others: list[str] = []
         with contextlib.suppress(ApiError):  # it is in use, by whomever
             others = await self._volumes.holders(intent.namespace, claim, intent.vmi_uid)
-        who = f" by VMI {', '.join(others)}" if others else ""
-        return Problem(attachments.CLAIM_IN_USE, f"PVC {claim} is in use{who}; it is tried again")
+        return f" by VMI {', '.join(others)}" if others else ""
 
     def _show(self, told: Attachments, copies: Copies) -> None:
         if told != self.told or copies != self.copies:

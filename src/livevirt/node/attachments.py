@@ -4,20 +4,20 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Literal
 
 from livevirt.api.conditions import Condition
 from livevirt.api.request import Object
 from livevirt.node.domain import DISK_PREFIX, drive, kind_of
 from livevirt.node.volumes import Prepared, claim_size
-from livevirt.qemu.disk import Disk
+from livevirt.qemu.disk import Disk, unmarked
 from livevirt.qemu.observe import Drive, Observed
 from livevirt.rollout import hot_change, volume_migration
 from livevirt.rollout.disks import hotpluggable
 from livevirt.rollout.force_detach import names
 from livevirt.rollout.hot_change import ATTACHING, DETACHING
-from livevirt.rollout.volume_lists import claim_of
+from livevirt.rollout.volume_lists import claim_of, read_only
 from livevirt.rollout.volume_migration import SWITCHING, Move
 
 READY, UNMOUNTED = "VolumeReady", "VolumeUnMountedFromPod"
@@ -156,7 +156,7 @@ def wanted(
         if ready is None and kind_of(item.disk) != "cdrom":
             continue
         try:
-            disks.append(drive(item.disk, ready, hot=item.volume is not None))
+            disks.append(_as_named(_drive(item, ready), now))
         except ValueError as error:
             problems[item.name] = Problem(INVALID, str(error))
             kept.add(item.id)
@@ -176,10 +176,42 @@ def sizes(asked: Goal, prepared: Mapping[str, Prepared]) -> dict[str, int]:
         if ready is None or ready.claim is None or kind_of(item.disk) == "cdrom":
             continue
         with contextlib.suppress(ValueError):  # which is told of what comes and goes
-            disk = drive(item.disk, ready, hot=hotpluggable(item.volume))
-            if disk.node is not None and not disk.readonly:
-                found[disk.node] = claim_size(ready.claim)
+            disk = _drive(item, ready)
+            nodes = {disk.node, unmarked(disk).node} if not disk.readonly else set()
+            found |= {node: claim_size(ready.claim) for node in nodes if node is not None}
     return found
+
+
+def _drive(item: Item, ready: Prepared | None) -> Disk:
+    """Return the drive that is asked for; the volume may have changed since it was made ready."""
+    if ready is not None:
+        ready = replace(ready, readonly=read_only(item.volume or {}))
+    return drive(item.disk, ready, hot=item.hot)
+
+
+def _as_named(disk: Disk, now: Observed) -> Disk:
+    """Return a disk under the name by which QEMU has it, which may be that of an earlier version.
+
+    Such a name does not tell how the disk was asked for: it is taken for the one that is wanted.
+    """
+    known = {drive.node for drive in now.drives} | {copy.target for copy in now.copies}
+    return unmarked(disk) if unmarked(disk).node in known else disk
+
+
+def sharers(asked: Goal, name: str, now: Observed) -> list[str]:
+    """Return the other volumes the guest has of the claim of one."""
+    items = {item.name: item for item in (*asked.items, *asked.fixed)}
+    claim = items[name].claim if name in items else ""
+    return [
+        other.name
+        for other in items.values()
+        if claim and other.claim == claim and other.name != name and _is_used(other, now)
+    ]
+
+
+def _is_used(item: Item, now: Observed) -> bool:
+    there = now.drive(item.id)
+    return there is not None and there.node is not None
 
 
 def attachments(

@@ -28,7 +28,8 @@ from livevirt.qemu.machine import (
     Thread,
 )
 from livevirt.rollout import identity as stable
-from livevirt.rollout.disks import boot_disk, bus, hotpluggable
+from livevirt.rollout.claim_sharing import Use, clash, use_of
+from livevirt.rollout.disks import bus, hotpluggable, may_come_later
 
 DISK_PREFIX = "ua-"  # libvirt's mark of an id that a user chose; KubeVirt's disks have it
 NIC_PREFIX = "net-"
@@ -175,7 +176,7 @@ def _numa(cpu: Object, made: Machine, cells: tuple[int, ...]) -> Iterator[NumaNo
 
 def _disks(spec: Object, disks: list[Object], volumes: Mapping[str, Prepared]) -> Iterator[Disk]:
     chosen = any(disk.get("bootOrder") for disk in disks)
-    hot, later = _hot(spec), _may_come_later(spec)
+    hot, later = _hot(spec), may_come_later(spec)
     for number, disk in enumerate(disks, 1):
         name = disk["name"]
         prepared = volumes.get(name)
@@ -192,23 +193,41 @@ def _disks(spec: Object, disks: list[Object], volumes: Mapping[str, Prepared]) -
         yield made if chosen else replace(made, boot_index=_UNCHOSEN + number)
 
 
-def later_drives(spec: Object, volumes: Mapping[str, Prepared]) -> dict[str, Disk]:
-    """Return the drives of volumes that a guest can start without, by volume."""
-    later, found = _may_come_later(spec), {}
-    for disk in ((spec.get("domain") or {}).get("devices") or {}).get("disks") or ():
+def hot_drives(spec: Object, volumes: Mapping[str, Prepared]) -> dict[str, Disk]:
+    """Return the drives of volumes that may come and go, by volume."""
+    hot, found = _hot(spec), {}
+    for disk in _listed(spec):
         name = disk["name"]
-        if name in later and name in volumes:
+        if name in hot and name in volumes:
             with contextlib.suppress(ValueError):
                 found[name] = drive(disk, volumes[name], hot=True)
     return found
 
 
+def crowded_out(spec: Object, volumes: Mapping[str, Prepared]) -> list[str]:
+    """Return the volumes that a guest starts without, for another of its disks has their claim.
+
+    What cannot come later goes first, then the order of the list decides.
+    """
+    later, found = may_come_later(spec), []
+    held: list[Use] = []
+    listed = {volume["name"]: volume for volume in spec.get("volumes") or ()}
+    disks = [disk for disk in _listed(spec) if disk["name"] in volumes and disk["name"] in listed]
+    for disk in sorted(disks, key=lambda disk: disk["name"] in later):
+        use = use_of(listed[disk["name"]], disk)
+        if disk["name"] in later and any(clash(use, other) for other in held):
+            found.append(disk["name"])
+        else:
+            held.append(use)
+    return found
+
+
+def _listed(spec: Object) -> list[Object]:
+    return ((spec.get("domain") or {}).get("devices") or {}).get("disks") or []
+
+
 def _hot(spec: Object) -> set[str]:
     return {volume["name"] for volume in spec.get("volumes") or () if hotpluggable(volume)}
-
-
-def _may_come_later(spec: Object) -> set[str]:
-    return _hot(spec) - {boot_disk(spec)}
 
 
 def drive(disk: Object, prepared: Prepared | None, *, hot: bool) -> Disk:
@@ -225,7 +244,7 @@ def drive(disk: Object, prepared: Prepared | None, *, hot: bool) -> Disk:
             f"disk {disk['name']}: a lun is a SCSI device of the host, and this claim is kept in a"
             " file; make it a disk on bus scsi"
         )
-    return Disk(
+    made = Disk(
         id=DISK_PREFIX + disk["name"],
         image=prepared.image if prepared else None,
         kind=kind,
@@ -241,6 +260,25 @@ def drive(disk: Object, prepared: Prepared | None, *, hot: bool) -> Disk:
         on_error=_one_of(OnError, disk.get("errorPolicy"), "stop"),
         io_thread=own_thread(DISK_PREFIX + disk["name"]) if alone else None,
     )
+    # A CD-ROM drive stays where it is, and only what it holds is another.
+    return replace(made, mark=_mark(disk, made)) if hot and kind != "cdrom" else made
+
+
+def _mark(disk: Object, made: Disk) -> str:
+    """Return in one word what a drive is that nothing can change while it is plugged in.
+
+    What was found out of its image is left out: nobody asked for another disk when that changes.
+    """
+    asked = (
+        made.readonly,
+        made.serial,
+        disk.get("cache"),
+        made.io,
+        made.shareable,
+        made.on_error,
+        made.io_thread is not None,
+    )
+    return "|".join(str(each or "") for each in asked)
 
 
 def kind_of(disk: Object) -> Kind:

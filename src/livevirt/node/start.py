@@ -29,12 +29,14 @@ from livevirt.node.local import Local
 from livevirt.node.pod_status import Waiting
 from livevirt.node.process import Order, SpawnFailed
 from livevirt.node.scratch import Scratch
-from livevirt.node.volumes import VolumeProblem, Volumes
+from livevirt.node.volumes import Prepared, VolumeProblem, Volumes
 from livevirt.qemu import image_lock, migration
 from livevirt.qemu.cmdline import argv
-from livevirt.qemu.disk import Disk
+from livevirt.qemu.disk import Disk, unmarked
 from livevirt.qemu.machine import Machine
 from livevirt.qemu.observe import Observed
+from livevirt.rollout import disks
+from livevirt.rollout.volume_lists import claim_of
 
 _FIRST_RETRY, _LAST_RETRY = timedelta(seconds=2), timedelta(seconds=60)
 _BACK_OFF = {"ErrImagePull": "ImagePullBackOff"}
@@ -72,15 +74,13 @@ class Starter:
         folder = local.folder
         try:
             folder.create(self._owner)
-            disks = self._scratch.create(vmi["metadata"]["uid"])
+            scratch = self._scratch.create(vmi["metadata"]["uid"])
             metadata = {
                 "instance-id": domain.firmware_uuid(vmi),
                 "local-hostname": vmi["spec"].get("hostname") or vmi["metadata"]["name"],
             }
-            prepared = await self._volumes.prepare(vmi, disks, metadata)
-            for name, drive in domain.later_drives(vmi["spec"], prepared).items():
-                if image_lock.taken(drive):  # QEMU would not start with it
-                    self._volumes.release(prepared.pop(name))
+            prepared = await self._volumes.prepare(vmi, scratch, metadata)
+            await self._leave_out(vmi, prepared)
             own = self._own_cpus(pod, vmi)
             wanted = exclusive.asked(vmi)
             booted = wanted.vcpus if wanted is not None else 0
@@ -94,6 +94,25 @@ class Starter:
         except OSError as error:  # no space, most likely
             raise NotReady("CreateContainerError", str(error)) from error
         await self._intend(local, pod, vmi, machine, own, now)
+
+    async def _leave_out(self, vmi: Object, prepared: dict[str, Prepared]) -> None:
+        """Leave out the volumes that QEMU would not start with and that can come later.
+
+        Raises VolumeProblem for one that cannot.
+        """
+        spec, meta = vmi["spec"], vmi["metadata"]
+        later = disks.may_come_later(spec)
+        for name, drive in domain.hot_drives(spec, prepared).items():
+            if not image_lock.taken(drive):
+                continue
+            if name not in later:
+                claim = next(claim_of(v) for v in spec["volumes"] if v["name"] == name)
+                others = await self._volumes.holders(meta["namespace"], claim, meta["uid"])
+                who = f" by VMI {', '.join(others)}" if others else ""
+                raise VolumeProblem(attachments.CLAIM_IN_USE, f"PVC {claim} is in use{who}")
+            self._volumes.release(prepared.pop(name))
+        for name in domain.crowded_out(spec, prepared):
+            del prepared[name]  # the device of the claim, if it is one, is for the other disk
 
     async def receive(
         self, local: Local, pod: Object, vmi: Object, uid: str, offer: Offer, now: datetime
@@ -196,7 +215,8 @@ class Starter:
         asked = (*goal.items, *goal.fixed)
         unknown = [item for item in asked if _is_other(item, machine, observed)]
         namespace = vmi["metadata"]["namespace"]
-        known = [disk async for disk in self._attachable(namespace, unknown)]
+        asked_for = [disk async for disk in self._attachable(namespace, unknown)]
+        known = [*asked_for, *map(unmarked, asked_for)]  # an earlier version may have named it
         fixed = {item.id for item in unknown if not item.hot}  # only their image can be another
         later = [
             _switched(disk, machine) if disk.id in fixed else disk

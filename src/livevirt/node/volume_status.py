@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
+from itertools import count, product
 from string import ascii_lowercase
 
 from livevirt.api.request import Object
@@ -88,9 +89,10 @@ def _bus(driver: str) -> str:
 
 
 def _letters(prefix: str) -> Iterator[str]:
-    for first in ("", *ascii_lowercase):
-        for last in ascii_lowercase:
-            yield f"{prefix}{first}{last}"
+    """Yield a, b, … z, aa, ab, … behind a prefix, without end."""
+    for length in count(1):
+        for letters in product(ascii_lowercase, repeat=length):
+            yield prefix + "".join(letters)
 
 
 def _fixed(old: Object, volume: Object, target: str, observed: Observed) -> Object:

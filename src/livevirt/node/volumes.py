@@ -82,17 +82,17 @@ class Volumes:
     ) -> dict[str, Prepared]:
         """Make or find the file of every volume of a VMI that has no guest yet.
 
-        What a start that was cut short left in `folder` is replaced. A hotpluggable volume that is
-        not ready is left out, unless the guest boots from it: it is attached later.
+        What a start that was cut short left in `folder` is replaced. A volume that is not ready is
+        left out if it can be attached later.
         """
-        found, boots = {}, disks.boot_disk(vmi["spec"])
+        found, later = {}, disks.may_come_later(vmi["spec"])
         for volume in vmi["spec"].get("volumes") or ():
             name = volume["name"]
             if disks.hotpluggable(volume):
                 try:
                     found[name] = await self.attachable(vmi["metadata"]["namespace"], volume)
                 except VolumeProblem:
-                    if name == boots:
+                    if name not in later:
                         raise
                 continue
             prepared = await self._prepare(vmi, volume, folder, metadata)

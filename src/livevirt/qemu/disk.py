@@ -76,6 +76,7 @@ class Disk:
     on_error: OnError | None = None
     slot: int | None = None  # LUN on scsi, port on sata and usb; the next free one if not given
     io_thread: str | None = None  # the id of the thread that serves it; None: QEMU's main one
+    mark: str = ""  # of how it was asked for, where another way means another device
 
     def __post_init__(self) -> None:
         wording.identifier("disk id", self.id)
@@ -100,12 +101,18 @@ class Disk:
 
     @property
     def node(self) -> str | None:
-        """The block node's name. It tells the image too, so a changed medium shows in QEMU."""
+        """The block node's name. It tells the image and the mark too, so a change shows in QEMU."""
         if self.image is None:
             return None
-        digest = hashlib.sha256(f"{self.id}\0{self.image.path}".encode()).hexdigest()[:12]
+        told = (self.id, self.image.path, *filter(None, (self.mark,)))
+        digest = hashlib.sha256("\0".join(told).encode()).hexdigest()[:12]
         room = _NODE_NAME_LIMIT - len(digest) - len(NODE_PREFIX) - len("-")
         return f"{NODE_PREFIX}{self.id[:room]}-{digest}"
+
+
+def unmarked(disk: Disk) -> Disk:
+    """Return a disk under the name that earlier versions gave it, and that guests may have yet."""
+    return replace(disk, mark="")
 
 
 def layers(disk: Disk) -> Iterator[tuple[Image, bool]]:

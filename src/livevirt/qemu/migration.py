@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -79,7 +79,7 @@ def as_it_stands(
     `known` are disks that may have come since the start. Raises Undescribed for a drive that is
     neither one of them nor of the start.
     """
-    drives = tuple(_drives(machine, observed, places, known))
+    drives = tuple(_in_order(_drives(machine, observed, places, known), machine))
     total = occupied_ports(machine) + machine.spare_ports
     own = {disk.io_thread for disk in drives if disk.io_thread == own_thread(disk.id)}
     shared = [id for id in machine.io_threads if id not in _own_threads(machine)]
@@ -114,11 +114,19 @@ def _drives(
             found = replace(candidates[0], image=None)
         if found is None:
             raise Undescribed(
-                f"drive {id} has an image that its instance does not name any more; it is on its"
-                " way out, and the guest can move once it is gone"
+                f"drive {id} is not as its instance wants it any more; it is on its way out, and"
+                " the guest can move once it is gone"
             )
         slot = places.usb.get(id) if found.bus == "usb" else drive.lun
         yield found if slot is None else replace(found, slot=slot)
+
+
+def _in_order(drives: Iterable[Disk], machine: Machine) -> Iterator[Disk]:
+    """Yield drives of which no two have the same place in the boot order, nor that of a NIC."""
+    taken: set[int | None] = {nic.boot_index for nic in machine.nics} - {None}
+    for drive in drives:
+        yield replace(drive, boot_index=None) if drive.boot_index in taken else drive
+        taken |= {drive.boot_index} - {None}
 
 
 async def places(qmp: Session, observed: Observed) -> Places:

@@ -5,7 +5,7 @@ a plan that was cut short anywhere is simply planned again. What cannot be done 
 """
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import count
 from types import MappingProxyType
 from typing import Literal
@@ -285,6 +285,7 @@ def _disks(
     for drive in observed.drives:
         if drive.id not in names and not ends:  # one that is copied goes with the next plan
             yield _remove(drive, seen)
+    orders = _boot_orders([disk for disk in wanted if observed.drive(disk.id)], seen, names)
     ports = iter(observed.free_ports)
     luns = _free_luns(wanted, observed)
     for disk in wanted:
@@ -297,7 +298,9 @@ def _disks(
         elif there is None and disk.id in copied:
             yield Blocked("disk", disk.id, "it is not attached, so there is nothing to copy")
         elif there is None:
-            yield _add(disk, ports, luns, observed)
+            # Its own place in the order is for the next start if another has it in this one.
+            taken = disk.boot_index in orders
+            yield _add(replace(disk, boot_index=None) if taken else disk, ports, luns, observed)
         elif observed.devices.get(disk.id, disk.driver) != disk.driver:
             yield _remove(there, seen)
         elif disk.kind == "cdrom" and (there.node != disk.node or there.tray_open):
@@ -309,6 +312,17 @@ def _disks(
         if node not in wanted_nodes:
             yield CloseImage(node)  # the guest let go of its disk after we stopped waiting
     yield from _leftovers(wanted, observed, names)
+
+
+def _boot_orders(plugged: Sequence[Disk], seen: Seen, names: set[str]) -> set[int | None]:
+    """Return the places in the boot order that are taken by devices which stay."""
+    started = [
+        disk
+        for disk in seen.machine.disks
+        if disk.id in names and seen.observed.drive(disk.id) is not None
+    ]
+    of_nics = {nic.boot_index for nic in seen.machine.nics}
+    return ({disk.boot_index for disk in (*started, *plugged)} | of_nics) - {None}
 
 
 def _leftovers(wanted: Sequence[Disk], observed: Observed, names: set[str]) -> Iterator[Step]:

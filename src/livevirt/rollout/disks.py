@@ -6,6 +6,8 @@ from livevirt.api.request import Object
 
 TARGETS = ("disk", "cdrom", "lun")
 DEFAULT_BUS = "sata"  # KubeVirt's, for amd64
+#: Where what the guest sees as one of these can come and go while it runs.
+HOTPLUG_BUSES = {"disk": ("scsi", "virtio"), "lun": ("scsi",), "cdrom": ("scsi", "usb")}
 HOTPLUG_BUS = "scsi"  # of disks that may come and go, which nothing on sata can
 _CLAIMS = ("persistentVolumeClaim", "dataVolume", "memoryDump")
 #: Volumes that reach the guest in other ways than as a disk.
@@ -51,6 +53,20 @@ def boot_disk(spec: Object) -> str:
 def hotpluggable(volume: Object | None) -> bool:
     """Tell whether a volume may come and go while the guest runs."""
     return any(((volume or {}).get(source) or {}).get("hotpluggable") for source in _CLAIMS)
+
+
+def may_come_later(spec: Object) -> set[str]:
+    """Return the hotpluggable volumes that a guest can start without, to be given them later.
+
+    It needs the one it boots from, and those on a bus where nothing is plugged into a guest that
+    runs; a CD-ROM drive is there from the start, on any bus, and gets its disc.
+    """
+    found = {volume["name"] for volume in spec.get("volumes") or () if hotpluggable(volume)}
+    for disk in ((spec.get("domain") or {}).get("devices") or {}).get("disks") or ():
+        shown_as = target(disk)
+        if shown_as != "cdrom" and bus(disk) not in HOTPLUG_BUSES[shown_as]:
+            found.discard(disk["name"])
+    return found - {boot_disk(spec)}
 
 
 def set_buses(spec: Object) -> None:

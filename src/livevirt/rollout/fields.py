@@ -73,9 +73,9 @@ BY_PATH = {field.path: field for field in FIELDS}
 VOLUME_ROWS = (
     (Reason.VOLUME_HOTPLUG,
      "volumes, domain.devices.disks: a hotpluggable claim with its disk",
-     "added, removed or given another claim at once, under every rollout strategy",
+     "added, removed, made read-only or given another claim at once, under every rollout strategy",
      "gate HotplugVolumes is closed, the bus is sata or usb, it comes as a lun, only settings of"
-     " the disk change, or hotpluggable itself changes"),
+     " the disk change, hotpluggable itself changes, or a disk that stays has the claim"),
     (Reason.MEDIUM_CHANGE,
      "volumes: a hotpluggable claim in a CD-ROM drive",
      "injected, ejected or swapped at once, under every rollout strategy",

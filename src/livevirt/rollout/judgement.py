@@ -51,6 +51,7 @@ class Reason(StrEnum):
     NOT_HOTPLUGGABLE = "NotHotpluggable"
     BUS = "BusNotHotpluggable"
     NO_PORT = "NoFreePort"  # live once a virtio disk goes; a restart gives it one
+    CLAIM_IN_USE = "ClaimInUse"  # by a disk that stays until a restart
     DRIVE = "DriveNotHotpluggable"
     DISK_ONLY = "DiskSettingsOnly"
     NOT_COPIED = "VolumeNotMigratable"

@@ -11,7 +11,7 @@ from livevirt.rollout.volume_change import Edit
 
 
 def without_port(vmi: Object, edits: Iterable[Edit]) -> set[str]:
-    """Return the names of the disks that an edit adds and that find no port.
+    """Return the names of the disks that find no port, of those that come by live edits.
 
     Those that go make room, and what already waits for a port is served first.
     """

@@ -6,24 +6,30 @@ strategy, and no other field of the edit holds it back.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 
 from livevirt.rollout import disks, volume_migration
 from livevirt.rollout.changes import Difference, Name, differences
+from livevirt.rollout.claim_sharing import clash, use_of
 from livevirt.rollout.config import CDROM_GATE, HOTPLUG_GATE
-from livevirt.rollout.disks import hotpluggable, target
+from livevirt.rollout.disks import HOTPLUG_BUSES, hotpluggable, target
 from livevirt.rollout.ground import Ground, items
 from livevirt.rollout.judgement import Reason, Ruling, Verdict
 from livevirt.rollout.ports import without_port
 from livevirt.rollout.volume_change import Edit
+from livevirt.rollout.volume_lists import claim_of, read_only
 
 DISKS, VOLUMES = ("domain", "devices", "disks"), ("volumes",)
-HOTPLUG_BUSES = {"disk": ("scsi", "virtio"), "lun": ("scsi",), "cdrom": ("scsi", "usb")}
 _PLUGGED = Ruling(
     Verdict.LIVE, Reason.VOLUME_HOTPLUG, "the disk comes or goes while the guest runs"
 )
+_STAYS = Ruling(
+    Verdict.LIVE, Reason.VOLUME_HOTPLUG, "it is the same claim, and nothing changes in the guest"
+)
 _CHANGED = Ruling(Verdict.LIVE, Reason.MEDIUM_CHANGE, "the medium is changed while the guest runs")
+
+_PLUGGED_REASONS = (Reason.VOLUME_HOTPLUG, Reason.MEDIUM_CHANGE)
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,17 +42,29 @@ class Rulings:
 
 def rulings(ground: Ground) -> Iterator[tuple[Difference, Ruling]]:
     """Yield what changes in disks and volumes, each with the ruling on it."""
-    found = list(edits(ground))
-    portless = without_port(ground.case.vmi or {}, found)
-    for edit in found:
-        disk = list(differences(edit.old_disk, edit.disk, (*DISKS, Name(edit.name))))
-        volume = list(differences(edit.old_volume, edit.volume, (*VOLUMES, Name(edit.name))))
-        if disk or volume:
-            ruled = _ruled(ground, edit)
-            if edit.name in portless and ruled.disk is _PLUGGED:
-                ruled = _both(_no_port(edit))
-            yield from ((each, _gated(ground, edit, ruled.disk)) for each in disk)
-            yield from ((each, _gated(ground, edit, ruled.volume)) for each in volume)
+    found = {edit.name: edit for edit in edits(ground)}
+    changes = {name: each for name, edit in found.items() if any(each := _differences(edit))}
+    ruled = {name: _ruled(ground, found[name]) for name in changes}
+    live = [found[name] for name, each in ruled.items() if each.disk.verdict is Verdict.LIVE]
+    portless = without_port(ground.case.vmi or {}, live)
+    kept = [found[name] for name, each in ruled.items() if each.volume.verdict is not Verdict.LIVE]
+    for name, (disk, volume) in changes.items():
+        edit, rules = found[name], ruled[name]
+        if rules.volume.reason in _PLUGGED_REASONS and (other := _holder(edit, kept)):
+            rules = _both(_claim_stays(edit, other))
+        elif name in portless and rules.disk is _PLUGGED:
+            rules = _both(_no_port(edit))
+        yield from ((each, rules.disk) for each in disk)
+        yield from ((each, rules.volume) for each in volume)
+
+
+def _differences(edit: Edit) -> tuple[list[Difference], list[Difference]]:
+    """Return what changes in a disk, and in its volume."""
+    name = Name(edit.name)
+    return (
+        list(differences(edit.old_disk, edit.disk, (*DISKS, name))),
+        list(differences(edit.old_volume, edit.volume, (*VOLUMES, name))),
+    )
 
 
 def edits(ground: Ground) -> Iterator[Edit]:
@@ -60,25 +78,46 @@ def edits(ground: Ground) -> Iterator[Edit]:
 
 
 def _ruled(ground: Ground, edit: Edit) -> Rulings:
+    found = _ungated(ground, edit)
+    return Rulings(_gated(ground, edit, found.disk), _gated(ground, edit, found.volume))
+
+
+def _ungated(ground: Ground, edit: Edit) -> Rulings:
     copied = volume_migration.ruling(ground, edit)
     if copied is not None:
         settings = edit.old_disk and edit.disk and edit.old_disk != edit.disk
         live = copied.verdict is Verdict.LIVE
         return Rulings(_settings(edit) if settings and live else copied, copied)
-    return _drive(ground, edit) if edit.is_drive else _both(_disk(edit))
+    return _drive(ground, edit) if edit.is_drive else _disk(edit)
 
 
-def _disk(edit: Edit) -> Ruling:
+def _disk(edit: Edit) -> Rulings:
     for volume in (edit.old_volume, edit.volume):
         if volume is not None and not hotpluggable(volume):
             message = f"volume {edit.name} is not marked hotpluggable on both sides of the edit"
-            return Ruling(Verdict.RESTART, Reason.NOT_HOTPLUGGABLE, message)
+            return _both(Ruling(Verdict.RESTART, Reason.NOT_HOTPLUGGABLE, message))
     if edit.old_volume is None and edit.volume is None:
         message = f"disk {edit.name} has no volume that could be plugged"
-        return Ruling(Verdict.RESTART, Reason.NOT_HOTPLUGGABLE, message)
+        return _both(Ruling(Verdict.RESTART, Reason.NOT_HOTPLUGGABLE, message))
+    if not _same_claim(edit):
+        return _both(_buses(edit) or _PLUGGED)
+    if read_only(edit.old_volume or {}) == read_only(edit.volume or {}):
+        return Rulings(_settings(edit), _STAYS)
+    return _both(_buses(edit) or _replugged(edit))
+
+
+def _same_claim(edit: Edit) -> bool:
+    """Tell whether a volume stays the same one, be it in other words."""
     if edit.old_volume == edit.volume:
-        return _settings(edit)
-    return _buses(edit) or _PLUGGED
+        return True
+    claims = {claim_of(volume or {}) for volume in (edit.old_volume, edit.volume)}
+    return len(claims) == 1 and "" not in claims
+
+
+def _replugged(edit: Edit) -> Ruling:
+    how = "read-only" if read_only(edit.volume or {}) else "writable"
+    message = f"the disk goes and comes back {how} while the guest runs"
+    return Ruling(Verdict.LIVE, Reason.VOLUME_HOTPLUG, message)
 
 
 def _settings(edit: Edit) -> Ruling:
@@ -132,6 +171,25 @@ def _buses(edit: Edit) -> Ruling | None:
         message = f"{edit.name} is a lun: it takes a SCSI device of the host, and no claim is one"
         return Ruling(Verdict.RESTART, Reason.NOT_AVAILABLE, message)
     return None
+
+
+def _holder(edit: Edit, kept: Iterable[Edit]) -> Edit | None:
+    """Return which of the volumes that stay until a restart has the claim that one is to get."""
+    if edit.volume is None or edit.disk is None or _same_claim(edit):
+        return None
+    use = use_of(edit.volume, edit.disk)
+    for other in kept:
+        if other.old_volume is None or other.old_disk is None:
+            continue
+        if clash(use, use_of(other.old_volume, other.old_disk)) and not _same_claim(other):
+            return other
+    return None
+
+
+def _claim_stays(edit: Edit, other: Edit) -> Ruling:
+    claim = claim_of(edit.volume or {})
+    message = f"volume {other.name} has PVC {claim} until a restart, and {edit.name} gets it then"
+    return Ruling(Verdict.RESTART, Reason.CLAIM_IN_USE, message)
 
 
 def _no_port(edit: Edit) -> Ruling:

@@ -125,6 +125,11 @@ class Lists:
             raise NotInLists(f"the VM has no CD-ROM drive {name}; {known}")
 
 
+def read_only(volume: Object) -> bool:
+    """Tell whether a volume says that its claim is only read, whatever its disk says."""
+    return bool((volume.get("persistentVolumeClaim") or {}).get("readOnly"))
+
+
 def claim_of(volume: Object) -> str:
     """Return the claim a volume is of, empty if it is of none."""
     match volume:

@@ -20,7 +20,7 @@ from livevirt.rollout.disks import hotpluggable, target
 from livevirt.rollout.ground import Ground
 from livevirt.rollout.judgement import Change, Judgement, Reason, Ruling, Verdict
 from livevirt.rollout.volume_change import Edit
-from livevirt.rollout.volume_lists import claim_of
+from livevirt.rollout.volume_lists import claim_of, read_only
 
 MIGRATION = "Migration"  # of `updateVolumesStrategy`; without it the strategy is Replacement
 STRATEGIES = ("Replacement", MIGRATION)
@@ -67,6 +67,9 @@ def ruling(ground: Ground, edit: Edit) -> Ruling | None:
         return None
     if move is not None and move.phase == SWITCHING:
         message = f"the guest is about to leave PVC {move.source}; it is looked at again after that"
+        return Ruling(Verdict.LIVE, Reason.VOLUME_MIGRATION, message, waits=True)
+    if move is not None and claim_of(edit.volume or {}) == move.destination:
+        message = f"it is still copied to PVC {move.destination}, and looked at again after that"
         return Ruling(Verdict.LIVE, Reason.VOLUME_MIGRATION, message, waits=True)
     if move is not None and claim_of(edit.volume or {}) == move.source:
         message = f"the copy to PVC {move.destination} is called off"
@@ -128,8 +131,8 @@ def _objection(edit: Edit) -> str:
         return f"{edit.name} is a lun"
     if disk.get("shareable"):
         return f"disk {edit.name} is shareable"
-    source = (edit.volume or {}).get("persistentVolumeClaim") or {}
-    if source.get("readOnly") or (disk.get("disk") or {}).get("readonly"):
+    reads = any(map(read_only, filter(None, (edit.old_volume, edit.volume))))
+    if reads or (disk.get("disk") or {}).get("readonly"):
         return f"volume {edit.name} is read-only"
     return ""
 

@@ -400,6 +400,18 @@ INVALID: dict[str, tuple[str, Object, str]] = {
         "addvolume", adding(cdrom={"bus": "sata"}),
         f"{HOTPLUG} cdrom [data] requires bus to be 'scsi' or 'usb'. [sata] is not permitted.",
     ),
+    "a LUN of a claim": (
+        "addvolume", adding(lun={"bus": "scsi"}),
+        "data is a lun: it takes a SCSI device of the host, and no claim is one",
+    ),
+    "a drive on usb": (
+        "addvolume", adding(cdrom={"bus": "usb"}),
+        "the guest was started without a usb controller, so data cannot be added",
+    ),
+    "io that its cache does not allow": (
+        "addvolume", adding(disk={"bus": "scsi"}, io="native", cache="writeback"),
+        "Disk IO mode native for spec.domain.devices.disks[3] requires cache = none",
+    ),
     "a disk of the start that is on sata": (
         "removevolume", {"name": "old"},
         f"{HOTPLUG} disk [old] requires bus to be 'scsi' or 'virtio'. [sata] is not permitted.",

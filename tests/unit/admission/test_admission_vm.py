@@ -110,6 +110,10 @@ RULES: dict[str, tuple[Object, str, str]] = {
         with_disks(disk(io="fast")), f"{DISKS}[0].io",
         f"Disk IO mode for {DISKS}[0] is not supported. Supported modes are: native, threads.",
     ),
+    "an IO mode that its cache does not allow": (
+        with_disks(disk(io="native", cache="writethrough")), f"{DISKS}[0].io",
+        f"Disk IO mode native for {DISKS}[0] requires cache = none",
+    ),
     "an error policy nobody knows": (
         with_disks(disk(errorPolicy="cry")), f"{DISKS}[0].errorPolicy",
         f'{DISKS}[0].errorPolicy has invalid value "cry"',

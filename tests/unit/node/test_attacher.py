@@ -180,6 +180,15 @@ def a_vmi(told: Sequence[Any] = ()) -> Any:
     return {"metadata": {}, "spec": spec, "status": {"volumeStatus": list(told)}}
 
 
+def of_data(read_only: bool = False, **settings: Any) -> Any:
+    """Return a goal of one disk with settings."""
+    claim = {"claimName": "one", "hotpluggable": True} | ({"readOnly": True} if read_only else {})
+    disk = {"name": "data", "disk": {"bus": "scsi"}, **settings}
+    volumes = [{"name": "data", "persistentVolumeClaim": claim}]
+    spec = {"domain": {"devices": {"disks": [CD, disk]}}, "volumes": volumes}
+    return goal({"metadata": {}, "spec": spec})
+
+
 @asynccontextmanager
 async def attaching(
     guest: Stub, claims: Claims | None = None
@@ -234,6 +243,48 @@ async def test_volumes_come_are_changed_and_go() -> None:
         *(UnplugDisk, PlugDisk),
         *(ChangeMedium, UnplugDisk),
     ]
+
+
+async def test_given_other_settings_for_a_mounted_disk_then_it_comes_anew_once_it_may() -> None:
+    """Removed while it is mounted, and then back with another serial: the last word counts."""
+    disk = FilesystemDisk(unit=0, pci_controller=SCSI)
+    guest = Stub(mounts=[Filesystem(name="x", mountpoint="/mnt", type="ext4", disk=(disk,))])
+    async with attaching(guest) as (attacher, tells):
+        attacher.want(a_goal(data="one"))
+        await tells(data="Ready")
+        attacher.want(a_goal())
+        await tells(data="Detaching InUseByGuest")
+        attacher.want(of_data(serial="other"))
+        await asyncio.sleep(0.1)  # a few rounds
+        await tells(data="Detaching InUseByGuest")
+        guest.mounts.clear()
+        await tells(data="Ready")
+    plugged = [step.disk.serial for step in guest.done if isinstance(step, PlugDisk)]
+    assert plugged == ["data", "other"]
+
+
+async def test_given_a_claim_that_is_only_read_from_now_on_then_its_disk_comes_anew() -> None:
+    guest = Stub()
+    async with attaching(guest) as (attacher, tells):
+        attacher.want(a_goal(data="one"))
+        await tells(data="Ready")
+        attacher.told = None
+        attacher.want(of_data(read_only=True))
+        await tells(data="Ready")
+    plugged = [step.disk.readonly for step in guest.done if isinstance(step, PlugDisk)]
+    assert plugged == [False, True]
+
+
+async def test_given_the_same_settings_in_other_words_then_nothing_is_done() -> None:
+    guest = Stub()
+    async with attaching(guest) as (attacher, tells):
+        attacher.want(a_goal(data="one"))
+        await tells(data="Ready")
+        done = list(guest.done)
+        attacher.told = None
+        attacher.want(of_data(serial="data", errorPolicy="stop", bootOrder=2))
+        await tells(data="Ready")
+    assert guest.done == done
 
 
 async def test_given_all_is_there_then_whoever_comes_next_does_nothing() -> None:
@@ -319,6 +370,16 @@ async def test_given_one_step_breaks_the_round_then_no_other_goes_on_by_itself(
         await tells(old="Ready")
         attacher.want(a_goal(new="two"))
         await called_off.wait()
+
+
+async def test_given_another_volume_of_the_guest_has_the_image_then_it_says_which() -> None:
+    locked = CommandFailed("GenericError", 'Failed to get "write" lock')
+    guest = Stub(fail=lambda s: locked if isinstance(s, PlugDisk) and s.disk.id == "ua-b" else None)
+    async with attaching(guest) as (attacher, tells):
+        attacher.want(a_goal(a="one", b="one"))
+        await tells(a="Ready", b="Pending ClaimInUse")
+        assert attacher.told is not None
+        assert "PVC one is in use by volume a of this VM" in attacher.told["b"].message
 
 
 async def test_given_qemu_refuses_then_that_one_waits() -> None:

@@ -13,6 +13,7 @@ from livevirt.node.attachments import (
     condition,
     goal,
     settled,
+    sharers,
     sizes,
     wanted,
 )
@@ -60,6 +61,7 @@ def node(disk: Any, prepared: Prepared) -> str | None:
 
 
 ONE_IN_DATA, TWO_IN_DATA, ONE_IN_CD = node(DATA, ONE), node(DATA, TWO), node(CD, ONE)
+NAMED_BEFORE = Disk(id="ua-data", image=ONE.image).node
 
 
 def test_only_hotpluggable_volumes_and_empty_drives_come_and_go() -> None:
@@ -137,8 +139,26 @@ def test_claims_say_how_large_the_images_are_of_disks_that_are_written() -> None
     ready = Prepared(Image("/one"), claim={"metadata": {"name": "one"}, **size})
     prepared = dict.fromkeys(("data", "cd", "fixed", "ro"), ready)
     other = Disk(id="ua-fixed", image=ready.image).node
-    assert sizes(goal(vmi), prepared) == {ONE_IN_DATA: 3 << 20, other: 3 << 20}
+    before = Disk(id="ua-data", image=ready.image).node  # as earlier versions named it
+    names = (ONE_IN_DATA, before, other)
+    assert sizes(goal(vmi), prepared) == dict.fromkeys(names, 3 << 20)
     assert sizes(goal(vmi), {}) == {}
+
+
+def test_given_a_claim_that_is_only_read_from_now_on_then_another_disk_is_wanted() -> None:
+    vmi = a_vmi(DATA, data="one")
+    vmi["spec"]["volumes"][-1]["persistentVolumeClaim"]["readOnly"] = True
+    (found,) = wanted(goal(vmi), READY, {}, has(data=ONE_IN_DATA)).disks  # made ready before that
+    assert found.readonly
+    assert found.node != ONE_IN_DATA
+
+
+def test_the_other_volumes_that_a_guest_has_of_a_claim() -> None:
+    more = {"name": "more", "disk": {"bus": "scsi"}}
+    asked = goal(a_vmi(DATA, more, CD, data="one", more="one", cd="two"))
+    assert sharers(asked, "more", has(data=ONE_IN_DATA, cd=ONE_IN_CD)) == ["data"]
+    assert sharers(asked, "data", has(data=ONE_IN_DATA, cd=ONE_IN_CD)) == []
+    assert sharers(asked, "gone", has(data=ONE_IN_DATA)) == []
 
 
 Told = dict[str, tuple[str, str]]
@@ -157,6 +177,14 @@ TOLD: dict[str, tuple[Any, dict[str, Prepared], Observed, dict[str, Problem], To
     "given the guest has another claim's, then that one is detaching": (
         a_vmi(DATA, data="two"), {"data": TWO}, has(data=ONE_IN_DATA), {"data": MOUNTED},
         {"data": ("Detaching", "InUseByGuest")},
+    ),
+    "given the guest has it with other settings, then that one is detaching": (
+        a_vmi(DATA | {"serial": "other"}, data="one"), READY, has(data=ONE_IN_DATA),
+        {"data": MOUNTED}, {"data": ("Detaching", "InUseByGuest")},
+    ),
+    "given an earlier version attached it, then it is ready whatever its settings": (
+        a_vmi(DATA | {"serial": "other"}, data="one"), READY, has(data=NAMED_BEFORE), {},
+        {"data": ("Ready", "VolumeReady")},
     ),
     "given it cannot grow, then that is told of what the guest has": (
         a_vmi(DATA, data="one"), READY, has(data=ONE_IN_DATA),

@@ -78,9 +78,20 @@ PHASES = {
 }
 
 
+def of_a_fixed_disk(now: Observed) -> Observed:
+    names = {node(claim): drive(DISK, of(claim), hot=False).node for claim in ("old", "new")}
+    return replace(
+        now,
+        drives=tuple(replace(each, node=names[each.node or ""]) for each in now.drives),
+        copies=tuple(replace(each, target=str(names[each.target])) for each in now.copies),
+        idle_nodes=tuple(str(names[each]) for each in now.idle_nodes),
+    )
+
+
 @pytest.mark.parametrize("hot", [True, False])
 @pytest.mark.parametrize(("before", "now", "after"), PHASES.values(), ids=PHASES)
 def test_phase(before: str, now: Observed, after: str, hot: bool) -> None:
+    now = now if hot else of_a_fixed_disk(now)
     vmi = an_instance(before, hot=hot)
     asked = goal(vmi)
     found = wanted(asked, {"data": of("new")}, {}, now)

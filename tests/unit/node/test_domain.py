@@ -118,18 +118,115 @@ def test_a_hot_disk_that_cannot_be_is_left_out_unless_the_guest_boots_from_it(
             machine(vmi, **prepared)
     else:
         assert [disk.id for disk in machine(vmi, **prepared).disks] == ["ua-root"]
-    assert domain.later_drives(vmi["spec"], prepared) == {}
+    assert domain.hot_drives(vmi["spec"], prepared) == {}
 
 
-def test_the_drives_a_guest_can_start_without() -> None:
+def test_the_drives_that_may_come_and_go() -> None:
     disks = [{"name": name, "disk": {"bus": "scsi"}} for name in ("root", "hot", "late", "fixed")]
     vmi = a_vmi(disks)
     vmi["spec"]["volumes"] = [
         {"name": name, "persistentVolumeClaim": {"claimName": name, "hotpluggable": True}}
         for name in ("root", "hot", "late")
     ]
-    found = domain.later_drives(vmi["spec"], {"root": ROOT, "hot": ROOT, "fixed": ROOT})
-    assert {name: disk.id for name, disk in found.items()} == {"hot": "ua-hot"}
+    found = domain.hot_drives(vmi["spec"], {"root": ROOT, "hot": ROOT, "fixed": ROOT})
+    assert {name: disk.id for name, disk in found.items()} == {
+        "root": "ua-root",
+        "hot": "ua-hot",
+    }
+
+
+RW, RO = {"disk": {"bus": "scsi"}}, {"disk": {"bus": "scsi", "readonly": True}}
+SHARED, CDROM = RW | {"shareable": True}, {"cdrom": {"bus": "scsi"}}
+HOT, COLD = {"claimName": "x", "hotpluggable": True}, {"claimName": "x"}
+#: The disks of one claim with their volumes, and those that the guest starts without.
+CROWDS: dict[str, tuple[list[tuple[Any, Any]], list[str]]] = {
+    "two that write": ([(RW, HOT), (RW, HOT)], ["b"]),
+    "one that reads beside one that writes": ([(RW, HOT), (RO, HOT)], ["b"]),
+    "one that writes beside one that reads": ([(RO, HOT), (RW, HOT)], ["b"]),
+    "a disc of what is written": ([(RW, HOT), (CDROM, HOT)], ["b"]),
+    "a claim that is only read": ([(RW, HOT), (RW, HOT | {"readOnly": True})], ["b"]),
+    "two that read": ([(RO, HOT), (CDROM, HOT)], []),
+    "two that share": ([(SHARED, HOT), (SHARED, HOT)], []),
+    "only one of two shares": ([(SHARED, HOT), (RW, HOT)], ["b"]),
+    "a shared one that reads": ([(RW, HOT), (RO | {"shareable": True}, HOT)], []),
+    "one that cannot come later, though it is the last": ([(RW, HOT), (RW, COLD)], ["a"]),
+    "two that cannot come later": ([(RW, COLD), (RW, COLD)], []),
+    "three": ([(RO, HOT), (RW, HOT), (RO, HOT)], ["b"]),
+    "another claim": ([(RW, HOT), (RW, HOT | {"claimName": "y"})], []),
+}
+
+
+@pytest.mark.parametrize(("uses", "left_out"), CROWDS.values(), ids=CROWDS)
+def test_a_guest_starts_without_disks_that_do_not_go_with_another_of_its_claim(
+    uses: list[tuple[Any, Any]], left_out: list[str]
+) -> None:
+    names = "abc"[: len(uses)]
+    root = {"name": "root", "disk": {"bus": "virtio"}}
+    vmi = a_vmi([root, *({"name": n, **disk} for n, (disk, _) in zip(names, uses, strict=True))])
+    vmi["spec"]["volumes"] = [
+        {"name": n, "persistentVolumeClaim": claim}
+        for n, (_, claim) in zip(names, uses, strict=True)
+    ]
+    prepared = dict.fromkeys(("root", *names), ROOT)
+    assert domain.crowded_out(vmi["spec"], prepared) == left_out
+    del prepared["a"]
+    assert "b" not in domain.crowded_out(vmi["spec"], prepared), "what is not there is in no way"
+
+
+def test_a_disk_does_not_go_with_an_overlay_on_its_claim() -> None:
+    vmi = a_vmi([{"name": name, **RW} for name in ("root", "data")])
+    ephemeral = {"persistentVolumeClaim": {"claimName": "x"}}
+    vmi["spec"]["volumes"] = [
+        {"name": "root", "ephemeral": ephemeral},
+        {"name": "data", "persistentVolumeClaim": HOT},
+    ]
+    assert domain.crowded_out(vmi["spec"], {"root": ROOT, "data": ROOT}) == ["data"]
+
+
+#: Settings of a disk that another device has, and those that the same has.
+OTHERS: dict[str, dict[str, Any]] = {
+    "serial": {"serial": "s"},
+    "readonly": {"disk": {"bus": "scsi", "readonly": True}},
+    "cache": {"cache": "writeback"},
+    "io": {"io": "native"},
+    "errorPolicy": {"errorPolicy": "report"},
+    "shareable": {"shareable": True},
+}
+SAME: dict[str, dict[str, Any]] = {
+    "bootOrder": {"bootOrder": 3},
+    "the serial by default": {"serial": "data"},
+    "the policy by default": {"errorPolicy": "stop"},
+    "not read-only": {"disk": {"bus": "scsi", "readonly": False}},
+}
+
+
+@pytest.mark.parametrize("hot", [True, False])
+def test_the_name_of_an_image_tells_a_hot_disk_of_other_settings(hot: bool) -> None:
+    data = {"name": "data", "disk": {"bus": "scsi"}}
+    name = domain.drive(data, ROOT, hot=hot).node
+    assert name is not None
+    assert len(name) <= 31
+    read_only = domain.drive(data, replace(ROOT, readonly=True), hot=hot).node
+    assert (read_only != name) is hot
+    for settings in OTHERS.values():
+        assert (domain.drive(data | settings, ROOT, hot=hot).node != name) is hot, settings
+    for settings in SAME.values():
+        assert domain.drive(data | settings, ROOT, hot=hot).node == name, settings
+    found_out = replace(ROOT, direct=False, discard=False)
+    assert domain.drive(data, found_out, hot=hot).node == name
+
+
+def test_the_name_of_an_image_tells_whether_a_disk_has_its_own_thread_and_not_which() -> None:
+    fast = {"name": "fast", "disk": {"bus": "virtio"}}
+    own = domain.drive(fast | {"dedicatedIOThread": True}, ROOT, hot=True)
+    plain = domain.drive(fast, ROOT, hot=True)
+    assert own.node != plain.node == replace(plain, io_thread="io0").node
+
+
+def test_the_name_of_a_disc_tells_no_settings_of_its_drive() -> None:
+    drive = {"name": "cd", "cdrom": {"bus": "scsi"}}
+    other = domain.drive(drive | {"serial": "s"}, ROOT, hot=True)
+    assert domain.drive(drive, ROOT, hot=True).node == other.node
 
 
 @pytest.mark.parametrize("shown_as", ["disk", "cdrom"])

@@ -9,8 +9,10 @@ from typing import Any
 import pytest
 
 from livevirt.api.request import Object
+from livevirt.node.domain import drive
 from livevirt.node.start import Starter
 from livevirt.node.volumes import Prepared, VolumeProblem
+from livevirt.qemu import image_lock
 from livevirt.qemu.disk import Disk, Image
 from livevirt.qemu.machine import Machine, Thread
 from livevirt.qemu.migration import Undescribed
@@ -51,11 +53,11 @@ def a_vmi(claim: str, **status: Any) -> Object:
     }
 
 
-async def described(vmi: Object, claims: Claims, now: Image) -> Machine:
+async def described(vmi: Object, claims: Claims, now: Image, *more: Drive) -> Machine:
     """Return what is said of the guest of an instance whose drive has that image."""
-    drive = Drive(ROOT.id, replace(ROOT, image=now).node)
+    root = Drive(ROOT.id, replace(ROOT, image=now).node)
     slots = (CpuSlot(Thread(0, 0, 0), "max", True),)
-    observed = Observed("running", slots, MemoryState(2**20), drives=(drive,))
+    observed = Observed("running", slots, MemoryState(2**20), drives=(root, *more))
 
     async def refresh() -> None: ...
 
@@ -98,3 +100,101 @@ async def test_a_drive_as_it_was_at_the_start_needs_no_claim() -> None:
 async def test_an_image_that_the_instance_does_not_name_cannot_be_described() -> None:
     with pytest.raises(Undescribed, match="drive ua-root"):
         await described(a_vmi("old"), Claims(old=Prepared(OLD)), NEW)
+
+
+DATA = {"name": "data", "disk": {"bus": "scsi"}}
+
+
+def with_data(**settings: Any) -> Object:
+    """Return an instance with a disk that came since its start."""
+    vmi = a_vmi("old")
+    vmi["spec"]["domain"]["devices"]["disks"].append(DATA | settings)
+    claim = {"claimName": "new", "hotpluggable": True}
+    vmi["spec"]["volumes"].append({"name": "data", "persistentVolumeClaim": claim})
+    return vmi
+
+
+def plugged(**settings: Any) -> Drive:
+    """Return the drive that such a disk has become."""
+    made = drive(DATA | settings, Prepared(NEW), hot=True)
+    return Drive(made.id, made.node, lun=0)
+
+
+async def test_a_disk_that_came_later_is_as_the_instance_says() -> None:
+    found = await described(
+        with_data(serial="s"), Claims(new=Prepared(NEW)), OLD, plugged(serial="s")
+    )
+    assert found.disks[1].serial == "s"
+
+
+async def test_a_disk_that_the_instance_wants_otherwise_by_now_cannot_be_described() -> None:
+    """On its way it would become another under the guest's hands."""
+    claims = Claims(new=Prepared(NEW))
+    with pytest.raises(Undescribed, match="drive ua-data is not as its instance wants it"):
+        await described(with_data(disk={"bus": "scsi", "readonly": True}), claims, OLD, plugged())
+    read_only = Claims(new=Prepared(NEW, readonly=True))
+    with pytest.raises(Undescribed, match="drive ua-data is not as its instance wants it"):
+        await described(with_data(), read_only, OLD, plugged())
+
+
+async def test_a_disk_that_an_earlier_version_attached_is_as_the_instance_says() -> None:
+    before = Drive("ua-data", Disk(id="ua-data", image=NEW).node, lun=0)
+    found = await described(with_data(serial="s"), Claims(new=Prepared(NEW)), OLD, before)
+    assert (found.disks[1].serial, found.disks[1].node) == ("s", before.node)
+
+
+async def test_a_disk_whose_place_in_the_boot_order_is_taken_moves_without_one() -> None:
+    settings = {"bootOrder": ROOT.boot_index}
+    found = await described(
+        with_data(**settings), Claims(new=Prepared(NEW)), OLD, plugged(**settings)
+    )
+    assert [disk.boot_index for disk in found.disks] == [ROOT.boot_index, None]
+
+
+# ------------------------------------------------------------ what a guest starts with
+
+
+@pytest.fixture
+def taken(monkeypatch: pytest.MonkeyPatch) -> set[str]:
+    """Return the paths of images that another QEMU has."""
+    found: set[str] = set()
+    monkeypatch.setattr(image_lock, "taken", lambda disk: disk.image.path in found)
+    return found
+
+
+async def left_out(vmi: Object) -> tuple[list[str], list[str]]:
+    """Return the volumes a guest starts with, and those whose devices are let go."""
+    prepared = {"root": Prepared(OLD), "data": Prepared(NEW)}
+    released: list[Prepared] = []
+
+    async def holders(*_: str) -> list[str]:
+        return ["db"]
+
+    volumes: Any = SimpleNamespace(release=released.append, holders=holders)
+    parts: Any = (None, volumes, None, None)
+    await Starter("node01", *parts)._leave_out(vmi, prepared)
+    return list(prepared), [each.image.path for each in released]
+
+
+async def test_given_a_hot_disk_that_another_guest_has_then_it_comes_later(taken: set[str]) -> None:
+    vmi = with_data() | {"metadata": {"namespace": "default", "uid": "u"}}
+    assert await left_out(vmi) == (["root", "data"], [])
+    taken.add(NEW.path)
+    assert await left_out(vmi) == (["root"], [NEW.path])
+
+
+async def test_given_one_on_a_bus_that_takes_no_more_then_the_start_waits(taken: set[str]) -> None:
+    vmi = with_data(disk={"bus": "sata"}) | {"metadata": {"namespace": "default", "uid": "u"}}
+    assert await left_out(vmi) == (["root", "data"], [])
+    taken.add(NEW.path)
+    with pytest.raises(VolumeProblem, match="PVC new is in use by VMI db") as refused:
+        await left_out(vmi)
+    assert refused.value.reason == "ClaimInUse"
+
+
+async def test_given_two_disks_of_one_claim_then_the_one_that_can_comes_later(
+    taken: set[str],
+) -> None:
+    vmi = with_data() | {"metadata": {"namespace": "default", "uid": "u"}}
+    vmi["spec"]["volumes"][1]["persistentVolumeClaim"]["claimName"] = "old"
+    assert await left_out(vmi) == (["root"], []), "its device is the other's too"

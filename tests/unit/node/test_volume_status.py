@@ -141,5 +141,6 @@ def test_a_disk_keeps_its_letter_and_a_freed_one_is_used_again() -> None:
 
 
 def test_letters_go_on_after_z() -> None:
-    found = targets({f"d{number}": "scsi" for number in range(28)}, {})
-    assert list(found.values())[25:] == ["sdz", "sdaa", "sdab"]
+    found = list(targets({f"d{number}": "scsi" for number in range(704)}, {}).values())
+    assert found[25:28] == ["sdz", "sdaa", "sdab"]
+    assert found[701:] == ["sdzz", "sdaaa", "sdaab"]

@@ -346,17 +346,29 @@ async def test_an_import_of_the_claim_s_own_is_waited_for_and_a_namesake_s_is_no
         await some_volumes(roots, *objects).attachable("ns", HOT)
 
 
-@pytest.mark.parametrize("boots", [False, True])
-async def test_a_start_waits_for_a_hotpluggable_volume_only_if_the_guest_boots_from_it(
-    roots: Path, boots: bool
+ON_SCSI, ON_SATA = ({"name": "hot", "disk": {"bus": bus}} for bus in ("scsi", "sata"))
+DRIVE, EMPTY = {"name": "hot", "cdrom": {"bus": "sata"}}, {"name": "empty"}
+
+
+@pytest.mark.parametrize(
+    ("disks", "waits"),
+    [
+        ([ON_SCSI, EMPTY], True),
+        ([EMPTY, ON_SCSI], False),
+        ([EMPTY, ON_SATA], True),
+        ([EMPTY, DRIVE], False),
+    ],
+    ids=["the guest boots from it", "it can come later", "its bus takes no more", "it is a disc"],
+)
+async def test_a_start_waits_for_a_hotpluggable_volume_only_if_it_cannot_come_later(
+    roots: Path, disks: list[Any], waits: bool
 ) -> None:
-    disks = [{"name": "hot"}, {"name": "empty"}] if boots else [{"name": "empty"}, {"name": "hot"}]
     volumes = [{"name": "hot", **HOT}, {"name": "empty", "emptyDisk": {"capacity": "1Mi"}}]
     vmi = {
         "metadata": {"namespace": "ns"},
         "spec": {"volumes": volumes, "domain": {"devices": {"disks": disks}}},
     }
-    if boots:
+    if waits:
         with pytest.raises(VolumeProblem, match="PVC data not found"):
             await some_volumes(roots).prepare(vmi, roots / "disks", {})
     else:

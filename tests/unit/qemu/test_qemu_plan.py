@@ -6,7 +6,7 @@ from hypothesis import strategies as st
 
 from livevirt.qemu.agent import Vcpu
 from livevirt.qemu.disk import Disk, Image
-from livevirt.qemu.machine import MIB, Cpu, Machine, Memory, Thread
+from livevirt.qemu.machine import MIB, Cpu, Machine, Memory, Nic, Thread
 from livevirt.qemu.observe import CpuSlot, Drive, MemoryState, Observed
 from livevirt.qemu.plan import (
     Blocked,
@@ -290,6 +290,34 @@ def test_what_is_kept_stays_whatever_it_is() -> None:
     there = is_now(drives=(Drive("ua-data", node="n-other", lun=0), Drive("ua-x", lun=1)))
     kept = frozenset({"ua-data"})
     assert disks((), Seen(TCG, there), kept) == [UnplugDisk("ua-x", None)]
+
+
+FIRST = replace(DATA, boot_index=1)
+ROOT = Disk(id="ua-root", image=Image("/root"), boot_index=1)
+NIC = Nic(id="net-default", mac="02:00:00:00:00:01", boot_index=1)
+#: The machine as it was started, the drives it has, those that are kept and wanted besides.
+ORDERS: dict[str, tuple[Machine, tuple[str, ...], set[str], tuple[Disk, ...], int | None]] = {
+    "nobody has it": (TCG, (), set(), (), 1),
+    "a disk that stays has it": (a_machine(disks=(ROOT,)), ("ua-root",), {"ua-root"}, (), None),
+    "a disk that has gone had it": (a_machine(disks=(ROOT,)), (), {"ua-root"}, (), 1),
+    "a disk that goes has it": (a_machine(disks=(ROOT,)), ("ua-root",), set(), (), 1),
+    "a NIC has it": (replace(TCG, nics=(NIC,)), (), set(), (), None),
+    "one that was plugged has it": (TCG, ("ua-root",), set(), (ROOT,), None),
+}
+
+
+@pytest.mark.parametrize(("machine", "there", "kept", "more", "index"), ORDERS.values(), ids=ORDERS)
+def test_a_disk_comes_without_its_place_in_the_boot_order_if_it_is_taken(
+    machine: Machine,
+    there: tuple[str, ...],
+    kept: set[str],
+    more: tuple[Disk, ...],
+    index: int | None,
+) -> None:
+    now = is_now(drives=tuple(Drive(id, node=ROOT.node) for id in there))
+    steps = disks((*more, FIRST), Seen(machine, now), frozenset(kept))
+    (plugged,) = (step.disk for step in steps if isinstance(step, PlugDisk))
+    assert plugged == replace(FIRST, boot_index=index)
 
 
 def test_the_guest_has_the_sockets_that_are_plugged_and_online() -> None:

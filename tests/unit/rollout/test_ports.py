@@ -65,6 +65,24 @@ def test_given_another_claim_for_a_virtio_disk_then_it_takes_its_own_port() -> N
     assert set(rulings(found).values()) == {PLUGGED}
 
 
+def test_given_disks_that_keep_their_places_until_a_restart_then_they_neither_give_nor_take() -> (
+    None
+):
+    started = edited(a_spec(), {"domain.devices.disks.1.disk.bus": "virtio"})
+    coming = {
+        "volumes.+": a_claim("a"),
+        "domain.devices.disks.+": {"name": "a", "disk": {"bus": "virtio"}},
+    }
+    staying = edited(started, {"domain.devices.disks.1.disk.bus": "scsi", **coming})
+    ready = [{"name": "data", "phase": "Ready"}]
+    found = rulings(judged(started, staying, freePCIePorts=0, volumeStatus=ready))
+    assert found["volumes[a]"] == WAITS
+
+    fast = edited(a_spec(), {"domain.devices.disks.1.disk.bus": "virtio", **coming})
+    found = rulings(judged(a_spec(), fast, freePCIePorts=1, volumeStatus=ready))
+    assert found["volumes[a]"] == PLUGGED
+
+
 def test_given_one_that_waits_already_then_it_comes_first() -> None:
     started = edited(a_spec(), {"domain.devices.disks.1.disk.bus": "virtio"})
     edit = {

@@ -39,6 +39,8 @@ RESIZE = ("LiveAfterResize", "PodResize")
 IN_PLACE, PLACED = ("Live", "InPlace"), ("Live", "NextPlacement")
 NOT_LIVE, HELD = ("Restart", "NotLiveUpdatable"), ("Restart", "HeldBack")
 PLUGGED, MEDIUM = ("Live", "VolumeHotplug"), ("Live", "MediumChange")
+IN_USE = ("Restart", "ClaimInUse")
+DATA_VOLUME = {"name": "data", "dataVolume": {"name": "data", "hotpluggable": True}}
 NOT_HOT, NOT_SERVED = ("Restart", "NotHotpluggable"), ("Restart", "NotAvailable")
 
 
@@ -300,6 +302,59 @@ ROWS = {
         {"domain.devices.disks.1.serial": "abc"},
         {"domain.devices.disks[data].serial": ("Restart", "DiskSettingsOnly")},
         differs="disk-settings",
+    ),
+    "a hotpluggable volume made read-only": Row(
+        {"volumes.1.persistentVolumeClaim.readOnly": True},
+        {"volumes[data].persistentVolumeClaim.readOnly": PLUGGED},
+    ),
+    "a boot volume made read-only": Row(
+        {"volumes.1.persistentVolumeClaim.readOnly": True},
+        {"volumes[data].persistentVolumeClaim.readOnly": NOT_HOT},
+        {"volumes.1": a_claim("data", hot=False)},
+    ),
+    "a hotpluggable volume made read-only on sata": Row(
+        {"volumes.1.persistentVolumeClaim.readOnly": True},
+        {"volumes[data].persistentVolumeClaim.readOnly": ("Restart", "BusNotHotpluggable")},
+        {"domain.devices.disks.1.disk.bus": "sata"},
+    ),
+    "the same claim by another word": Row(
+        {"volumes.1": DATA_VOLUME},
+        {"volumes[data].persistentVolumeClaim": PLUGGED, "volumes[data].dataVolume": PLUGGED},
+    ),
+    "the same claim by another word, and settings of its disk": Row(
+        {"volumes.1": DATA_VOLUME, "domain.devices.disks.1.serial": "abc"},
+        {"volumes[data].persistentVolumeClaim": PLUGGED, "volumes[data].dataVolume": PLUGGED,
+         "domain.devices.disks[data].serial": ("Restart", "DiskSettingsOnly")},
+        differs="disk-settings",
+    ),
+    "another claim, and settings of its disk": Row(
+        {"volumes.1": a_claim("data", "other"), "domain.devices.disks.1.serial": "abc"},
+        {"volumes[data].persistentVolumeClaim.claimName": PLUGGED,
+         "domain.devices.disks[data].serial": PLUGGED},
+    ),
+    "a claim passes from a disk that stays to one that comes": Row(
+        {"volumes.1": a_claim("other", "data"),
+         "domain.devices.disks.1": {"name": "other", "disk": {"bus": "scsi"}}},
+        {"domain.devices.disks[data]": NOT_HOT, "volumes[data]": NOT_HOT,
+         "domain.devices.disks[other]": IN_USE, "volumes[other]": IN_USE},
+        {"volumes.1": a_claim("data", hot=False)},
+    ),
+    "a claim passes from a disk that stays to a drive": Row(
+        {"volumes.1": a_claim("cd", "data"), "domain.devices.disks.1": GONE},
+        {"domain.devices.disks[data]": NOT_HOT, "volumes[data]": NOT_HOT, "volumes[cd]": IN_USE},
+        {"volumes.1": a_claim("data", hot=False)},
+    ),
+    "a claim passes from a disk that stays, and both only read it": Row(
+        {"volumes.1": a_claim("cd", "data"), "domain.devices.disks.1": GONE},
+        {"domain.devices.disks[data]": NOT_HOT, "volumes[data]": NOT_HOT, "volumes[cd]": MEDIUM},
+        {"volumes.1": a_claim("data", hot=False),
+         "domain.devices.disks.1.disk.readonly": True},
+    ),
+    "a claim passes from a disk that goes to one that comes": Row(
+        {"volumes.1": a_claim("other", "data"),
+         "domain.devices.disks.1": {"name": "other", "disk": {"bus": "scsi"}}},
+        {"domain.devices.disks[data]": PLUGGED, "volumes[data]": PLUGGED,
+         "domain.devices.disks[other]": PLUGGED, "volumes[other]": PLUGGED},
     ),
     "a boot volume made hotpluggable": Row(
         {"volumes.1": a_claim("data")},

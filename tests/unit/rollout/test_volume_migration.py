@@ -152,6 +152,15 @@ VERDICTS: dict[str, tuple[Object, dict[str, Any], set[tuple[str, str, bool]]]] =
         OTHER, {"vmi": an_instance(migrationState={"startTimestamp": "now"})}, LATER,
     ),
     "read-only is not copied": ({**OTHER, f"{CLAIM}.readOnly": True}, {}, NOT_COPIED),
+    "what was read-only is not copied": (
+        OTHER, {"vmi": an_instance(a_template(**{f"{CLAIM}.readOnly": True}))}, NOT_COPIED,
+    ),
+    "the same claim is not copied": (
+        {f"{CLAIM}.readOnly": True}, {}, {("Live", "VolumeHotplug", False)},
+    ),
+    "read-only while it is copied waits": (
+        {f"{CLAIM}.claimName": "new", f"{CLAIM}.readOnly": True}, {"vmi": MOVING}, LATER,
+    ),
     "shareable is not copied": (
         OTHER, {"vmi": an_instance(a_template(**{"domain.devices.disks.1.shareable": True}))},
         NOT_COPIED,

@@ -48,6 +48,11 @@ PATCHES: dict[str, tuple[dict[str, Any], list[str], list[str]]] = {
         {"volumes.+": a_claim("more", hot=False), "domain.devices.disks.+": MORE},
         SHOWN["disks"], SHOWN["volumes"],
     ),
+    "the same claim by another word, whatever waits of its disk": (
+        {"volumes.1": {"name": "data", "dataVolume": {"name": "data", "hotpluggable": True}},
+         "domain.devices.disks.1.serial": "abc"},
+        SHOWN["disks"], SHOWN["volumes"],
+    ),
     "another order is no change": (
         {"volumes": list(reversed(a_spec()["volumes"]))}, SHOWN["disks"], SHOWN["volumes"],
     ),

@@ -14,7 +14,7 @@ from livevirt.rollout import migratability
 
 _WAITING = (
     "ErrImagePull", "ImagePullBackOff", "InvalidImageName", "ErrImageNeverPull",
-    "FailedPvcNotFound",  # of a hotpluggable volume that the guest boots from
+    "FailedPvcNotFound", "ClaimInUse",  # of a hotpluggable volume that cannot come later
 )  # fmt: skip
 
 

@@ -10,9 +10,10 @@ from __future__ import annotations
 
 import contextlib
 import copy
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 
+from livevirt.admission.vm_disks import INVALID
 from livevirt.admission.vmi_spec import spec_errors
 from livevirt.admission.vmi_volumes import bus_errors
 from livevirt.api import registry
@@ -190,4 +191,22 @@ def _errors(before: Object, after: Object, settings: Config) -> list[FieldError]
     """List what is wrong with an edit of an instance, which no restart will ever apply."""
     known = set(spec_errors("spec", before, settings, explicit_maximum=False))
     found = spec_errors("spec", after, settings, explicit_maximum=False)
-    return [*(each for each in found if each not in known), *bus_errors(before, after)]
+    new = [each for each in found if each not in known]
+    return [*new, *bus_errors(before, after), *_unpluggable(before, after)]
+
+
+def _unpluggable(before: Object, after: Object) -> Iterator[FieldError]:
+    """Yield the disks that come and that the guest could not be given, however long they wait."""
+    old = Lists.of(before).disks
+    has_usb = any(disks.bus(disk) == "usb" for disk in old)
+    at = "spec.domain.devices.disks"
+    for disk in Lists.of(after).disks:
+        name, shown_as = disk["name"], disks.target(disk)
+        if disk in old:
+            continue
+        if shown_as == "lun":
+            message = f"{name} is a lun: it takes a SCSI device of the host, and no claim is one"
+            yield FieldError(at, INVALID, message)
+        elif (shown_as, disks.bus(disk)) == ("cdrom", "usb") and not has_usb:
+            message = f"the guest was started without a usb controller, so {name} cannot be added"
+            yield FieldError(at, INVALID, message)

@@ -209,7 +209,7 @@ PROBLEMS: dict[str, tuple[Seen, tuple[str, str]]] = {
 }  # fmt: skip
 
 
-@pytest.mark.parametrize("reason", ["ErrImagePull", "FailedPvcNotFound"])
+@pytest.mark.parametrize("reason", ["ErrImagePull", "FailedPvcNotFound", "ClaimInUse"])
 def test_what_a_pod_waits_for_is_a_problem_of_its_instance(reason: str) -> None:
     waiting = {"reason": reason, "message": "not there"}
     compute = {"name": "compute", "state": {"waiting": waiting}}
