@@ -59,8 +59,8 @@ def test_a_claim_that_is_written_to_is_one_disks(spec: Object, field: str) -> No
     [error] = review(VM, a_vm(spec))[1]
     assert (error.field, error.message) == (
         f"{VOLUMES}[1].{field}",
-        f"{VOLUMES}[1] uses claim c, which {VOLUMES}[0] uses as well; disks share a claim only if"
-        " all of them are read-only or all are shareable",
+        f"{VOLUMES}[1] uses claim c, which {VOLUMES}[0] uses as well; disks of one claim must"
+        " only read it, or be shareable",
     )
 
 
