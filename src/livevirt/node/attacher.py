@@ -25,7 +25,7 @@ from livevirt.node.domain import DISK_PREFIX
 from livevirt.node.guest import Guest
 from livevirt.node.volumes import Prepared, VolumeProblem, Volumes
 from livevirt.qemu.agent import TELLS_MOUNTS, Filesystem
-from livevirt.qemu.disk import Disk
+from livevirt.qemu.disk import Disk, same_image
 from livevirt.qemu.errors import AgentUnavailable, CommandFailed, Disconnected, UnplugRefused
 from livevirt.qemu.mirror import EndCopy, FinishCopy, StartCopy
 from livevirt.qemu.mounts import mount_points
@@ -405,9 +405,10 @@ async def _all(*works: Coroutine[Any, Any, T]) -> list[T]:
 
 def _is_replaced(goal: Goal, item: Item, found: Prepared, attached: Drive | None) -> bool:
     """Tell whether a claim that the guest has was torn away, and this is a new one of its name."""
-    if attached is None or item.move is not None or goal.told.get(item.name) != item.claim:
+    node = Disk(id=item.id, image=found.image).node
+    if attached is None or attached.node is None or node is None or item.move is not None:
         return False
-    return Disk(id=item.id, image=found.image).node != attached.node
+    return goal.told.get(item.name) == item.claim and not same_image(node, attached.node)
 
 
 def _asks_guest(step: Step, now: Observed) -> bool:

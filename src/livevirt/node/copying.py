@@ -11,7 +11,7 @@ from livevirt.api.conditions import Condition
 from livevirt.api.request import Object
 from livevirt.node.attachments import Goal, Problem, Wanted
 from livevirt.node.domain import DISK_PREFIX
-from livevirt.qemu.disk import Disk
+from livevirt.qemu.disk import Disk, alike
 from livevirt.qemu.observe import Observed
 from livevirt.rollout import hot_change, volume_migration
 from livevirt.rollout.volume_migration import (
@@ -27,7 +27,6 @@ COPY_FAILED = "CopyFailed"
 _ON_THE_WAY = ("PVCNotReady", "DataVolumeNotReady")  # problems that pass by themselves
 DONE = "Done"  # nothing of the old claim is open any more
 _FIRST_WAIT, _LONGEST_WAIT = 2.0, 120.0  # seconds until a copy that failed is tried again
-_DIGEST = 12  # the end of a node's name, which tells the image
 
 
 @dataclass(frozen=True, slots=True)
@@ -86,7 +85,7 @@ def _is_open(node: str, now: Observed, wanted: Nodes) -> bool:
     """
     others = (each for each in now.idle_nodes if each not in wanted)
     copied = any(copy.target == node for copy in now.copies)
-    return copied or any(each[:-_DIGEST] == node[:-_DIGEST] for each in others)
+    return copied or any(alike(each, node) for each in others)
 
 
 def settled(told: Copies) -> bool:

@@ -26,6 +26,7 @@ USB_CONTROLLER = "usb0"
 _SATA_PORTS = 6  # per AHCI controller; q35 has one built in
 NODE_PREFIX = "n-"
 _NODE_NAME_LIMIT = 31
+_IMAGE_DIGITS, _MARK_DIGITS = 12, 6  # of the digests in a node's name
 
 _DRIVERS: dict[tuple[Kind, Bus], str] = {
     ("disk", "virtio"): "virtio-blk-pci",
@@ -104,10 +105,27 @@ class Disk:
         """The block node's name. It tells the image and the mark too, so a change shows in QEMU."""
         if self.image is None:
             return None
-        told = (self.id, self.image.path, *filter(None, (self.mark,)))
-        digest = hashlib.sha256("\0".join(told).encode()).hexdigest()[:12]
-        room = _NODE_NAME_LIMIT - len(digest) - len(NODE_PREFIX) - len("-")
-        return f"{NODE_PREFIX}{self.id[:room]}-{digest}"
+        told = _digest(_IMAGE_DIGITS, self.id, self.image.path)
+        if self.mark:
+            told += _digest(_MARK_DIGITS, self.mark)
+        room = _NODE_NAME_LIMIT - len(told) - len(NODE_PREFIX) - len("-")
+        return f"{NODE_PREFIX}{self.id[:room]}-{told}"
+
+
+def _digest(digits: int, *words: str) -> str:
+    return hashlib.sha256("\0".join(words).encode()).hexdigest()[:digits]
+
+
+def alike(one: str, other: str) -> bool:
+    """Tell whether two nodes may be of one disk: their names begin with as much of its id as fits."""
+    first, second = (each.rpartition("-")[0] for each in (one, other))
+    return first.startswith(second) or second.startswith(first)
+
+
+def same_image(one: str, other: str) -> bool:
+    """Tell whether two nodes are of one image for one disk, however it was asked for."""
+    first, second = (each.rpartition("-")[2][:_IMAGE_DIGITS] for each in (one, other))
+    return first == second
 
 
 def unmarked(disk: Disk) -> Disk:

@@ -727,6 +727,23 @@ async def test_given_a_claim_was_torn_away_and_made_anew_then_the_guest_keeps_wh
     assert guest.observed.drives != drives
 
 
+@pytest.mark.parametrize("serial", ["data", "another"])
+async def test_given_we_come_anew_then_the_claim_is_known_whatever_the_settings_are(
+    monkeypatch: pytest.MonkeyPatch, serial: str
+) -> None:
+    guest = Stub()
+    async with attaching(guest) as (attacher, tells):
+        attacher.want(of_data(serial="data"))
+        await tells(data="Ready")
+    drives = guest.observed.drives
+    async with attaching(guest) as (attacher, tells):
+        told = Told(attacher, monkeypatch)
+        attacher.want(replace(of_data(serial=serial), told={"data": "one"}))
+        await tells(data="Ready")
+        assert told.reasons == {"VolumeReady"}
+    assert (guest.observed.drives == drives) is (serial == "data")
+
+
 async def test_what_qemu_has_opened_is_let_go_of() -> None:
     claims = Claims()
     async with attaching(Stub(), claims) as (attacher, tells):
