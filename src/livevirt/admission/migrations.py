@@ -11,6 +11,7 @@ from livevirt.admission.review import Review, Rules
 from livevirt.admission.vm_disks import wrong
 from livevirt.api import conditions, metadata
 from livevirt.api.field_error import FieldError, not_supported, required
+from livevirt.api.phases import FINAL
 from livevirt.api.registry import MIGRATION, VMI
 from livevirt.api.request import Object
 
@@ -18,7 +19,6 @@ FINALIZER = "kubevirt.io/migrationJobFinalize"
 VMI_NAME = "kubevirt.io/vmi-name"  # the label by which the migrations of an instance are found
 #: Place in the queue by `spec.priority`; without one it is 0.
 PRIORITIES = {"system-critical": 100, "user-triggered": 50, "system-maintenance": 20}
-FINAL = ("Succeeded", "Failed")
 _AT = "spec.vmiName"
 _LABEL_MAX, _KEPT_PREFIX = 63, 54
 _NOT_SUPPORTED = "FieldValueNotSupported"

@@ -6,6 +6,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
 from livevirt.admission import pod_resources
+from livevirt.api.phases import FINAL
 from livevirt.api.quantity import ZERO, Quantity
 from livevirt.api.request import Object
 
@@ -34,7 +35,7 @@ def granted(pod: Object) -> Share:
 
     What a pod would like to grow by keeps nobody else from growing.
     """
-    if (pod.get("status") or {}).get("phase") in ("Succeeded", "Failed"):
+    if (pod.get("status") or {}).get("phase") in FINAL:
         return NOTHING
     held = pod_resources.held_requests(_as_granted(pod))
     return Share(held.get("cpu", ZERO), held.get("memory", ZERO))
@@ -57,7 +58,7 @@ def by_node(nodes: Sequence[Object], pods: Iterable[Object]) -> list[tuple[Objec
 
 def instance_of(pod: Object) -> str:
     """Return the uid of the instance a pod runs, empty if it runs none."""
-    if (pod.get("status") or {}).get("phase") in ("Succeeded", "Failed"):
+    if (pod.get("status") or {}).get("phase") in FINAL:
         return ""
     return str((pod["metadata"].get("labels") or {}).get(_CREATED_BY) or "")
 

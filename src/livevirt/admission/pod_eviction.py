@@ -8,6 +8,7 @@ from typing import NamedTuple
 
 from livevirt.admission import node_share
 from livevirt.api import conditions
+from livevirt.api.phases import FINAL
 from livevirt.api.request import Object
 from livevirt.errors import BadRequest, TooManyRequests
 from livevirt.rollout import edit, migratability
@@ -65,7 +66,7 @@ def move(pod: Object, vmi: Object | None, config: Config) -> Move | None:
         return None
     meta, status = vmi["metadata"], vmi.get("status") or {}
     strategy = vmi["spec"].get("evictionStrategy") or config.eviction_strategy
-    over = status.get("phase") in ("Succeeded", "Failed") or "deletionTimestamp" in meta
+    over = status.get("phase") in FINAL or "deletionTimestamp" in meta
     if strategy == "None" or over:
         return None
     node = pod["spec"].get("nodeName") or ""

@@ -9,12 +9,12 @@ from livevirt.admission.pod_validation import validate_new, validate_status, val
 from livevirt.admission.refusal import forbidden
 from livevirt.admission.review import Review, Rules
 from livevirt.api.field_error import FieldError
+from livevirt.api.phases import FINAL
 from livevirt.api.registry import POD
 from livevirt.api.request import Object
 
 DEFAULT_ACCOUNT = "default"
 DEFAULT_PREEMPTION = "PreemptLowerPriority"
-ENDED = ("Succeeded", "Failed")
 
 
 class PodRules(Rules):
@@ -75,7 +75,7 @@ class PodRules(Rules):
     def grace(self, obj: Object, wanted: int | None) -> int:
         """Return the seconds its node has to stop the pod; one that runs nowhere has none."""
         spec = obj["spec"]
-        if not spec.get("nodeName") or (obj.get("status") or {}).get("phase") in ENDED:
+        if not spec.get("nodeName") or (obj.get("status") or {}).get("phase") in FINAL:
             return 0
         period: int = spec.get("terminationGracePeriodSeconds", 0) if wanted is None else wanted
         return period if period >= 0 else 1

@@ -10,6 +10,7 @@ from livevirt.admission import checks, pod_resources
 from livevirt.admission.claims import class_of, size
 from livevirt.admission.resource_lists import Amounts
 from livevirt.api.kind import Kind
+from livevirt.api.phases import FINAL
 from livevirt.api.quantity import Quantity, parse
 from livevirt.api.registry import CLAIM, CONFIG_MAP, POD, QUOTA, SECRET
 from livevirt.api.request import Object
@@ -69,7 +70,7 @@ def tracks(kind: Kind, resource: str) -> bool:
 
 def is_counted(pod: Object, now: datetime) -> bool:
     """Whether a pod still holds what it asked for: not once it ended or should have."""
-    if (pod.get("status") or {}).get("phase") in ("Succeeded", "Failed"):
+    if (pod.get("status") or {}).get("phase") in FINAL:
         return False
     meta = pod["metadata"]
     deadline, grace = meta.get("deletionTimestamp"), meta.get("deletionGracePeriodSeconds")

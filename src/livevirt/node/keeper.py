@@ -11,6 +11,7 @@ import logging
 from datetime import datetime, timedelta
 
 from livevirt.api import registry, times
+from livevirt.api.phases import FINAL
 from livevirt.api.request import Object
 from livevirt.client.interface import Client
 from livevirt.control.clock import Now
@@ -49,7 +50,6 @@ from livevirt.rollout.migratability import JOB
 log = logging.getLogger(__name__)
 
 PRESS_SECONDS = 2.0  # in which QEMU takes the power button; it is pressed again
-_ENDED = ("Succeeded", "Failed")
 
 
 class Keeper:
@@ -134,7 +134,7 @@ class Keeper:
 
     def _may_start(self, vmi: Object) -> bool:
         """Whether a VMI without a guest of this pod may get one."""
-        over = (vmi.get("status") or {}).get("phase") in _ENDED
+        over = (vmi.get("status") or {}).get("phase") in FINAL
         uid = vmi["metadata"]["uid"]
         taken = any(
             local.intent is not None and not local.clean for local in self._locals.of_vmi(uid)
@@ -261,7 +261,7 @@ class Keeper:
     async def _refuse(self, pod: Object) -> None:
         if "deletionTimestamp" in pod["metadata"]:
             await self._remove(pod)
-        elif (pod.get("status") or {}).get("phase") not in _ENDED:
+        elif (pod.get("status") or {}).get("phase") not in FINAL:
             message = "this node runs virtual machines only; the pod belongs to none"
             await self._reporter.write_pod(pod, pod_status.refused(pod, message, self._now()))
 
@@ -271,7 +271,7 @@ def _wanted(pod: Object | None) -> Wanted:
         return "gone"
     if "deletionTimestamp" in pod["metadata"]:
         return "stop"
-    if (pod.get("status") or {}).get("phase") in _ENDED:
+    if (pod.get("status") or {}).get("phase") in FINAL:
         return "ended"
     return "run"
 

@@ -8,6 +8,7 @@ from datetime import datetime
 
 from livevirt.api import conditions
 from livevirt.api.conditions import Condition
+from livevirt.api.phases import FINAL
 from livevirt.api.quantity import Format, Quantity
 from livevirt.api.request import Object
 from livevirt.api.times import format_time
@@ -27,7 +28,6 @@ from livevirt.rollout import hot_change, volume_migration
 from livevirt.rollout.disks import hotpluggable
 from livevirt.rollout.volume_lists import claim_of
 
-FINAL = ("Succeeded", "Failed")
 _SHARED = "ReadWriteMany"
 _ALL_SHARED = f"live migration requires that all PVCs must be shared (using {_SHARED} access mode)"
 _WORDS = ("status", "reason", "message")

@@ -18,6 +18,7 @@ from typing import Any, cast
 
 from livevirt.api import conditions, quantity, registry
 from livevirt.api.kind import Kind
+from livevirt.api.phases import FINAL
 from livevirt.api.request import Object
 from livevirt.client.interface import Client
 from livevirt.errors import LivevirtError, NotFound
@@ -122,7 +123,7 @@ class Volumes:
             vmi["metadata"]["name"]
             for vmi in page.items
             if vmi["metadata"]["uid"] != uid
-            and (vmi.get("status") or {}).get("phase") not in ("Succeeded", "Failed")
+            and (vmi.get("status") or {}).get("phase") not in FINAL
             and claim in (*map(claim_of, vmi["spec"].get("volumes") or ()), *copied(vmi))
         ]
 

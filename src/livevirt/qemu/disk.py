@@ -117,7 +117,7 @@ def _digest(digits: int, *words: str) -> str:
 
 
 def alike(one: str, other: str) -> bool:
-    """Tell whether two nodes may be of one disk: their names begin with as much of its id as fits."""
+    """Tell whether two nodes may be of one disk: names begin with as much of its id as fits."""
     first, second = (each.rpartition("-")[0] for each in (one, other))
     return first.startswith(second) or second.startswith(first)
 

@@ -8,10 +8,10 @@ from datetime import datetime
 
 from livevirt.admission.vm import FINALIZER
 from livevirt.api import times
+from livevirt.api.phases import FINAL
 from livevirt.api.request import Object
 from livevirt.rollout.run_strategy import run_strategy
 
-FINAL = ("Succeeded", "Failed")
 START, STOP = "Start", "Stop"
 ORPHAN = "orphan"  # the finalizer of a deletion that leaves dependents behind
 LATE_VOLUMES = "kubevirt.io/immediate-data-volume-creation"
