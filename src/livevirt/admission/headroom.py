@@ -163,15 +163,19 @@ def for_second(own: Object, quotas: Iterable[Object]) -> Iterator[Bound]:
 
 
 def under_limit_ranges(own: Object, asked: Amounts, ranges: Iterable[Object]) -> Iterator[Bound]:
-    """Yield what each limit range leaves to the container and to its pod."""
+    """Yield what each limit range leaves to the container and to its pod, and lets it give back."""
     for each in ranges:
         left: Amounts = {}
+        spare: Amounts = {}
         for item in (each.get("spec") or {}).get("limits") or ():
             for name, most in _most(item, own, asked):
                 here = most - asked.get(name, ZERO)
                 left[name] = min(left.get(name, here), here)
-        if left:
-            yield Bound("LimitRange", each["metadata"]["name"], left)
+            for name, least in _least(item, own, asked):
+                here = asked.get(name, ZERO) - least
+                spare[name] = min(spare.get(name, here), here)
+        if left or spare:
+            yield Bound("LimitRange", each["metadata"]["name"], left, spare)
 
 
 def _most(item: Object, own: Object, asked: Amounts) -> Iterator[tuple[str, Quantity]]:
@@ -206,6 +210,29 @@ def _most_of_pod(item: Object, own: Object, asked: Amounts) -> Iterator[tuple[st
             yield limit, most - beside.get(limit, ZERO)
 
 
+def _least(item: Object, own: Object, asked: Amounts) -> Iterator[tuple[str, Quantity]]:
+    """Yield how much the container must have at least by one item of a limit range."""
+    if item.get("type") not in ("Container", "Pod"):
+        return
+    whole = item["type"] == "Pod"
+    stated, beside = _stated(own), _beside(own) if whole else {}
+    for resource, least in _compute(item.get("min")):
+        request, limit = f"requests.{resource}", f"limits.{resource}"
+        yield request, least - beside.get(request, ZERO)
+        for other in () if whole else _others(own):  # one that has too little holds up the pod
+            if (lacks := least - amounts(other.get("requests")).get(resource, ZERO)) > ZERO:
+                yield request, asked.get(request, ZERO) + lacks
+        if limit in asked and limit in stated:
+            yield limit, least - beside.get(limit, ZERO)
+    for resource, ratio in _compute(item.get("maxLimitRequestRatio")):
+        request, limit = f"requests.{resource}", f"limits.{resource}"
+        # A limit that was filled in stays as it is, however little is asked for.
+        if limit in stated and limit not in asked:
+            most = stated[limit] + beside.get(limit, ZERO)
+            least = Quantity(-(-most.nano * 1000 // ratio.milli()), most.format)
+            yield request, least - beside.get(request, ZERO)
+
+
 def _compute(listed: Object | None) -> Iterator[tuple[str, Quantity]]:
     found = amounts(listed)
     return ((name, found[name]) for name in pod_resources.COMPUTE if name in found)
@@ -216,6 +243,13 @@ def _stated(pod: Object) -> Amounts:
     found = [c for c in pod["spec"]["containers"] if c["name"] == _CONTAINER]
     stated = (found[0].get("resources") or {}) if found else {}
     return compute_usage(amounts(stated.get("requests")), amounts(stated.get("limits")))
+
+
+def _others(pod: Object) -> Iterator[Object]:
+    """Yield the resources of each container but the guest's."""
+    for container in pod_resources.containers(pod):
+        if container["name"] != _CONTAINER:
+            yield container.get("resources") or {}
 
 
 def _beside(pod: Object) -> Amounts:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
+from decimal import Decimal
 
 from livevirt.admission import pod_resources
 from livevirt.admission.refusal import forbidden
@@ -131,7 +132,8 @@ def _too_wide(
         yield f"{head}, but no request is specified or request is 0"
     elif not limit:
         yield f"{head}, but no limit is specified or limit is 0"
-    elif (ratio := limit.nano / request.nano) * 1000 > parse(bound).milli():
+    elif limit.nano * 1000 > parse(bound).milli() * request.nano:
+        ratio = Decimal(limit.nano) / request.nano  # as large as it may be, unlike a float
         yield f"{head}, but provided ratio is {ratio:.6f}"
 
 

@@ -12,7 +12,7 @@ from livevirt.admission.vm_claims import shared_claims
 from livevirt.admission.vm_disks import empty_drives, wrong
 from livevirt.admission.vm_sizing import Sized, is_referred_anew, is_resized
 from livevirt.admission.vmi import cluster_config
-from livevirt.admission.vmi_spec import spec_errors
+from livevirt.admission.vmi_spec import size_warnings, spec_errors
 from livevirt.api import names
 from livevirt.api.field_error import FieldError
 from livevirt.api.metadata import validate_annotations, validate_labels
@@ -74,12 +74,14 @@ class VirtualMachineRules(Rules):
             return []
         if "deletionTimestamp" in new["metadata"]:
             return []  # nothing more will start; an edit on the way out must not get stuck
-        sized = vm_sizing.size(new, review.read)
-        found = errors(new, cluster_config(review.read), sized, old)
+        sized, config = vm_sizing.size(new, review.read), cluster_config(review.read)
+        found = errors(new, config, sized, old)
         if not found and not is_component(review.user):
             review.warnings += sized.warnings
             if sized.known and (old is None or review.subresource or is_resized(new, old)):
                 review.warnings += vm_sizing.ignored(new, sized)
+                written = sized.vm["spec"]["template"]["spec"]
+                review.warnings += size_warnings(_TEMPLATE, written, config)
                 review.warnings += _edit_warnings(sized.vm, review.read) if old is not None else []
         return found
 

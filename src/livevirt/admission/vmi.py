@@ -9,7 +9,7 @@ from livevirt.admission.review import Reader, Review, Rules
 from livevirt.admission.vm_claims import shared_claims
 from livevirt.admission.vm_disks import empty_drives, wrong
 from livevirt.admission.vm_volumes import unused_errors
-from livevirt.admission.vmi_spec import spec_errors
+from livevirt.admission.vmi_spec import size_warnings, spec_errors
 from livevirt.api import times
 from livevirt.api.field_error import FieldError
 from livevirt.api.registry import KUBEVIRT, VM
@@ -41,6 +41,7 @@ class InstanceRules(Rules):
         else:
             given = {}
             review.warnings += support.warnings("spec", new["spec"])
+            review.warnings += size_warnings("spec", new["spec"], config)
         defaults.fill(new["spec"], owner_uid(new), config)
         annotations = meta.setdefault("annotations", {})
         annotations[configs.RECORDED] = config.defaults.recorded()

@@ -17,6 +17,7 @@ from livevirt.api import names
 from livevirt.api.field_error import FieldError
 from livevirt.api.quantity import Quantity, parse
 from livevirt.api.request import Object
+from livevirt.rollout import cpu as cpus
 from livevirt.rollout import instance as instances
 from livevirt.rollout import memory
 from livevirt.rollout.config import Config
@@ -70,6 +71,30 @@ def spec_errors(
         *boot_order_errors(path, spec),
     ]
     return found or list(_pod_errors(f"{path}.domain.resources.limits", instance, config))
+
+
+def size_warnings(path: str, spec: Object, config: Config) -> list[str]:
+    """List which sizes of a valid spec, written or filled in, few nodes can start."""
+    instance = instances.read(spec)
+    cpu, defaults = instance.domain.cpu, config.defaults
+    chosen = cpus.topology(cpu, instance.domain.resources)
+    sockets, boot = chosen.sockets, memory.guest(instance)
+    most = boot
+    if config.live_update:
+        sockets = max(cpus.max_sockets(cpu.max_sockets, chosen, defaults), sockets)
+        most = memory.max_guest(instance, boot, defaults) or boot
+    found = []
+    if sockets > (all_start := cpus.most_sockets(chosen)):
+        found.append(
+            f"{path}.domain.cpu: a maximum of {sockets} sockets of {chosen.cores}x{chosen.threads}"
+            f" CPUs needs a node with KVM and a QEMU for that many; every node starts {all_start}"
+        )
+    if most is not None and most > memory.MOST_EMULATED:
+        found.append(
+            f"{path}.domain.memory: a maximum of {most} needs a node with KVM; every node starts"
+            f" {memory.MOST_EMULATED}"
+        )
+    return found
 
 
 def _cpu_errors(at: str, instance: Instance) -> Iterator[FieldError]:

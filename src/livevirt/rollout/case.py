@@ -26,12 +26,14 @@ class Bound:
 
     `left` is keyed as quotas are: `requests.cpu`, `limits.memory`, and `cpu` for `requests.cpu`.
     It is counted from what the instance asks for, and less than nothing if its pod has not caught
-    up. For a LimitRange it is the maximum of a container less what this one has.
+    up. For a LimitRange it is the maximum of a container less what this one has, and `spare` what
+    this one has more than the minimum.
     """
 
     kind: str
     name: str
     left: Mapping[str, Quantity]
+    spare: Mapping[str, Quantity] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)

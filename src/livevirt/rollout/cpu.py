@@ -7,7 +7,9 @@ import msgspec
 from livevirt.rollout.config import Defaults
 from livevirt.rollout.instance import Cpu, Resources
 
-MOST_VCPUS = 512  # a computed maximum stays below it; an explicit one need not
+#: Every QEMU, emulated or not, numbers that many CPUs; KVM some more. A maximum that is filled in
+#: stays within it; an explicit one need not.
+MOST_NUMBERS = 255
 
 
 class Topology(msgspec.Struct, frozen=True):
@@ -39,10 +41,19 @@ def max_sockets(given: int, chosen: Topology, defaults: Defaults) -> int:
     """Return how many sockets the guest may ever have."""
     if given:
         return given
-    if defaults.max_cpu_sockets:
-        return max(defaults.max_cpu_sockets, chosen.sockets)
-    per_socket = chosen.cores * chosen.threads
-    wanted = chosen.sockets * defaults.max_hotplug_ratio
-    if wanted * per_socket > MOST_VCPUS:
-        return max(MOST_VCPUS // per_socket, chosen.sockets)
-    return wanted
+    wanted = defaults.max_cpu_sockets or chosen.sockets * defaults.max_hotplug_ratio
+    return max(min(wanted, most_sockets(chosen)), chosen.sockets)
+
+
+def most_sockets(chosen: Topology) -> int:
+    """Return how many such sockets every node can start a guest with.
+
+    A CPU's number, its APIC id, has bits of its own for socket, core and thread, so that a socket
+    of three cores takes the numbers of four.
+    """
+    return MOST_NUMBERS // (_power_of_two(chosen.cores) * _power_of_two(chosen.threads))
+
+
+def _power_of_two(number: int) -> int:
+    """Return the smallest one that is no less."""
+    return 1 << (number - 1).bit_length()

@@ -9,6 +9,7 @@ from livevirt.rollout import instance
 from livevirt.rollout.case import Around, Bound, Case
 from livevirt.rollout.config import IN_PLACE_GATE, recorded
 from livevirt.rollout.judgement import Change, Judgement, Reason, Ruling, Verdict
+from livevirt.rollout.live_patch import in_force
 from livevirt.rollout.resources import Compute, compute
 
 REASONS = {
@@ -21,14 +22,14 @@ REASONS = {
 def pod_changes(case: Case, judgement: Judgement) -> list[dict[str, str]]:
     """List what the guest's pod asks for otherwise once all of an edit is in force.
 
-    Also where only the overhead grows, as with an IO thread or a host device; what waits for a
-    restart is part of the next pod.
+    Also where only the overhead grows, as with an IO thread or a host device. If anything waits for
+    a restart, that is what the next pod asks for.
     """
     if case.vmi is None or not judgement.running:
         return []
     defaults, around = recorded(case.vmi), case.around.namespace
     old = compute(instance.read(case.vmi["spec"]), defaults, around)
-    new = compute(instance.read(judgement.wanted), defaults, around)
+    new = compute(instance.read(in_force(judgement, case.vmi)), defaults, around)
     return [
         {"resource": f"{side}.{name}", "from": before.get(name, "0"), "to": amount}
         for side, before, after in (
@@ -160,3 +161,17 @@ def shortages(grown: dict[str, Quantity], bounds: tuple[Bound, ...]) -> Iterator
         ]
         if lacking:
             yield bound, f"{bound.kind} {bound.name} lacks {', '.join(lacking)}"
+
+
+def kept(given: dict[str, Quantity], bounds: tuple[Bound, ...]) -> str:
+    """Return which limit ranges do not let a pod give so much back; empty if all do."""
+    found = []
+    for bound in bounds:
+        below = [
+            f"{less - spare} of {name}"
+            for name, spare in bound.spare.items()
+            if (less := given.get(name, ZERO)) > spare
+        ]
+        if below:
+            found.append(f"{bound.kind} {bound.name} wants {', '.join(below)} more")
+    return "; ".join(found)

@@ -24,7 +24,24 @@ def live_patch(judgement: Judgement, vmi: Object) -> Object:
     from the size at start, so that growing and shrinking ends where it began. A request for memory
     that changes with the size is taken as it is. Volumes are not part of it.
     """
-    live = {change.path for change in judgement.changes if _patched(change)}
+    return _patch({change.path for change in judgement.changes if _patched(change)}, judgement, vmi)
+
+
+def in_force(judgement: Judgement, vmi: Object) -> Object:
+    """Return the spec of the instance that has all of an edit, volumes aside.
+
+    It is the same instance where all is live, also what comes after a migration, and else the one
+    of the next start.
+    """
+    if not all(change.live for change in judgement.changes):
+        return judgement.wanted
+    live = {change.path for change in judgement.changes if not change.volume}
+    found: Object = apply(_patch(live, judgement, vmi).get("spec", {}), vmi["spec"])
+    return found
+
+
+def _patch(live: set[str], judgement: Judgement, vmi: Object) -> Object:
+    """Return the merge patch of an instance that gets what is live of a judgement."""
     if not live:
         return {}
     spec, wanted = vmi["spec"], judgement.wanted

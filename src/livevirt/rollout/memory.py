@@ -7,6 +7,8 @@ from livevirt.rollout.config import Defaults
 from livevirt.rollout.instance import Instance, read_amount
 
 BLOCK, HUGE_BLOCK = parse("2Mi"), parse("1Gi")
+#: An emulated CPU has addresses of 40 bits; QEMU needs the rest of them for other things.
+MOST_EMULATED = parse("960Gi")
 
 
 def guest(instance: Instance) -> Quantity | None:

@@ -13,7 +13,7 @@ from livevirt.api.quantity import ZERO, Format, Quantity, parse
 from livevirt.rollout import memory
 from livevirt.rollout.config import Defaults
 from livevirt.rollout.cpu import topology
-from livevirt.rollout.instance import Instance
+from livevirt.rollout.instance import Instance, Resources
 from livevirt.rollout.overhead import overhead
 
 #: Resources a pod may name besides cpu, memory and huge pages, passed on as they are.
@@ -96,14 +96,10 @@ def _memory(
 ) -> int:
     resources, cpu = instance.domain.resources, instance.domain.cpu
     guest = memory.guest(instance) or ZERO
-    limit = resources.limit("memory")
-    base = (
-        resources.request("memory")
-        or limit
-        or _bytes(guest.bytes * 100 // defaults.memory_overcommit)
-    )
+    asked, limit = _memory_for(guest, resources)
+    base = asked or limit or _bytes(guest.bytes * 100 // defaults.memory_overcommit)
     if cpu.dedicated_cpu_placement:
-        limit = base
+        limit = base = max(base, guest) if asked else base
     vcpus = topology(cpu, resources).vcpus
     ratio = defaults.additional_guest_memory_overhead_ratio
     extra = overhead(instance, vcpus, guest.bytes, ratio)
@@ -120,6 +116,17 @@ def _memory(
     elif around.limits_memory:
         limits["memory"] = _bytes(ceil(requests["memory"].bytes * around.memory_ratio))
     return extra
+
+
+def _memory_for(guest: Quantity, resources: Resources) -> tuple[Quantity | None, Quantity | None]:
+    """Return the request and limit that the owner wrote, for a guest that may have grown since.
+
+    A limit below the guest would end it, and a request that was all of the limit stays so.
+    """
+    asked, limit = resources.request("memory"), resources.limit("memory")
+    if limit is None or guest <= limit:
+        return asked, limit
+    return guest if asked == limit else asked, guest
 
 
 def _bytes(number: int) -> Quantity:

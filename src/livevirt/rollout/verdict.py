@@ -11,6 +11,7 @@ from collections.abc import Iterable
 from msgspec.structs import replace
 
 from livevirt.api.field_error import FieldError
+from livevirt.api.quantity import parse
 from livevirt.api.request import Object
 from livevirt.rollout import fields, instance, volume_edits
 from livevirt.rollout.case import Case
@@ -18,10 +19,11 @@ from livevirt.rollout.changes import Difference, Name, differences, find, in_vm
 from livevirt.rollout.config import LIVE_UPDATE_GATE
 from livevirt.rollout.effective import plain
 from livevirt.rollout.ground import Ground, prepare
-from livevirt.rollout.growth import growth, room
+from livevirt.rollout.growth import growth, kept, room
+from livevirt.rollout.instance import Instance
 from livevirt.rollout.judgement import Change, Judgement, Reason, Ruling, Verdict
 from livevirt.rollout.live_patch import MEMORY, MEMORY_REQUEST, SOCKETS, apply, live_patch
-from livevirt.rollout.reservation import reserved, told
+from livevirt.rollout.reservation import Size, asked, reserved, told
 from livevirt.rollout.resources import compute
 
 PARTIAL_GATE = "PartialLiveUpdate"
@@ -134,20 +136,58 @@ def _resized(ground: Ground, vmi: Object, judgement: Judgement) -> Judgement:
     if not live:
         return judgement
     case, running, namespace = ground.case, ground.running, ground.case.around.namespace
-    wanted = instance.read(apply(live_patch(judgement, vmi)["spec"], ground.spec))
+    spec = apply(live_patch(judgement, vmi)["spec"], ground.spec)
+    wanted, has = asked({"spec": spec}), told(vmi)
     # What shrinks is given back last, so the pod first holds the larger of both.
-    held = reserved(wanted, told(vmi), ground.defaults, namespace)
-    grown = growth(compute(running, ground.defaults, namespace), held)
-    fixed = {}  # what a kubelet does not resize
-    if running.domain.cpu.dedicated_cpu_placement:
-        fixed[SOCKETS] = Reason.DEDICATED_CPUS
-    if running.page is not None:
-        fixed[MEMORY] = Reason.HUGE_PAGES
+    view, now = instance.read(spec), compute(running, ground.defaults, namespace)
+    held = reserved(view, has, ground.defaults, namespace)
+    grown = growth(now, held)
+    fixed = _fixed(running)
+    # A pod is resized as a whole, so what must grow by migration holds up the rest.
+    first = next((fixed[path] for path in fixed if _larger(path, wanted, has)), None)
     ruled = {
         change.path: replace(
-            change, ruling=room(case, change, held, grown, fixed=fixed.get(change.path))
+            change, ruling=room(case, change, held, grown, fixed=fixed.get(change.path, first))
         )
         for change in live
     }
+    if bounds := case.around.bounds:
+        # A pod with too little for its limit ranges is not resized, to grow first or to shrink.
+        at_once = kept(growth(held, now), bounds)
+        at_last = kept(growth(compute(view, ground.defaults, namespace), now), bounds)
+        ruled = {
+            path: _stuck(change, at_once or (at_last if _shrinks(change) else ""))
+            for path, change in ruled.items()
+        }
     changes = tuple(ruled.get(change.path, change) for change in judgement.changes)
     return replace(judgement, changes=changes)
+
+
+def _stuck(change: Change, why: str) -> Change:
+    """Return a change of size, waiting if there is something why its pod may not follow."""
+    ruling = change.ruling
+    if not why or ruling.waits:
+        return change
+    message = f"{ruling.message}; {why}, so the pod waits until that changes"
+    stuck = replace(ruling, reason=Reason.OVER_LIMIT_RANGE, message=message, waits=True)
+    return replace(change, ruling=stuck)
+
+
+def _shrinks(change: Change) -> bool:
+    return parse(change.wanted) < parse(change.running)
+
+
+def _fixed(running: Instance) -> dict[str, Reason]:
+    """Return the sizes that a kubelet does not resize."""
+    found = {}
+    if running.domain.cpu.dedicated_cpu_placement:
+        found[SOCKETS] = Reason.DEDICATED_CPUS
+    if running.page is not None:
+        found[MEMORY] = Reason.HUGE_PAGES
+    return found
+
+
+def _larger(path: str, wanted: Size, has: Size) -> bool:
+    if path == SOCKETS:
+        return wanted.sockets > has.sockets
+    return wanted.memory > has.memory

@@ -8,6 +8,8 @@ import pytest
 
 from livevirt.qemu.disk import Disk, Image
 from livevirt.qemu.machine import Cpu, Feature, Machine, Memory, Nic, Smbios
+from livevirt.rollout.config import Defaults
+from livevirt.rollout.cpu import Topology, max_sockets
 
 pytestmark = pytest.mark.guest
 MIB = 1024 * 1024
@@ -50,7 +52,6 @@ async def test_a_machine_with_one_of_everything_starts(a_machine, start, run_dir
         ),
         smbios=Smbios(manufacturer="A, B=C", serial="1"),
         graphics=True,
-        isolate=True,
         rtc="2026-01-02T03:04:05",
         usb=True,
         spare_ports=9,
@@ -65,6 +66,20 @@ async def test_a_machine_with_one_of_everything_starts(a_machine, start, run_dir
         _, writer = await asyncio.open_unix_connection(machine.vnc_socket)
         writer.close()
         await writer.wait_closed()
+
+
+@pytest.mark.parametrize(
+    "chosen", [Topology(64), Topology(73), Topology(21, 3), Topology(16, 2, 3)], ids=str
+)
+async def test_a_machine_with_the_most_sockets_that_are_filled_in_starts(
+    a_machine, start, chosen: Topology
+) -> None:
+    most, cores, threads = max_sockets(0, chosen, Defaults()), chosen.cores, chosen.threads
+    # One of them at boot is enough: it is the maximum that QEMU may not take.
+    cpu = Cpu(model="max", sockets=1, cores=cores, threads=threads, max_sockets=most)
+    async with start(a_machine(cpu=cpu)) as guest:
+        slots = await guest.qmp.execute("query-hotpluggable-cpus")
+    assert len(slots) == most * cores * threads
 
 
 async def test_the_firmware_gets_past_thirty_ports(a_machine, start, run_dir: Path) -> None:

@@ -91,6 +91,12 @@ BREACHES: dict[str, tuple[Object, str]] = {
 }
 
 
+def test_a_ratio_wider_than_any_float_is_one_more_breach() -> None:
+    door = bounded({"type": "Container", "maxLimitRequestRatio": {"cpu": "4"}})
+    with pytest.raises(Forbidden, match=r"is 4, but provided ratio is 10{400}[.]0{6}$"):
+        door.create(POD, "p", **a_pod(sized("1", "64Mi", "1e400")))
+
+
 @pytest.mark.parametrize(("fields", "why"), BREACHES.values(), ids=BREACHES)
 def test_a_pod_outside_the_limits_is_forbidden(fields: Object, why: str) -> None:
     with pytest.raises(Forbidden) as refusal:

@@ -432,6 +432,45 @@ def test_the_old_running_switch_is_called_deprecated() -> None:
     assert review(VM, vm)[2] == ["spec.running is deprecated, please use spec.runStrategy instead."]
 
 
+FEW_NODES: dict[str, tuple[Object, list[str]]] = {
+    "as much as every node starts": (
+        {"cpu": {"sockets": 64, "maxSockets": 255}, "memory": {"guest": "240Gi"}}, [],
+    ),
+    "a maximum of sockets": (
+        {"cpu": {"sockets": 1, "cores": 4, "maxSockets": 64}},
+        [
+            f"{DOMAIN}.cpu: a maximum of 64 sockets of 4x1 CPUs needs a node with KVM and a QEMU"
+            " for that many; every node starts 63"
+        ],
+    ),
+    "a maximum of memory": (
+        {"memory": {"guest": "1Gi", "maxGuest": "1000Gi"}},
+        [f"{DOMAIN}.memory: a maximum of 1000Gi needs a node with KVM; every node starts 960Gi"],
+    ),
+    "one that is filled in": (
+        {"memory": {"guest": "256Gi"}},
+        [f"{DOMAIN}.memory: a maximum of 1Ti needs a node with KVM; every node starts 960Gi"],
+    ),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize(("sizes", "expected"), FEW_NODES.values(), ids=FEW_NODES)
+def test_sizes_that_few_nodes_start_are_let_in_with_a_warning(
+    sizes: Object, expected: list[str]
+) -> None:
+    _, errors, warnings = review(VM, a_vm(a_spec(**sizes)))
+    assert (errors, warnings) == ([], expected)
+    alone = [text.replace("spec.template.spec", "spec") for text in expected]
+    assert review(VMI, a_vmi(a_spec(**sizes)))[1:] == ([], alone)
+
+
+def test_sizes_of_the_start_count_where_nothing_grows() -> None:
+    spec = a_spec(cpu={"sockets": 256}, memory={"guest": "256Gi"})
+    _, errors, warnings = review(VM, a_vm(spec), settings=STAGE)
+    assert (errors, len(warnings)) == ([], 1)
+    assert "256 sockets" in warnings[0]
+
+
 def test_many_warnings_are_summed_up() -> None:
     fields = {f"field{n}": 1 for n in range(30)}
     found = support.warnings("spec", fields)

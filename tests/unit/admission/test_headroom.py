@@ -218,7 +218,7 @@ RANGES: dict[str, tuple[Object, Namespace, dict[str, str]]] = {
     "of pods with limits": (
         a_range("Pod", max={"cpu": "3"}), LIMITED, {"requests.cpu": "2799m", "limits.cpu": "999m"}),
     "of claims": (a_range("PersistentVolumeClaim", max={"storage": "1Gi"}), Namespace(), {}),
-    "without a maximum": (a_range("Container", min={"cpu": "1m"}), Namespace(), {}),
+    "of storage": (a_range("Container", min={"ephemeral-storage": "1"}), Namespace(), {}),
 }  # fmt: skip
 
 
@@ -323,6 +323,68 @@ def test_given_any_growth_then_it_waits_just_if_its_resize_would_be_refused(
     assert found.waits == bool(refused)
     reasons = {"LimitRange": "OverLimitRange", "ResourceQuota": "OverQuota", "Node": "NodeFull"}
     assert {change.ruling.reason for change in found.changes} == {reasons.get(refused, "PodResize")}
+
+
+@settings(max_examples=200, deadline=None)
+@given(
+    has=SIZES,
+    wanted=SIZES,
+    least=st.tuples(st.sampled_from(["Container", "Pod"]), CPU, MEMORY),
+    alone=st.booleans(),
+)
+def test_given_any_shrinking_then_it_waits_just_if_a_minimum_would_refuse_its_resize(
+    has: Size, wanted: Size, least: tuple[str, str, str], alone: bool
+) -> None:
+    has = largest(has, wanted)
+    vmi, node = a_guest(has), a_node(cpu="1k", memory="1Ti")
+    pod = a_pod(vmi)
+    if alone:  # no log, whose container is smaller than most minima
+        del pod["spec"]["initContainers"]
+    ranges = [a_range(least[0], min={"cpu": least[1], "memory": least[2]})]
+    seen = headroom.Seen(None, [], ranges, pod, taken([pod], pod))
+
+    found = judged(vmi, wanted, headroom.within(edit.Found(vmi, node=node), seen))
+
+    if wanted == has:
+        assert found.changes == ()
+        return
+    refused = outcome(pod, asked(sized(vmi, wanted)), node, seen, [])
+    assert found.waits == bool(refused)
+    reason = "OverLimitRange" if refused else "InPlace"
+    assert {change.ruling.reason for change in found.changes} == {reason}
+
+
+def test_given_a_minimum_then_a_shrinking_guest_is_told_what_its_pod_lacks() -> None:
+    vmi = a_guest((2, "1Gi"))
+    seen = headroom.Seen(limit_ranges=[a_range("Pod", min={"cpu": "301m"})], pod=a_pod(vmi))
+    [change] = judged(vmi, SMALL, headroom.within(edit.Found(vmi), seen)).changes
+    assert (change.verdict, change.ruling.reason) == ("Live", "OverLimitRange")
+    assert "LimitRange sane wants 100m of requests.cpu more" in change.ruling.message
+
+
+def test_given_a_minimum_then_what_grows_at_the_same_time_does_not_wait() -> None:
+    vmi = a_guest((1, "2Gi"))
+    seen = headroom.Seen(limit_ranges=[a_range("Pod", min={"memory": "2Gi"})], pod=a_pod(vmi))
+    changes = judged(vmi, (2, "1Gi"), headroom.within(edit.Found(vmi), seen)).changes
+    assert [change.ruling.reason for change in changes] == ["PodResize", "OverLimitRange"]
+
+
+@pytest.mark.parametrize(("ratio", "waits"), [("3", True), ("6", False)])
+@pytest.mark.parametrize("type_", ["Container", "Pod"])
+def test_given_a_limit_that_was_filled_in_then_a_ratio_is_a_minimum(
+    type_: str, ratio: str, waits: bool
+) -> None:
+    vmi = a_guest((2, "1Gi"))
+    pod = a_pod(vmi)
+    limits.fill_in(pod, [a_range("Container", default={"cpu": "1"})])
+    ranges = [a_range(type_, maxLimitRequestRatio={"cpu": ratio})]
+    del pod["spec"]["initContainers"]
+    seen = headroom.Seen(limit_ranges=ranges, pod=pod)
+
+    found = judged(vmi, SMALL, headroom.within(edit.Found(vmi), seen))
+
+    assert found.waits is waits
+    assert bool(outcome(pod, asked(sized(vmi, SMALL)), a_node(), seen, [])) is waits
 
 
 def judged(vmi: Object, wanted: Size, found: edit.Found) -> Judgement:

@@ -3,16 +3,24 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from typing import Any
 
 import pytest
 
 from livevirt.api.quantity import parse
+from livevirt.api.request import Object
+from livevirt.controllers.vmi import resizing
 from livevirt.rollout.case import Around, Bound
 from livevirt.rollout.config import Config
+from livevirt.rollout.live_patch import apply, live_patch
 from livevirt.rollout.migratability import NOT_ALLOWED
+from livevirt.rollout.reservation import held, told
+from livevirt.rollout.resources import Namespace
 from livevirt.rollout.summary import exit_status, plan_document
 
-from .cases import KVM, LIVE, TCG, a_spec, judged, rulings, running
+from .cases import KVM, LIVE, TCG, a_spec, edited, judged, rulings, running
+
+Edits = dict[str, Any]
 
 SOCKETS = "domain.cpu.sockets"
 CLOSED = replace(LIVE, disabled=frozenset({"InPlaceHotplug"}))
@@ -129,6 +137,62 @@ def test_what_a_kubelet_does_not_resize_migrates_if_that_is_allowed(
         assert change is not None
         assert (change.verdict, change.ruling.reason) == ("LiveAfterMigration", reason)
         assert change.ruling.waits is waits
+
+
+GUEST = "domain.memory.guest"
+ALONE = {"domain.cpu.dedicatedCpuPlacement": True}
+PAGES = {"domain.memory.hugepages": {"pageSize": "2Mi"}}
+MORE_CPUS, MORE_MEMORY = {SOCKETS: 2}, {GUEST: "2Gi"}
+IN_PLACE = ("LiveAfterResize", "PodResize")
+# What the guest has, what it was given that it has not got, the edit, and the edit's rulings.
+TOGETHER: dict[str, tuple[Edits, Edits, Edits, dict[str, tuple[str, str]]]] = {
+    "sockets after memory in pages": (
+        PAGES, MORE_MEMORY, MORE_CPUS, {SOCKETS: ("LiveAfterMigration", "HugePages")},
+    ),
+    "memory after dedicated sockets": (
+        ALONE, MORE_CPUS, MORE_MEMORY, {GUEST: ("LiveAfterMigration", "DedicatedCpus")},
+    ),
+    "sockets with memory in pages": (
+        PAGES, {}, MORE_CPUS | MORE_MEMORY,
+        dict.fromkeys((SOCKETS, GUEST), ("LiveAfterMigration", "HugePages")),
+    ),
+    "each for its own reason": (
+        PAGES | ALONE, {}, MORE_CPUS | MORE_MEMORY,
+        {SOCKETS: ("LiveAfterMigration", "DedicatedCpus"),
+         GUEST: ("LiveAfterMigration", "HugePages")},
+    ),
+    "sockets alone, with pages": (PAGES, {}, MORE_CPUS, {SOCKETS: IN_PLACE}),
+    "memory alone, with dedicated CPUs": (ALONE, {}, MORE_MEMORY, {GUEST: IN_PLACE}),
+    "while pages are given back": (
+        PAGES | MORE_MEMORY, {GUEST: "1Gi"}, MORE_CPUS, {SOCKETS: IN_PLACE},
+    ),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize(("has", "given", "edit", "expected"), TOGETHER.values(), ids=TOGETHER)
+def test_what_must_migrate_holds_up_the_rest(
+    has: Edits, given: Edits, edit: Edits, expected: dict[str, tuple[str, str]]
+) -> None:
+    started = edited(a_spec(), has)
+    vmi, size = running(edited(started, given)), started["domain"]
+    vmi["status"] |= {
+        "currentCPUTopology": size["cpu"],
+        "memory": {"guestCurrent": size["memory"]["guest"]},
+    }
+
+    found = judged(started, edited(started, given | edit), vmi=vmi)
+
+    assert rulings(found) == expected
+    assert found.waits is (IN_PLACE not in expected.values())
+    pod = {"spec": {"containers": [{"name": "compute", "resources": _asked_at(vmi)}]}}
+    patched = apply(live_patch(found, vmi), vmi)
+    need = resizing.needed(patched, Namespace())
+    assert bool(resizing.by_migration(patched, pod, need, LIVE)) is found.waits
+
+
+def _asked_at(vmi: Object) -> Object:
+    """Return what the pod of a guest asks for that has got nothing of what it waits for."""
+    return {"requests": held(vmi, told(vmi)).requests}
 
 
 def test_what_is_written_during_a_migration_waits_from_the_handover_to_its_end() -> None:

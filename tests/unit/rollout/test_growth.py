@@ -2,12 +2,22 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from livevirt.api.quantity import parse
-from livevirt.rollout.case import Bound
-from livevirt.rollout.growth import amounts, growth, shortages
-from livevirt.rollout.resources import Compute
+from livevirt.api.request import Object
+from livevirt.rollout import instance
+from livevirt.rollout.case import Bound, Case
+from livevirt.rollout.growth import amounts, growth, pod_changes, shortages
+from livevirt.rollout.live_patch import apply, live_patch
+from livevirt.rollout.resources import Compute, compute
+from livevirt.rollout.verdict import judge
+
+from .cases import KVM, LIVE, a_spec, edited, running
 
 SMALL = Compute({"cpu": "100m", "memory": "1Gi"}, {"memory": "2Gi"}, 0)
 LARGE = Compute({"cpu": "300m", "memory": "1024Mi"}, {"memory": "3Gi"}, 0)
@@ -58,3 +68,81 @@ def test_what_shrinks_needs_no_more_than_is_owed() -> None:
     shrinks = growth(LARGE, SMALL)
     assert not list(shortages(shrinks, (Bound("Node", "a", {"cpu": parse("-200m")}),)))
     assert list(shortages(shrinks, (Bound("Node", "a", {"cpu": parse("-201m")}),)))
+
+
+# ---------------------------------------------------------------- what a plan says of the pod
+
+
+def plan(started: Object, wanted: Object, vmi: Object) -> tuple[list[dict[str, str]], Object]:
+    """Return what the pod is said to ask for otherwise, and the instance after the edit."""
+    case = Case(started, wanted, vmi, LIVE, KVM)
+    judgement = judge(case)
+    return pod_changes(case, judgement), apply(live_patch(judgement, vmi), vmi)
+
+
+def pod(vmi: Object) -> dict[str, str]:
+    """Return what the pod of an instance asks for."""
+    found = compute(instance.read(vmi["spec"]), LIVE.defaults)
+    sides = (("requests", found.requests), ("limits", found.limits))
+    return {f"{side}.{name}": text for side, amounts in sides for name, text in amounts.items()}
+
+
+def test_a_plan_counts_what_the_owner_wrote() -> None:
+    amounts = {"requests": {"cpu": "1", "memory": "1Gi"}, "limits": {"cpu": "2", "memory": "1Gi"}}
+    started = a_spec(domain__resources=amounts)
+    wanted = edited(started, {"domain.cpu.sockets": 3, "domain.memory.guest": "2Gi"})
+
+    said, _ = plan(started, wanted, running(started))
+
+    assert [(each["resource"], each["from"], each["to"]) for each in said] == [
+        ("requests.cpu", "1", "1400m"),
+        ("requests.memory", "1434Mi", "2492Mi"),
+        ("limits.cpu", "2", "2400m"),
+        ("limits.memory", "1434Mi", "2492Mi"),
+    ]
+
+
+_sides = st.fixed_dictionaries(
+    {}, optional={"cpu": st.sampled_from(["1", "2"]), "memory": st.sampled_from(["1Gi", "2Gi"])}
+)
+_resources = st.fixed_dictionaries({}, optional={"requests": _sides, "limits": _sides})
+_sizes = st.fixed_dictionaries(
+    {},
+    optional={
+        "domain.cpu.sockets": st.integers(1, 4),
+        "domain.memory.guest": st.sampled_from(["1Gi", "1536Mi", "2Gi"]),
+    },
+)
+
+
+@given(_resources, st.booleans(), st.lists(_sizes, min_size=1, max_size=3))
+def test_given_any_live_edits_then_the_plan_says_what_the_pod_asks_for_after_each(
+    amounts: Object, dedicated: bool, edits: list[dict[str, Any]]
+) -> None:
+    started = a_spec(domain__resources=amounts, domain__cpu__dedicatedCpuPlacement=dedicated)
+    vmi = running(started)
+    for edit in edits:
+        wanted = edited(started, edit)
+        said, after = plan(started, wanted, vmi)
+        before = pod(vmi)
+        assert {each["resource"]: each["from"] for each in said}.items() <= before.items()
+        assert before | {each["resource"]: each["to"] for each in said} == pod(after)
+        assert plan(started, wanted, after)[0] == []  # it is settled
+        vmi = after
+
+
+def test_what_comes_after_a_migration_is_counted() -> None:
+    vmi = running(a_spec(), migrationState={"migrationUid": "m"})
+
+    said, _ = plan(a_spec(), a_spec(domain__cpu__sockets=2), vmi)
+
+    assert said[0] == {"resource": "requests.cpu", "from": "200m", "to": "400m"}
+
+
+def test_what_waits_for_a_restart_is_counted_as_the_next_pod_has_it() -> None:
+    started = a_spec(domain__resources={"requests": {"cpu": "1"}})
+    wanted = edited(started, {"domain.cpu.sockets": 2, "domain.cpu.cores": 4})
+
+    said, _ = plan(started, wanted, running(started))
+
+    assert [each["resource"] for each in said] == ["requests.memory"]  # a CPU as it is written

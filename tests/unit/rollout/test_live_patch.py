@@ -8,9 +8,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from livevirt.api.quantity import parse
+from livevirt.rollout import instance
 from livevirt.rollout.live_patch import apply, live_patch, merge_patch
+from livevirt.rollout.resources import compute
 
-from .cases import GONE, KVM, STAGE, a_claim, a_spec, edited, judged, running, with_defaults
+from .cases import GONE, KVM, LIVE, STAGE, a_claim, a_spec, edited, judged, running, with_defaults
 
 CPU = {"requests": {"cpu": "500m"}, "limits": {"cpu": "2"}}
 MEMORY = {"requests": {"memory": "1Gi"}, "limits": {"memory": "2Gi"}}
@@ -88,6 +91,35 @@ def test_given_an_overcommitted_guest_when_it_shrinks_then_a_request_is_left() -
     found = live_patch(judged(started, wanted), running(started))
 
     assert found["spec"]["domain"]["resources"] == {"requests": {"cpu": "200m"}}
+
+
+RESTARTED: dict[str, dict[str, Any]] = {
+    "a limit": {"domain.resources": {"limits": {"memory": "1Gi"}}},
+    "a request as well": {
+        "domain.resources": {"requests": {"memory": "1Gi"}, "limits": {"memory": "1Gi"}}
+    },
+    "dedicated": {
+        "domain.cpu.dedicatedCpuPlacement": True,
+        "domain.resources": {"requests": {"memory": "1Gi"}},
+    },
+}
+
+
+@pytest.mark.parametrize("written", RESTARTED.values(), ids=RESTARTED)
+def test_given_a_guest_that_grew_when_it_starts_again_then_its_pod_is_as_large(
+    written: dict[str, Any],
+) -> None:
+    started = edited(a_spec(), written)
+    wanted, vmi = edited(started, {"domain.memory.guest": "2Gi"}), running(started)
+
+    grown = apply(live_patch(judged(started, wanted, vmi=vmi), vmi), vmi)
+    pods = [
+        compute(instance.read(each["spec"]), LIVE.defaults) for each in (grown, running(wanted))
+    ]
+
+    assert pods[0] == pods[1]
+    for pod in pods:
+        assert parse(pod.limits["memory"]).bytes >= parse("2Gi").bytes + pod.overhead
 
 
 values = st.recursive(

@@ -59,8 +59,12 @@ def test_topology(domain: Object, topology: tuple[int, int, int]) -> None:
 MAX_SOCKETS: dict[str, tuple[Object, Config, int | None]] = {
     "four times the sockets": ({"sockets": 2}, a_config(), 8),
     "four by default": ({}, a_config(), 4),
-    "at most 512 CPUs": ({"sockets": 32, "cores": 2, "threads": 3}, a_config(), 85),
+    "at most what every QEMU numbers": ({"sockets": 64}, a_config(), 255),
+    "nor what only KVM does": ({"sockets": 73}, a_config(), 255),
+    "three cores take the numbers of four": ({"sockets": 21, "cores": 3}, a_config(), 63),
+    "and three threads": ({"sockets": 16, "cores": 2, "threads": 3}, a_config(), 31),
     "never below what is there": ({"sockets": 200, "cores": 4}, a_config(), 200),
+    "a cluster's maximum that is too large": ({"cores": 8}, live(maxCpuSockets=64), 31),
     "the cluster's maximum": ({"sockets": 2}, live(maxCpuSockets=6), 6),
     "a cluster's maximum that is too small": ({"sockets": 3}, live(maxCpuSockets=2), 3),
     "the owner's own": ({"sockets": 2, "maxSockets": 3}, live(maxCpuSockets=6), 3),

@@ -116,6 +116,32 @@ def test_a_quota_on_limits_makes_limits() -> None:
     assert parse(found.limits["memory"]).bytes == wanted
 
 
+ALONE = {"cpu": {"dedicatedCpuPlacement": True}}
+BELOW: dict[str, tuple[Object, Object, str, str]] = {
+    # of a guest of 1Gi: what the owner wrote, and what is asked for and limited beside overhead
+    "a limit": ({"limits": {"memory": "512Mi"}}, {}, "1Gi", "1Gi"),
+    "a limit and a part of it": (
+        {"requests": {"memory": "256Mi"}, "limits": {"memory": "512Mi"}}, {}, "256Mi", "1Gi",
+    ),
+    "a limit and all of it": (
+        {"requests": {"memory": "512Mi"}, "limits": {"memory": "0.5Gi"}}, {}, "1Gi", "1Gi",
+    ),
+    "dedicated": ({"requests": {"memory": "512Mi"}}, ALONE, "1Gi", "1Gi"),
+    "dedicated, with a limit": (
+        {"requests": {"memory": "512Mi"}, "limits": {"memory": "512Mi"}}, ALONE, "1Gi", "1Gi",
+    ),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize(("resources", "domain", "request_", "limit"), BELOW.values(), ids=BELOW)
+def test_no_limit_is_below_the_guest(
+    resources: Object, domain: Object, request_: str, limit: str
+) -> None:
+    found = asked(resources=resources, **domain)
+    assert parse(found.requests["memory"]).bytes - found.overhead == parse(request_).bytes
+    assert parse(found.limits["memory"]).bytes - found.overhead == parse(limit).bytes
+
+
 # ---------------------------------------------------------------- overhead
 
 

@@ -31,8 +31,8 @@ class Unreadable(ValueError):
 def name_of(vm: Object, obj: Object) -> str:
     """Return the name of the revision a VM takes of an object."""
     meta = obj["metadata"]
-    generation = meta.get("generation", 0)
-    name = f"{vm['metadata']['name']}-{meta['name']}-{versions.STORED}-{meta['uid']}-{generation}"
+    uid, generation = meta.get("uid", ""), meta.get("generation", 0)
+    name = f"{vm['metadata']['name']}-{meta['name']}-{versions.STORED}-{uid}-{generation}"
     return _shortened(name, _LONGEST_NAME)
 
 
@@ -49,7 +49,7 @@ def revision_of(vm: Object, obj: Object) -> Object:
                 GENERATION: str(meta.get("generation", 0)),
                 KIND: obj["kind"],
                 NAME: _shortened(meta["name"], _LONGEST_LABEL),
-                UID: meta["uid"],
+                UID: str(meta.get("uid", "")),
                 VERSION: versions.STORED,
             },
             "ownerReferences": [
@@ -86,6 +86,11 @@ def content(role: Role, revision: Object) -> Object:
         raise Unreadable(
             f"failed to decode object in ControllerRevision: {name} holds version"
             f" {data.get('apiVersion')}, known are {', '.join(kind.versions)}"
+        )
+    meta = data.get("metadata")
+    if not isinstance(meta, dict) or not isinstance(meta.get("name"), str):
+        raise Unreadable(
+            f"failed to decode object in ControllerRevision: {name} holds an object without a name"
         )
     return versions.convert(kind, kind.stored_version, data)
 

@@ -13,6 +13,7 @@ from livevirt.admission import headroom, node_share, support
 from livevirt.admission import vm as machines
 from livevirt.admission.placement import placement
 from livevirt.admission.vm_sizing import Sized, ignored, size
+from livevirt.admission.vmi_spec import size_warnings
 from livevirt.api import registry, structural
 from livevirt.api.field_error import FieldError
 from livevirt.api.kind import Kind
@@ -57,6 +58,8 @@ async def plan(call: Call) -> Answer:
         )
         if not errors:
             unused += ignored(wanted, sized)
+            if sized.known:
+                unused += size_warnings(TEMPLATE, sized.vm["spec"]["template"]["spec"], settings)
             if judgement.running and edit.relabelled(sized.vm, found):
                 unused.append(RELABELLED)
     observed = _observed(vm, found, seen, pods)

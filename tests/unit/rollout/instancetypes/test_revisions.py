@@ -68,6 +68,12 @@ def in_v1beta1(spec: Object) -> Object:
     return {**made, "apiVersion": "instancetype.kubevirt.io/v1beta1", "spec": spec}
 
 
+def without(field: str, **rest: object) -> Object:
+    made = taken(a_type())["data"]
+    return {**{name: value for name, value in made.items() if name != field}, **rest}
+
+
+NAMELESS = "failed to decode object in ControllerRevision: r holds an object without a name"
 CONTENT: dict[str, tuple[object, object]] = {
     "what was taken": (taken(a_type())["data"], a_type()["spec"]),
     "1.2 of the older version": (
@@ -85,6 +91,10 @@ CONTENT: dict[str, tuple[object, object]] = {
         {"apiVersion": "instancetype.kubevirt.io/v1alpha1", "spec": "e30="},
         "failed to decode object in ControllerRevision: r holds no object",
     ),
+    "no metadata": (without("metadata"), NAMELESS),
+    "metadata of another shape": (without("metadata", metadata="web"), NAMELESS),
+    "no name": (without("metadata", metadata={"uid": "u"}), NAMELESS),
+    "a name of another shape": (without("metadata", metadata={"name": 1}), NAMELESS),
     "nothing": (None, "failed to decode object in ControllerRevision: r holds no object"),
     "of another role": (
         taken(a_preference())["data"],
@@ -103,6 +113,14 @@ def test_content(data: object, expected: object) -> None:
     else:
         found = revisions.content(matchers.INSTANCETYPE, revision)
         assert (found["apiVersion"], found["spec"]) == (CLUSTER_INSTANCETYPE.api_version, expected)
+
+
+def test_given_nothing_but_a_name_then_it_can_be_taken_again() -> None:
+    bare = {**a_type(), "metadata": {"name": "small"}}
+    made = taken(bare)["metadata"]
+    assert made["name"] == revisions.name_of(a_vm(), bare)
+    assert names.validate_dns1123_subdomain(made["name"]) == []
+    assert made["labels"][revisions.UID] == ""
 
 
 SAME = {
