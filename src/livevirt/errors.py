@@ -60,7 +60,7 @@ class ApiError(LivevirtError):
         }
         if self.status_reason:
             status["reason"] = self.status_reason
-        if self.details:
+        if self.details or self.status_code == 404:  # `kubectl debug` counts on those of a 404
             status["details"] = self.details
         status["code"] = self.status_code
         return status

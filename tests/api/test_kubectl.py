@@ -106,6 +106,8 @@ def test_explain_shows_the_whole_tree_and_one_field(server: ServerProcess) -> No
     field = server.kubectl("explain", "pod.spec.containers.resources.limits")
     assert "FIELD: limits" in field
     assert "DESCRIPTION" in field
+    older = server.kubectl("explain", "vm.spec", "--output=plaintext-openapiv2")
+    assert "runStrategy\t<string>" in older
 
 
 def test_get_crd_shows_what_kubevirt_would_have_installed(server: ServerProcess) -> None:
@@ -255,6 +257,22 @@ def test_apply_of_a_kustomization(kubectl: Kubectl, tmp_path: Path) -> None:
     assert "unchanged" in kubectl("apply", "-k", str(tmp_path))
 
 
+def test_apply_of_a_folder_prunes_what_is_no_longer_in_it(kubectl: Kubectl, tmp_path: Path) -> None:
+    (below := tmp_path / "below").mkdir()
+    (tmp_path / "a.yaml").write_text(yaml.safe_dump(a_map("a", {"team": "blue"})))
+    (below / "vm.yaml").write_text(yaml.safe_dump(a_vm("web", team="blue")))
+    apply = (
+        "apply", "-f", str(tmp_path), "-R", "--prune", "-l", "team=blue",
+        "--prune-allowlist=core/v1/ConfigMap", "--prune-allowlist=kubevirt.io/v1/VirtualMachine",
+    )  # fmt: skip
+    assert kubectl(*apply).split() == [
+        "configmap/a", "created", "virtualmachine.kubevirt.io/web", "created",
+    ]  # fmt: skip
+    (below / "vm.yaml").unlink()
+    assert "virtualmachine.kubevirt.io/web pruned" in kubectl(*apply)
+    kubectl("wait", "--for=delete", "vm/web", "--timeout=50s")
+
+
 def test_unknown_fields_are_refused_or_warned_of(kubectl: Kubectl) -> None:
     wrong = a_vm("web")
     wrong["spec"]["runStategy"] = "Always"
@@ -265,6 +283,46 @@ def test_unknown_fields_are_refused_or_warned_of(kubectl: Kubectl) -> None:
     )
     assert 'Warning: unknown field "spec.runStategy"' in done.stderr
     assert "runStategy" not in kubectl.json("get", "vm", "web")["spec"]
+
+
+def a_list(*items: Any) -> dict[str, Any]:
+    return {"apiVersion": "v1", "kind": "List", "items": list(items)}
+
+
+def test_apply_of_a_list_creates_each_item_and_then_leaves_them_alone(kubectl: Kubectl) -> None:
+    web = a_vm("web", tier="front")
+    web["spec"]["template"]["metadata"] = {"kept": "as it is"}
+    both = a_list(a_map("a", x="1"), web)
+    assert kubectl("apply", "-f", "-", stdin=both).splitlines() == [
+        "configmap/a created",
+        "virtualmachine.kubevirt.io/web created",
+    ]
+    assert kubectl("apply", "-f", "-", stdin=both).splitlines() == [
+        "configmap/a unchanged",
+        "virtualmachine.kubevirt.io/web unchanged",
+    ]
+
+
+def test_given_a_list_with_an_unknown_field_then_it_is_named_and_nothing_is_made(
+    kubectl: Kubectl,
+) -> None:
+    wrong = a_vm("web")
+    wrong["spec"]["runStategy"] = "Always"
+    given = a_list(a_map("a"), wrong)
+    _, said = kubectl.fails("create", "--validate=strict", "-f", "-", stdin=given)
+    assert 'unknown field "runStategy" in io.kubevirt.v1.VirtualMachine' in said
+    assert kubectl.maps() == []
+
+
+def test_what_was_read_of_several_kinds_can_be_applied_again(kubectl: Kubectl) -> None:
+    kubectl("apply", "-f", "-", stdin=[a_map("a", x="1"), a_vm("web"), a_pod("p")])
+    read = yaml.safe_load(kubectl("get", "cm/a", "vm/web", "pod/p", "-o", "yaml"))
+    assert read["kind"] == "List"
+    read["items"][0]["data"]["x"] = "2"
+    for item in read["items"]:
+        del item["metadata"]["resourceVersion"]  # a controller may have written in between
+    kubectl("apply", "-f", "-", stdin=read)
+    assert kubectl.data("a") == {"x": "2"}
 
 
 CREATIONS: dict[str, tuple[list[str], str, str]] = {
@@ -526,6 +584,30 @@ def test_describe(kubectl: Kubectl, obj: Any, kind: str, shows: str) -> None:
     kubectl.create(obj)
     described = kubectl("describe", kind, "it")
     assert shows in " ".join(described.split())
+
+
+INTO_CONTAINERS = {
+    "exec": ["exec", "p", "--", "true"],
+    "attach": ["attach", "p"],
+    "cp": ["cp", "p:/etc/hosts", "hosts"],
+    "port-forward": ["port-forward", "p", "0:80"],
+}
+
+
+@pytest.mark.parametrize("args", INTO_CONTAINERS.values(), ids=INTO_CONTAINERS)
+def test_what_needs_a_container_says_that_there_is_none(kubectl: Kubectl, args: list[str]) -> None:
+    kubectl.create(a_pod("p"))
+    ready = {"status": {"phase": "Running"}}
+    kubectl("patch", "pod", "p", "--subresource=status", "-p", json.dumps(ready))
+    _, said = kubectl.fails(*args)
+    assert "of pods, which have no containers" in said
+    assert "livevirt exec" in said
+
+
+def test_debug_says_that_there_are_no_ephemeral_containers(kubectl: Kubectl) -> None:
+    kubectl.create(a_pod("p"))
+    _, said = kubectl.fails("debug", "p", "--image=none")
+    assert "ephemeral containers are disabled for this cluster" in said
 
 
 # ---------------------------------------------------------------- deleting

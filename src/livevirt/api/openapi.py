@@ -1,8 +1,8 @@
 """OpenAPI documents of every group and version, made from the schema tables.
 
-`index` is `/openapi/v3`, `document` one of the documents it names, `swagger` is `/openapi/v2`.
-They are made when first asked for and kept compressed: the largest is a few hundred kilobytes of
-JSON that few clients ever read twice.
+`index` is `/openapi/v3`, `document` one of the documents it names, `swagger` is `/openapi/v2` and
+`swagger_protobuf` the same in protobuf. They are made when first asked for and kept compressed: the
+largest is a few hundred kilobytes that few clients ever read twice.
 """
 
 from __future__ import annotations
@@ -21,6 +21,7 @@ from livevirt.api import operations, registry, subresources
 from livevirt.api.kind import Kind
 from livevirt.api.schema import Field, Type, definitions
 from livevirt.api.swagger import convert
+from livevirt.api.swagger_protobuf import encode
 
 Object = dict[str, Any]
 
@@ -76,7 +77,7 @@ class Document:
         return f'"{self.hash}"'
 
     def plain(self) -> bytes:
-        """Return the JSON, for clients that do not take gzip."""
+        """Return it as it is, for clients that do not take gzip."""
         return gzip.decompress(self.compressed)
 
 
@@ -110,7 +111,17 @@ def document(path: str, hash_: str = "") -> Document | Moved | None:
 @functools.cache
 def swagger() -> Document:
     """Return `/openapi/v2` as JSON: every group and version in one document."""
-    return _pack(convert(describe(*at) for at in _paths().values()))
+    return _pack(_swagger())
+
+
+@functools.cache
+def swagger_protobuf() -> Document:
+    """Return `/openapi/v2` as protobuf: what kubectl checks a `kind: List` with."""
+    return _compress(encode(_swagger()))
+
+
+def _swagger() -> Object:
+    return convert(describe(*at) for at in _paths().values())
 
 
 @functools.cache
@@ -133,7 +144,10 @@ def _address(path: str) -> str:
 
 
 def _pack(content: Object) -> Document:
-    encoded = msgspec.json.encode(content)
+    return _compress(msgspec.json.encode(content))
+
+
+def _compress(encoded: bytes) -> Document:
     # mtime=0: the same content compresses to the same bytes
     return Document(
         gzip.compress(encoded, compresslevel=6, mtime=0),

@@ -71,10 +71,16 @@ def _parameter(parameter: Object) -> Object:
 
 
 def _schema(schema: Object) -> Object:
-    """Return a schema in the older dialect: no allOf, no oneOf, no nullable."""
+    """Return a schema in the older dialect: no allOf, no oneOf, no nullable.
+
+    Its readers refuse fields that a type does not have, so what keeps them has no type.
+    """
+    is_open = schema.get("x-kubernetes-preserve-unknown-fields", False)
     found: Object = {}
     for name, value in schema.items():
         match name:
+            case "allOf" if is_open:
+                pass
             case "$ref":
                 found[name] = value.replace("#/components/schemas/", "#/definitions/")
             case "allOf":

@@ -27,7 +27,9 @@ _POSTS: dict[tuple[str, str], Verb] = {
     (registry.POD.resource, "binding"): binding.bind,
     (registry.POD.resource, "eviction"): eviction.evict,
 }
-_THROUGH = ("status", "resize", "finalize", "ephemeralcontainers")
+_THROUGH = ("status", "resize", "finalize")
+#: Doors into a pod's containers, which our pods have not.
+_INTO_CONTAINERS = ("attach", "exec", "portforward", "proxy")
 
 
 class Api:
@@ -70,11 +72,7 @@ class Api:
 
     async def _through(self, request: Request) -> Answer:
         """Answer at a subresource's door."""
-        subresource = request.kind.subresource(request.subresource)
-        if subresource is None:
-            raise refusals.no_such_path()
-        if request.verb not in subresource.verbs:
-            raise refusals.method_not_allowed()
+        check_door(request)
         special = self._posts.get((request.kind.resource, request.subresource))
         if special is not None:
             return await special(self.services, request)
@@ -105,3 +103,18 @@ class Api:
                     assert frame.change is not None
                     obj = frame.change.object
                 yield WatchEvent(frame.type, obj)
+
+
+def check_door(request: Request) -> None:
+    """Refuse a subresource that is not there, or a verb that it has not."""
+    kind, name = request.kind, request.subresource
+    subresource = kind.subresource(name)
+    if subresource is None:
+        if kind is registry.POD and name in _INTO_CONTAINERS:
+            raise refusals.not_served(
+                f"{name} of pods, which have no containers;"
+                " a guest is reached with livevirt exec and virtctl console"
+            )
+        raise refusals.no_such_path()
+    if request.verb not in subresource.verbs:
+        raise refusals.method_not_allowed()

@@ -36,7 +36,7 @@ from livevirt.server import (
     route,
     table,
 )
-from livevirt.server.api import Api
+from livevirt.server.api import Api, check_door
 from livevirt.server.authenticate import ANONYMOUS, Authenticator, check_own_name
 from livevirt.server.metrics import Metrics
 from livevirt.server.negotiate import Form
@@ -135,6 +135,7 @@ class Front:
             stream = self._streams.get((request.kind.resource, request.subresource))
             if stream is not None:
                 return await stream(request, http)
+            check_door(request)  # before the body, which may be anything there
         accept = http.headers.get("Accept", "")
         if request.verb == "watch":
             form = negotiate.choose(accept, _TRANSFORMS, stream=True)

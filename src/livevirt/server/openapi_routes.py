@@ -9,18 +9,27 @@ from aiohttp import web
 from livevirt.api import openapi
 from livevirt.errors import NotAcceptable
 from livevirt.server import refusals
+from livevirt.server.negotiate import JSON
 
-_SWAGGER_PROTOBUF = "application/com.github.proto-openapi.spec.v2"
+_PROTOBUF = "application/com.github.proto-openapi.spec.v2.v1.0+protobuf"
+# What kubectl asks for. `@` may not stand in a media type, so it is answered with the other name.
+_PROTOBUF_ASKED = "application/com.github.proto-openapi.spec.v2@v1.0+protobuf"
+_SWAGGERS = {
+    JSON: JSON,
+    "application/*": JSON,
+    "*/*": JSON,
+    _PROTOBUF: _PROTOBUF,
+    _PROTOBUF_ASKED: _PROTOBUF,
+}
 
 
 async def answer(http: web.BaseRequest) -> web.StreamResponse:
     """Answer below `/openapi`. Documents are made on first use, away from the event loop."""
     path = http.path.strip("/").removeprefix("openapi/")
     if path == "v2":
-        accept = http.headers.get("Accept", "")
-        if accept.startswith(_SWAGGER_PROTOBUF) and "json" not in accept:
-            raise NotAcceptable("only the following media types are accepted: application/json")
-        return _send(http, await asyncio.to_thread(openapi.swagger), immutable=False)
+        media = swagger_form(http.headers.get("Accept", ""))
+        make = openapi.swagger if media == JSON else openapi.swagger_protobuf
+        return _send(http, await asyncio.to_thread(make), immutable=False, media=media)
     if path == "v3":
         return _send(http, await asyncio.to_thread(openapi.index), immutable=False)
     if not path.startswith("v3/"):
@@ -34,9 +43,19 @@ async def answer(http: web.BaseRequest) -> web.StreamResponse:
     return _send(http, found, immutable=bool(wanted))
 
 
-def _send(http: web.BaseRequest, found: openapi.Document, *, immutable: bool) -> web.Response:
+def swagger_form(accept: str) -> str:
+    """Return the media type in which to send `/openapi/v2`: the first named that there is."""
+    for part in (accept or "*/*").split(","):
+        if form := _SWAGGERS.get(part.partition(";")[0].strip()):
+            return form
+    raise NotAcceptable(f"only the following media types are accepted: {JSON}, {_PROTOBUF}")
+
+
+def _send(
+    http: web.BaseRequest, found: openapi.Document, *, immutable: bool, media: str = JSON
+) -> web.Response:
     headers = {
-        "Content-Type": "application/json",
+        "Content-Type": media,
         "ETag": found.etag,
         "Vary": "Accept-Encoding, Accept",
         "Cache-Control": "public, immutable" if immutable else "no-cache, private",

@@ -185,6 +185,12 @@ def test_the_older_form_holds_every_schema_and_leads_somewhere() -> None:
     assert "application/merge-patch+json" in patch["consumes"]
 
 
+def test_given_a_field_that_keeps_what_is_unknown_then_the_older_form_gives_it_no_type() -> None:
+    name = "io.kubevirt.v1.VirtualMachineInstanceTemplateSpec"
+    metadata = json.loads(openapi.swagger().plain())["definitions"][name]["properties"]["metadata"]
+    assert set(metadata) == {"description", "x-kubernetes-preserve-unknown-fields"}
+
+
 def test_what_is_kept_in_memory_is_small() -> None:
     openapi.swagger()
     kept = [openapi.document(path) for path in ADDRESSES]
