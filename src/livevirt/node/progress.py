@@ -83,6 +83,8 @@ def _cpu_words(wanted: Size, seen: Seen) -> tuple[str, str]:
     what = f"the guest uses {seen.sockets} of {wanted.sockets} sockets"
     if seen.sockets > wanted.sockets:
         cure = "Something in it holds on to its CPUs: look at its kernel log"
+        if seen.vcpus is None and seen.machine.accelerator != "kvm":
+            cure = "Start qemu-guest-agent in it"
         return f"the guest still uses {seen.sockets} sockets, {wanted.sockets} are wanted", cure
     if seen.vcpus is None:
         cure = "It must support ACPI CPU hotplug; with qemu-guest-agent inside it is told to"

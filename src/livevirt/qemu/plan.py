@@ -48,11 +48,14 @@ class Seen:
 
     @property
     def sockets(self) -> int:
-        """How many sockets the guest uses: those it has online, else those it has accepted."""
+        """How many sockets the guest uses: those it has online, else those it has accepted.
+
+        A guest that runs uses at least one, if only a part of it.
+        """
         cpu = self.machine.cpu
         if self.vcpus is not None:
             online = sum(vcpu.online for vcpu in self.vcpus)
-            return min(self.observed.sockets, online // cpu.per_socket)
+            return min(self.observed.sockets, max(online // cpu.per_socket, 1))
         missing = {
             slot.thread.socket
             for slot in self.observed.cpus

@@ -13,7 +13,7 @@ from livevirt.api import conditions
 from livevirt.api.conditions import Condition
 from livevirt.api.quantity import Format, Quantity, parse
 from livevirt.api.request import Object
-from livevirt.rollout.judgement import Change, Judgement, Verdict
+from livevirt.rollout.judgement import Change, Judgement, Reason, Verdict
 from livevirt.rollout.live_patch import MEMORY, SOCKETS
 from livevirt.rollout.reservation import asked
 
@@ -86,7 +86,11 @@ def put(listed: list[Condition], wanted: Condition, now: datetime) -> list[Condi
 
 def _condition(change: Change) -> Condition:
     what = f"{change.running} -> {change.wanted}"
-    shrinks = change.verdict is Verdict.LIVE or parse(change.wanted) < parse(change.running)
+    shrinks = change.verdict is Verdict.LIVE or (
+        change.verdict is Verdict.LIVE_AFTER_MIGRATION
+        and change.ruling.reason is not Reason.NODE_FULL  # only what grows needs room
+        and parse(change.wanted) < parse(change.running)
+    )
     if change.verdict is Verdict.LIVE_AFTER_MIGRATION and not shrinks:
         message = f"{what}: {change.ruling.message}"
         return condition(_FIELDS[change.path], WAITING_FOR_MIGRATION, message)

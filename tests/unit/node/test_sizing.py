@@ -1,5 +1,6 @@
 """What a guest may have now, and what its owner reads meanwhile."""
 
+from dataclasses import replace
 from datetime import UTC, datetime
 from typing import Any
 
@@ -48,13 +49,19 @@ def a_vmi(sockets: int = 1, guest: str = "256Mi", *changing: str, reason: str = 
     }
 
 
-def a_pod(sockets: int = 1, memory: int = 256, **status: Any) -> Any:
-    requests = held(a_vmi(), Size(sockets, memory * MIB)).requests
-    container = {"name": "compute", "resources": {"requests": requests}}
+def a_pod(sockets: int = 1, memory: int = 256, asks: int = 0, **status: Any) -> Any:
+    """Return the pod of a guest of that size; `asks`: it is to have so many sockets."""
+    in_force, wanted = (
+        {
+            "name": "compute",
+            "resources": {"requests": held(a_vmi(), Size(n, memory * MIB)).requests},
+        }
+        for n in (sockets, asks or sockets)
+    )
     return {
         "metadata": {"name": "p"},
-        "spec": {"containers": [container]},
-        "status": {"containerStatuses": [{"name": "compute", **container}], **status},
+        "spec": {"containers": [wanted]},
+        "status": {"containerStatuses": [in_force], **status},
     }
 
 
@@ -101,6 +108,36 @@ def test_cpus_and_memory_end_each_in_their_own_time() -> None:
     assert reason(found, MEMORY) == "Plugging"
 
 
+def test_memory_that_is_back_is_not_over_while_more_is_still_offered() -> None:
+    vmi = a_vmi(1, "256Mi", MEMORY)
+    found = told(vmi, a_pod(1, 512), seen(1, 256, 512), IDLE, NOON)
+    assert reason(found, MEMORY) == "WaitingForResize"
+
+
+# An agent took two of four sockets offline, and is gone: their devices are all there is to see.
+FORGOTTEN = replace(MACHINE, cpu=Cpu(model="max", sockets=4, max_sockets=4))
+
+
+def forgotten(memory: int) -> Seen:
+    return replace(seen(4, memory, 512, agent=False), machine=FORGOTTEN)
+
+
+def test_memory_ends_also_where_the_cpus_are_others_and_these_are_told() -> None:
+    vmi, now, kept = a_vmi(2, "512Mi", MEMORY), forgotten(512), Trouble(kept="none answers")
+    stands = progress(Size(2, 512 * MIB), now, late=True, cpu=kept)
+    found = told(vmi, a_pod(4, 512), now, stands, NOON)
+    assert [each["type"] for each in found or ()] == [CPU]
+    assert reason(found, CPU) == "GuestNotAccepting"
+    assert "none answers" in (found or [{}])[0]["message"]
+
+
+def test_cpus_that_are_others_are_told_when_nothing_else_is_left_to_tell() -> None:
+    vmi = a_vmi(2, "512Mi", MEMORY)
+    assert reason(told(vmi, a_pod(4, 512), forgotten(384), IDLE, NOON), CPU) is None
+    found = told(vmi, a_pod(4, 512), forgotten(512), IDLE, NOON)
+    assert [(each["type"], each["reason"]) for each in found or ()] == [(CPU, "Unplugging")]
+
+
 @pytest.mark.parametrize(
     ("condition", "expected"),
     [
@@ -111,8 +148,16 @@ def test_cpus_and_memory_end_each_in_their_own_time() -> None:
     ],
 )
 def test_a_resize_that_the_node_cannot_do_is_told(condition: Any, expected: str) -> None:
-    pod = a_pod(1, conditions=[{"status": "True", **condition}])
+    pod = a_pod(1, asks=2, conditions=[{"status": "True", **condition}])
     assert reason(told(a_vmi(2, "256Mi", CPU), pod, seen(), IDLE, NOON), CPU) == expected
+
+
+@pytest.mark.parametrize("asks", [2, 4], ids=["less", "more"])
+def test_a_resize_that_asks_for_something_else_than_is_needed_now_is_not_told(asks: int) -> None:
+    waiting = {"type": "PodResizePending", "status": "True", "reason": "Deferred"}
+    vmi = a_vmi(3, "256Mi", CPU, reason="OverQuota")
+    found = told(vmi, a_pod(1, asks=asks, conditions=[waiting]), seen(), IDLE, NOON)
+    assert found is vmi["status"]["conditions"]
 
 
 def test_what_the_controller_says_of_a_resize_it_may_not_ask_for_stays() -> None:
@@ -137,6 +182,7 @@ def test_without_a_change_under_way_nothing_is_said() -> None:
         (seen(1), True, "GuestNotAccepting", "udev"),
         (seen(1, agent=False), True, "GuestNotAccepting", "qemu-guest-agent"),
         (seen(4), True, "GuestNotAccepting", "kernel log"),
+        (forgotten(512), True, "GuestNotAccepting", "Start qemu-guest-agent"),
     ],
 )
 def test_where_cpus_stand(now: Seen, late: bool, expected: str, words: str) -> None:

@@ -326,6 +326,7 @@ def test_the_guest_has_the_sockets_that_are_plugged_and_online() -> None:
     assert Seen(TCG, is_now(3, accepted=accepted)).sockets == 2
     assert Seen(TCG, is_now(3), vcpus(6)).sockets == 3
     assert Seen(TCG, is_now(3), vcpus(4, 2)).sockets == 2
+    assert Seen(TCG, is_now(1), vcpus(1, 1)).sockets == 1  # a half is one
 
 
 def test_a_socket_with_a_thread_missing_does_not_count() -> None:

@@ -9,8 +9,14 @@ from livevirt.rollout.live_patch import MEMORY, SOCKETS
 NOON = datetime(2026, 1, 1, 12, tzinfo=UTC)
 
 
-def a_change(path: str, verdict: Verdict, running: Any = 1, wanted: Any = 3) -> Change:
-    return Change(path, running, wanted, Ruling(verdict, Reason.POD_RESIZE, "why"))
+def a_change(
+    path: str,
+    verdict: Verdict,
+    running: Any = 1,
+    wanted: Any = 3,
+    reason: Reason = Reason.POD_RESIZE,
+) -> Change:
+    return Change(path, running, wanted, Ruling(verdict, reason, "why"))
 
 
 def test_what_goes_live_is_announced_with_its_values() -> None:
@@ -46,6 +52,16 @@ def test_given_a_smaller_size_by_migration_then_the_guest_gives_it_back_first() 
     judgement = Judgement((a_change(MEMORY, Verdict.LIVE_AFTER_MIGRATION, "1Gi", "512Mi"),))
     [found] = hot_change.begun(judgement, [], NOON)
     assert found["reason"] == "Unplugging"
+
+
+def test_given_less_of_a_growth_that_is_held_up_then_it_waits_as_any_growth() -> None:
+    for verdict, reason in (
+        (Verdict.LIVE_AFTER_RESIZE, "WaitingForResize"),
+        (Verdict.LIVE_AFTER_MIGRATION, "WaitingForMigration"),
+    ):
+        change = a_change(SOCKETS, verdict, 3, 2, Reason.NODE_FULL)
+        [found] = hot_change.begun(Judgement((change,)), [], NOON)
+        assert found["reason"] == reason
 
 
 def test_a_newer_edit_starts_the_story_again() -> None:

@@ -794,6 +794,44 @@ def test_given_a_full_node_when_a_guest_shrinks_then_it_does_not_wait() -> None:
     assert not found.waits
 
 
+#: A growth from 1 to 3 sockets and from 1Gi to 3Gi has not reached the guest.
+HELD_UP: Object = {
+    "currentCPUTopology": {"sockets": 1, "cores": 2, "threads": 1},
+    "memory": {"guestAtBoot": "1Gi", "guestCurrent": "1Gi", "guestRequested": "1Gi"},
+    "conditions": [
+        {"type": type_, "status": "True", "reason": "Deferred", "message": "full"}
+        for type_ in ("HotVCPUChange", "HotMemoryChange")
+    ],
+}
+
+
+@pytest.mark.parametrize(
+    ("lower", "missing", "words"),
+    [
+        ({SOCKETS: 2, GUEST: "3Gi"}, {"cpu": "-201m"}, "whole sockets are plugged into"),
+        ({SOCKETS: 3, GUEST: "2Gi"}, {"memory": "-2Gi"}, "memory is plugged into"),
+    ],
+    ids=["sockets", "memory"],
+)
+def test_given_a_growth_is_held_up_when_less_is_asked_for_then_that_needs_room_too(
+    lower: dict[str, Any], missing: dict[str, str], words: str
+) -> None:
+    started, asked = a_spec(), a_spec(domain__cpu__sockets=3, domain__memory__guest="3Gi")
+    vmi = {**running(started), "status": {"phase": "Running", **HELD_UP}}
+    vmi["spec"] = edited(vmi["spec"], {SOCKETS: 3, GUEST: "3Gi"})
+    wanted = edited(asked, lower)
+
+    full = judged(started, wanted, vmi=vmi, around=bound("Node", **missing))
+    free = judged(started, wanted, vmi=vmi, around=bound("Node", cpu="0", memory="0"))
+    back = judged(started, started, vmi=vmi, around=bound("Node", **missing))
+
+    assert list(rulings(full).values()) == [("LiveAfterResize", "NodeFull")]
+    assert full.waits
+    assert list(rulings(free).values()) == [RESIZE]
+    assert words in free.changes[0].ruling.message
+    assert rulings(back) == {SOCKETS: IN_PLACE, GUEST: IN_PLACE}  # what the guest has, it has
+
+
 def test_what_admission_refuses_is_refused() -> None:
     found = judged(a_spec(), a_spec(domain__cpu__sockets=2, hostname="_"))
     errors = [

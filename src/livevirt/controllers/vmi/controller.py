@@ -23,7 +23,7 @@ from livevirt.controllers.refused import Refused
 from livevirt.controllers.vmi import events, launcher, resizing, view
 from livevirt.controllers.vmi import status as statuses
 from livevirt.controllers.vmi.plan import CreatePod, DeletePod, LetGo, Wait, plan, untold
-from livevirt.controllers.vmi.resizing import Attempts, Bounds
+from livevirt.controllers.vmi.resizing import Ask, Attempts, Bounds
 from livevirt.errors import AlreadyExists, ApiError, Conflict, Forbidden, Invalid, NotFound
 from livevirt.rollout import config, hot_change, migratability
 from livevirt.rollout.namespaces import as_started, namespace_of
@@ -128,6 +128,8 @@ class Instances:
         if home is not None and not seen.vmi.deleting:
             size = await self._resize(key, vmi, home)
         await self._write(vmi, home, seen, let_go=last, size=size)
+        if key in self._attempts:
+            self._attempts[key] = replace(self._attempts[key], unsaid=None)
         for step in steps:
             match step:
                 case DeletePod(name, uid, grace):
@@ -166,24 +168,29 @@ class Instances:
         if containers is None and stands == hot_change.WAITING_FOR_MIGRATION:
             return None  # it has come to a pod of that size, and its node goes on
         if containers is not None:
+            hindrance = migratability.hindrance(vmi, settings)
+            ask = Ask(need, self._bounds(namespace), hindrance)
+            if attempts.waits(ask, now):
+                return attempts.unsaid
             try:
                 await self._ask_resize(vmi, pod, containers)
             except (Forbidden, Invalid) as error:
-                self._attempts[key] = attempts.failed(now)
-                hindrance = migratability.hindrance(vmi, settings)
-                bounds = self._bounds(namespace)
-                found = resizing.refusal(error, pod, need, bounds, hindrance)
+                found = resizing.refusal(error, pod, ask)
+                self._attempts[key] = replace(attempts.failed(now), refused=ask, unsaid=found)
                 if found[0] != stands:
                     events.resize_refused(self._recorder, vmi, *found)
                 return found
         if back:
             return None
+        ours = stands in (*resizing.OURS, hot_change.WAITING_FOR_MIGRATION)
         if stands == hot_change.PLUG_FAILED:
-            self._attempts[key] = replace(attempts, last=None)
-        elif stands in (*resizing.OURS, hot_change.WAITING_FOR_MIGRATION):
+            self._attempts[key] = Attempts(attempts.count)
+        elif ours or attempts.refused is not None:
             self._attempts.pop(key, None)
-        else:
+        if not ours and stands != hot_change.PLUG_FAILED:
             return None
+        if containers is None and stands == hot_change.INFEASIBLE and resizing.infeasible(pod):
+            return None  # its node said so, and goes on when it can
         return hot_change.WAITING, "the pod is resized"
 
     def _bounds(self, namespace: str) -> Bounds:

@@ -30,15 +30,42 @@ _FIRST_WAIT, _LONGEST_WAIT = 2, 60  # seconds
 
 
 @dataclass(frozen=True, slots=True)
+class Bounds:
+    """What a namespace lets its pods have."""
+
+    quotas: Sequence[Object] = ()
+    ranges: Sequence[Object] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Ask:
+    """A resize that is asked for, and what the answer and its words depend on."""
+
+    need: Compute
+    bounds: Bounds
+    hindrance: str = ""  # why the guest may not leave a node that is too small for it
+
+
+@dataclass(frozen=True, slots=True)
 class Attempts:
-    """How often a change has failed, and when it did last."""
+    """How often a change has failed, and when it did last.
+
+    Where the API server did not allow it also what was asked, and the reason and words to give for
+    it as long as they are not written.
+    """
 
     count: int = 0
     last: datetime | None = None
+    refused: Ask | None = None
+    unsaid: tuple[str, str] | None = None
 
     def failed(self, now: datetime) -> Attempts:
         """Return them with one more."""
         return Attempts(self.count + 1, now)
+
+    def waits(self, ask: Ask, now: datetime) -> bool:
+        """Tell whether just that was refused so lately that it is not asked again."""
+        return self.refused == ask and bool(self.wait(now))
 
     def wait(self, now: datetime) -> timedelta:
         """Return how long to leave it alone: longer each time, and nothing once that is over."""
@@ -63,6 +90,13 @@ def containers(pod: Object, need: Compute) -> list[Object] | None:
         for each in pod["spec"]["containers"]
     ]
     return None if found == pod["spec"]["containers"] else found
+
+
+def infeasible(pod: Object) -> bool:
+    """Tell whether the node says that it never has room for what the pod asks for."""
+    listed = (pod.get("status") or {}).get("conditions")
+    pending = conditions.find(listed, "PodResizePending") or {}
+    return pending.get("reason") == hot_change.INFEASIBLE
 
 
 def by_migration(vmi: Object, pod: Object, need: Compute, config: Config) -> str:
@@ -116,30 +150,17 @@ def reason_of(vmi: Object) -> str:
     return ""
 
 
-@dataclass(frozen=True, slots=True)
-class Bounds:
-    """What a namespace lets its pods have."""
-
-    quotas: Sequence[Object] = ()
-    ranges: Sequence[Object] = ()
-
-
-def refusal(
-    error: ApiError, pod: Object, need: Compute, bounds: Bounds, hindrance: str = ""
-) -> tuple[str, str]:
-    """Return the reason and words for a resize that the API server did not allow.
-
-    `hindrance` is why the guest may not leave a node that is too small for it.
-    """
-    message, has = error.message, _asked(pod)
-    asked, more = amounts(has), growth(has, need)
+def refusal(error: ApiError, pod: Object, ask: Ask) -> tuple[str, str]:
+    """Return the reason and words for a resize that the API server did not allow."""
+    message, has, bounds = error.message, _asked(pod), ask.bounds
+    asked, more = amounts(has), growth(has, ask.need)
     if "exceeded quota" in message:
         short = shortages(more, tuple(under_quotas(pod, asked, bounds.quotas)))
         words = "; ".join(words for _, words in short) or message
         return hot_change.OVER_QUOTA, f"{words}; it goes on by itself when there is room"
     causes = {cause.get("reason") for cause in error.details.get("causes") or ()}
     if "NodeCapacity" in causes or "node didn't have enough" in message:
-        next_move = hindrance or "the guest is to migrate to a node that has room"
+        next_move = ask.hindrance or "the guest is to migrate to a node that has room"
         return hot_change.INFEASIBLE, f"{message}; {next_move}"
     if "per Container" in message or "per Pod" in message or "limit to request ratio" in message:
         short = shortages(more, tuple(under_limit_ranges(pod, asked, bounds.ranges)))

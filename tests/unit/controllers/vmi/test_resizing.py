@@ -1,10 +1,11 @@
+from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
 import pytest
 
 from livevirt.controllers.vmi import resizing
-from livevirt.controllers.vmi.resizing import Attempts, Bounds
+from livevirt.controllers.vmi.resizing import Ask, Attempts, Bounds
 from livevirt.errors import Forbidden, Invalid
 from livevirt.rollout.reservation import Size, held
 from livevirt.rollout.resources import Namespace
@@ -70,7 +71,7 @@ def test_a_quota_that_is_short_is_named_with_what_it_lacks() -> None:
     }
     error = Forbidden("pods is forbidden: exceeded quota: small, requested: x")
     need = resizing.needed(a_vmi(3), FREE)
-    reason, message = resizing.refusal(error, a_pod(), need, Bounds([quota]))
+    reason, message = resizing.refusal(error, a_pod(), Ask(need, Bounds([quota])))
     assert reason == "OverQuota"
     assert "ResourceQuota small lacks 150m of requests.cpu" in message
     assert "by itself" in message
@@ -92,7 +93,7 @@ def test_a_quota_that_is_short_is_named_with_what_it_lacks() -> None:
     ],
 )
 def test_every_refusal_has_its_reason(error: Any, reason: str) -> None:
-    found = resizing.refusal(error, a_pod(), resizing.needed(a_vmi(3), FREE), Bounds())
+    found = resizing.refusal(error, a_pod(), Ask(resizing.needed(a_vmi(3), FREE), Bounds()))
     assert found[0] == reason
     assert error.message in found[1]
 
@@ -105,6 +106,24 @@ def test_attempts_are_spaced_out_and_the_wait_ends() -> None:
     assert waits == [2, 4, 8, 16, 32, 60, 60, 60]
     assert attempts.wait(NOON + timedelta(minutes=2)) == timedelta(0)
     assert Attempts().wait(NOON) == timedelta(0)
+
+
+def test_what_was_refused_is_asked_for_again_later_or_once_something_else_holds() -> None:
+    ask = Ask(resizing.needed(a_vmi(3), FREE), Bounds([{"metadata": {"name": "q"}}]), "stays")
+    attempts = replace(Attempts().failed(NOON), refused=ask)
+    assert attempts.waits(replace(ask, need=resizing.needed(a_vmi(3), FREE)), NOON)
+    assert not attempts.waits(replace(ask, need=resizing.needed(a_vmi(2), FREE)), NOON)
+    assert not attempts.waits(replace(ask, bounds=Bounds()), NOON)
+    assert not attempts.waits(replace(ask, hindrance=""), NOON)
+    assert not attempts.waits(ask, NOON + timedelta(seconds=2))
+    assert not attempts.failed(NOON).waits(ask, NOON)
+
+
+@pytest.mark.parametrize(("reason", "never"), [("Infeasible", True), ("Deferred", False)])
+def test_whether_the_node_never_has_room(reason: str, never: bool) -> None:
+    pending = {"type": "PodResizePending", "status": "True", "reason": reason}
+    assert resizing.infeasible({"status": {"conditions": [pending]}}) is never
+    assert not resizing.infeasible({})
 
 
 @pytest.mark.parametrize(

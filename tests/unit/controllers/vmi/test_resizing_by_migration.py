@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from livevirt.controllers.vmi import resizing
-from livevirt.controllers.vmi.resizing import Bounds
+from livevirt.controllers.vmi.resizing import Ask, Bounds
 from livevirt.errors import Forbidden
 from livevirt.rollout.config import Config
 from livevirt.rollout.growth import BY_MIGRATION
@@ -125,6 +125,6 @@ def test_a_node_too_small_is_told_with_what_comes_next(hindrance: str, next_move
     vmi = a_vmi(3)
     error = Forbidden("node didn't have enough allocatable resources: cpu, requested: 1")
     need = resizing.needed(vmi, Namespace())
-    reason, message = resizing.refusal(error, a_pod(vmi), need, Bounds(), hindrance)
+    reason, message = resizing.refusal(error, a_pod(vmi), Ask(need, Bounds(), hindrance))
     assert reason == "Infeasible"
     assert message.endswith(next_move)
