@@ -219,6 +219,7 @@ _MIGRATIONS = {
     "maxDowntimeMs": "",
     "allowAutoConverge": "",
     "allowWorkloadDisruption": "when time is up, stop the guest and send the rest",
+    "allowPostCopy": "no post-copy; what `allowWorkloadDisruption` is where that is not set",
     "nodeDrainTaintKey": "",
 }
 

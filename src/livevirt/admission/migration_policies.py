@@ -6,8 +6,10 @@ from livevirt.admission.checks import not_negative, quantity
 from livevirt.admission.review import Review, Rules
 from livevirt.api import metadata
 from livevirt.api.field_error import FieldError, invalid
+from livevirt.api.request import Object
 
-_NOT_ACTED_ON = ("allowPostCopy", "experimental")
+_IDLE = "kept, but livevirt does not act on it"
+_STOPS = "there is no post-copy; the guest is stopped when time is up"
 LONGEST_DOWNTIME = 2_000_000  # milliseconds, the most QEMU takes
 
 
@@ -19,9 +21,7 @@ class MigrationPolicyRules(Rules):
         if review.subresource:
             return []
         spec = review.new["spec"]
-        for name in _NOT_ACTED_ON:
-            if spec.get(name):
-                review.warnings.append(f"spec.{name}: kept, but livevirt does not act on it")
+        review.warnings += _warnings(spec)
         selectors = spec.get("selectors") or {}
         found: list[FieldError] = []
         for name in ("namespaceSelector", "virtualMachineInstanceSelector"):
@@ -35,3 +35,14 @@ class MigrationPolicyRules(Rules):
             why = f"must be between 1 and {LONGEST_DOWNTIME}"
             found.append(invalid("spec.maxDowntimeMs", downtime, why))
         return found
+
+
+def _warnings(spec: Object) -> list[str]:
+    """Say what a policy asks for in vain, and what comes of it."""
+    found = []
+    if spec.get("allowPostCopy"):
+        stops = spec.get("allowWorkloadDisruption") in (None, True)
+        found.append(f"spec.allowPostCopy: {_STOPS if stops else _IDLE}")
+    if spec.get("experimental"):
+        found.append(f"spec.experimental: {_IDLE}")
+    return found

@@ -20,7 +20,7 @@ from livevirt.errors import LivevirtError
 from livevirt.node.guest import Guest
 from livevirt.node.handover import Handovers, Offer
 from livevirt.node.intent import Leaving
-from livevirt.node.move import Move, Patience, Sent, limits
+from livevirt.node.move import Move, Patience, Sent, limits, most_seconds
 from livevirt.node.pod_dir import PodDir
 from livevirt.qemu import lifecycle, migration
 from livevirt.qemu.errors import CommandFailed
@@ -33,8 +33,10 @@ log = logging.getLogger(__name__)
 
 LOOK_SECONDS = 0.2  # between looks at a transfer
 PREPARE_SECONDS = 120.0  # for the other side to wait for the guest; it takes a second or two
+EXTRA_SECONDS = 30.0  # over every limit, for a QEMU that does not answer or take over
 ABOUT_TO_BE_SENT = "finish-migrate"  # whole, or not at all: for a moment only
 _SENT = (SENT_WHOLE, ABOUT_TO_BE_SENT)
+_NOBODY = "nobody waited for the guest within {:.0f} s"
 _STUCK = "the guest was sent in vain while it was paused; it can move again once it was unpaused"
 
 
@@ -58,7 +60,8 @@ class Departure:
         self._move: Move | None = None
         self._noting: asyncio.Task[None] | None = None  # that it leaves
         self._patience: Patience | None = None
-        self._began = asyncio.get_running_loop().time()
+        self._began = self._heard = _clock()  # heard: how a guest is sent that is not whole yet
+        self._sending: float | None = None  # since when
         self._changed = asyncio.Event()
         self._task = asyncio.create_task(self._run(), name=f"departure of {guest.intent.vmi}")
 
@@ -74,6 +77,13 @@ class Departure:
         self._task.cancel()
 
     async def _run(self) -> None:
+        clock = asyncio.create_task(self._keep_time(), name="time of a departure")
+        try:
+            await self._look_after()
+        finally:
+            clock.cancel()
+
+    async def _look_after(self) -> None:
         while not self.over:
             if self._move is not None:
                 try:
@@ -86,6 +96,40 @@ class Departure:
                 async with asyncio.timeout(LOOK_SECONDS):
                     await self._changed.wait()
             self._changed.clear()
+
+    async def _keep_time(self) -> None:
+        """Tell that it takes too long also while a round waits for QEMU or the disk.
+
+        No round is cut short for it: some steps must not be done by halves. It only has the guest
+        called off, which is the target's to decide.
+        """
+        while True:
+            await asyncio.sleep(LOOK_SECONDS)
+            move = self._move
+            if move is None or move.ended or self.told.failed or self.told.late:
+                continue
+            if late := self._overdue(move, _clock() - EXTRA_SECONDS):
+                self._show(Sent(late=late))
+
+    def _overdue(self, move: Move, now: float) -> str:
+        """Return which limit is over, whatever QEMU does; who may stop the guest has one twice.
+
+        A guest that was sent whole is to arrive within the limits, too.
+        """
+        if now < self._began:
+            return ""  # first see what others left to us
+        if not move.started:
+            nobody = now - self._began > PREPARE_SECONDS
+            return _NOBODY.format(PREPARE_SECONDS) if nobody else ""
+        began = self._sending_since(move)
+        times = 2 if move.settings.get("allowWorkloadDisruption") else 1
+        most = times * most_seconds(move.settings, self._guest.intent.machine.memory.max)
+        if most and now - began > most:
+            return f"the guest did not arrive within {most:.0f} s (completionTimeoutPerGiB)"
+        silent = float(move.settings.get("progressTimeout") or 0)
+        if silent and now - max(began, self._heard) > silent:
+            return f"nothing was heard of the guest for {silent:.0f} s (progressTimeout)"
+        return ""
 
     async def _round(self, move: Move) -> None:
         qmp = self._guest.qmp()
@@ -100,13 +144,14 @@ class Departure:
             return
         if noted is not None and not await self._stay(qmp):  # nobody saw how an earlier one failed
             return
+        if not move.started and _clock() - self._began > PREPARE_SECONDS:
+            self._show(Sent(failed=_NOBODY.format(PREPARE_SECONDS)))
+            return
         offer = self._handovers.offered(move.uid) or await self._offer(qmp, move)
         if offer is None:
             return
         socket = self._handovers.socket(move.uid)
-        if not move.started and asyncio.get_running_loop().time() - self._began > PREPARE_SECONDS:
-            self._show(Sent(failed=f"nobody waited for the guest within {PREPARE_SECONDS:.0f} s"))
-        elif socket is not None:
+        if socket is not None:
             # Noted before it is begun: whoever finds the note and no transfer knows that it came
             # to nothing. That it begins is told meanwhile.
             if self._noting is None:
@@ -161,30 +206,36 @@ class Departure:
             why = found.error or "it was cut short"
             self._show(Sent(failed=f"the guest was not sent: {why}"))
         elif not sent:
-            now = asyncio.get_running_loop().time()
+            self._heard = now = _clock()
             if self._patience is None:
                 # One that we have stopped gets that time once more.
-                sent_for = timedelta(0) if noted.stopped else self._sent_for(move)
-                self._patience = Patience(move.settings, now - sent_for.total_seconds())
+                began = now if noted.stopped else self._sending_since(move)
+                self._patience = Patience(move.settings, began)
             late = self._patience.over(found, now)
-            if late and move.settings.get("allowWorkloadDisruption") and not noted.stopped:
+            may_stop = move.settings.get("allowWorkloadDisruption") and not noted.stopped
+            if late and may_stop and await self._stop_guest(qmp, noted):
                 self._patience = None
-                await self._stop_guest(qmp, noted)
             elif late:
                 self._show(Sent(late=late))
 
-    def _sent_for(self, move: Move) -> timedelta:
-        """Return for how long a guest has been sent, whoever saw to it before."""
-        if move.since is None:
-            return timedelta(0)
-        return max(self._now() - move.since, timedelta(0))
+    def _sending_since(self, move: Move) -> float:
+        """Return since when a guest has been sent, whoever saw to it before."""
+        if self._sending is None:
+            sent_for = self._now() - move.since if move.since is not None else timedelta(0)
+            self._sending = _clock() - max(sent_for.total_seconds(), 0.0)
+        return self._sending
 
-    async def _stop_guest(self, qmp: Session, noted: Leaving) -> None:
-        """Have the guest stand still: what does not change is sent in one go."""
-        if await lifecycle.run_state(qmp) == "running":
-            noted = msgspec.structs.replace(noted, stopped=True)
-            await asyncio.to_thread(self._folder.note_departure, noted)
-            await lifecycle.pause(qmp)
+    async def _stop_guest(self, qmp: Session, noted: Leaving) -> bool:
+        """Have the guest stand still: what does not change is sent in one go.
+
+        Returns whether it was stopped; one that does not run stands still already.
+        """
+        if await lifecycle.run_state(qmp) != "running":
+            return False
+        noted = msgspec.structs.replace(noted, stopped=True)
+        await asyncio.to_thread(self._folder.note_departure, noted)
+        await lifecycle.pause(qmp)
+        return True
 
     async def _finish(self, qmp: Session, move: Move) -> None:
         if move.failed:
@@ -225,6 +276,10 @@ class Departure:
         intent = self._guest.intent
         facts = {"vmi": f"{intent.namespace}/{intent.vmi}"}
         return facts | ({"error": error} if error else {})
+
+
+def _clock() -> float:
+    return asyncio.get_running_loop().time()
 
 
 def _as_offered(offer: Offer, state: str) -> bool:

@@ -136,21 +136,27 @@ def limits(settings: Object) -> Limits:
     )
 
 
+def most_seconds(settings: Object, memory: int) -> float:
+    """Return how long sending that many bytes of memory may take in all, 0 if for ever."""
+    return float(settings.get("completionTimeoutPerGiB") or 0) * max(1.0, memory / _GIB)
+
+
 class Patience:
     """Tells when a transfer takes too long: in all, or without getting any nearer to its end."""
 
     def __init__(self, settings: Object, began: float) -> None:
-        self._per_gib = float(settings.get("completionTimeoutPerGiB") or 0)
+        self._settings = settings
         self._stalled = float(settings.get("progressTimeout") or 0)
         self._began = self._moved = began
         self._least: int | None = None
 
     def over(self, transfer: Transfer, now: float) -> str:
         """Return why there is no point in waiting any longer, nothing if there is."""
-        if self._least is None or transfer.remaining < self._least:
+        nearer = self._least is None or transfer.remaining < self._least
+        if transfer.total and nearer:  # while it sets itself up, QEMU tells no sizes
             self._least, self._moved = transfer.remaining, now
-        most = self._per_gib * max(1.0, transfer.total / _GIB)
-        if self._per_gib and now - self._began > most:
+        most = most_seconds(self._settings, transfer.total)
+        if most and now - self._began > most:
             return f"the guest was not sent within {most:.0f} s (completionTimeoutPerGiB)"
         if self._stalled and now - self._moved > self._stalled:
             return f"nothing more of the guest was sent for {self._stalled:.0f} s (progressTimeout)"

@@ -14,6 +14,7 @@ from livevirt.api.times import format_time
 from livevirt.control.clock import Now
 from livevirt.errors import LivevirtError
 from livevirt.node import ending
+from livevirt.node import guest as guests
 from livevirt.node.departure import ABOUT_TO_BE_SENT, Departure, goes_on
 from livevirt.node.handover import Handovers
 from livevirt.node.intent import Leaving
@@ -23,7 +24,7 @@ from livevirt.qemu.session import Session
 
 log = logging.getLogger(__name__)
 
-SECONDS = 5.0  # far more than it takes
+SECONDS = 5.0  # far more than it takes, but for a QEMU that does not quit and has to be killed
 _LOOK_SECONDS = 0.02
 
 
@@ -34,10 +35,12 @@ async def settle(locals_: Iterable[Local], handovers: Handovers, now: Now) -> No
 
 async def _settle(local: Local, handovers: Handovers, now: Now) -> None:
     try:
-        async with asyncio.timeout(SECONDS):
-            if local.awaits or local.arrival is not None:
+        if local.awaits or local.arrival is not None:
+            async with asyncio.timeout(guests.QUIT_SECONDS + SECONDS):
                 await _take_in(local, handovers, now)
-            elif local.departure is not None and not local.has_left:
+        elif local.departure is not None and not local.has_left:
+            # Longer: it waits for what the target says.
+            async with asyncio.timeout(guests.QUIT_SECONDS + 2 * SECONDS):
                 await _keep(local, local.departure, handovers)
     except (LivevirtError, OSError, TimeoutError) as error:
         facts = {"pod": str(local.key), "error": str(error)}

@@ -187,11 +187,26 @@ def test_these_policies_are_refused(spec: Object, why: str) -> None:
     assert wrong[0].startswith(why)
 
 
-def test_given_what_is_not_acted_on_then_a_policy_is_taken_with_a_warning() -> None:
-    policy = a_policy(allowPostCopy=True)
+IDLE = "kept, but livevirt does not act on it"
+STOPS = "there is no post-copy; the guest is stopped when time is up"
+WARNED: dict[str, tuple[Object, list[str]]] = {
+    "post-copy": ({"allowPostCopy": True}, [f"spec.allowPostCopy: {STOPS}"]),
+    "post-copy without disruption": (
+        {"allowPostCopy": True, "allowWorkloadDisruption": False}, [f"spec.allowPostCopy: {IDLE}"],
+    ),
+    "no post-copy": ({"allowPostCopy": False}, []),
+    "what is not there yet": ({"experimental": {"a": "b"}}, [f"spec.experimental: {IDLE}"]),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize(("spec", "warnings"), WARNED.values(), ids=WARNED)
+def test_given_what_is_not_acted_on_then_a_policy_is_taken_with_a_warning(
+    spec: Object, warnings: list[str]
+) -> None:
+    policy = a_policy(**spec)
     asked = Review("create", MIGRATION_POLICY, "v1alpha1", policy, None, JANE, Objects(None), NOON)
     assert RULES[MIGRATION_POLICY.resource].validate(asked) == []
-    assert asked.warnings == ["spec.allowPostCopy: kept, but livevirt does not act on it"]
+    assert asked.warnings == warnings
 
 
 def test_a_policy_may_say_all_or_nothing() -> None:

@@ -86,7 +86,7 @@ def test_what_the_page_lists_is_what_is_read(page: ModuleType) -> None:
 def test_the_limits_of_migrations_are_those_that_count(page: ModuleType) -> None:
     prefix = "configuration.migrations."
     listed = {each.path.removeprefix(prefix) for each in page.honoured() if prefix in each.path}
-    idle = {"allowPostCopy", "disableTLS", "unsafeMigrationOverride", "utilityVolumesTimeout"}
+    idle = {"disableTLS", "unsafeMigrationOverride", "utilityVolumesTimeout"}
     assert listed == {*policy.DEFAULTS, "maxDowntimeMs"} - idle
 
 

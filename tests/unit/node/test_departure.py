@@ -44,7 +44,7 @@ class Source:
         return MACHINE
 
     async def until(self, holds: Callable[[], Any]) -> None:
-        async with asyncio.timeout(10):
+        async with asyncio.timeout(30):
             while True:
                 if holds():
                     return
@@ -135,6 +135,20 @@ async def test_given_it_takes_too_long_then_it_is_to_be_called_off(tmp_path: Pat
     assert source.qmp.told == []
 
 
+@pytest.mark.parametrize("state", ["paused", "prelaunch", "io-error", "suspended"])
+@pytest.mark.parametrize("limit", ["completionTimeoutPerGiB", "progressTimeout"])
+async def test_given_a_guest_that_stands_still_takes_too_long_then_it_is_to_be_called_off(
+    tmp_path: Path, state: str, limit: str
+) -> None:
+    """There is nothing to stop: it may be disturbed, and that would not help."""
+    source = Source(tmp_path, Qmp(state, "active"), Leaving(uid="m", paused=True))
+    settings = {limit: 0.01, "allowWorkloadDisruption": True}
+    source.departure.want(a_move(started=True, settings=settings))
+    await source.until(lambda: limit in source.departure.told.late)
+    assert source.qmp.told == []
+    assert source.folder.read_departure() == Leaving(uid="m", paused=True)
+
+
 async def test_given_it_may_be_disturbed_then_the_guest_is_stopped_first_and_resumed_if_it_stays(
     tmp_path: Path,
 ) -> None:
@@ -169,6 +183,91 @@ async def test_time_counts_from_when_it_was_begun_not_from_when_a_server_came_to
     later = Source(tmp_path, Qmp("running", "active"), Leaving(uid="m"))
     later.departure.want(replace(begun, since=NOON - timedelta(seconds=61)))
     await later.until(lambda: later.departure.told.late)
+
+
+# ---------------------------------------------------------------- QEMUs that hang
+
+
+class Hung(Qmp):
+    """Takes every command and never answers."""
+
+    async def execute(self, command: str, arguments: dict[str, Any] | None = None) -> Any:
+        await asyncio.Event().wait()
+
+
+@pytest.fixture
+def no_extra(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(departure, "EXTRA_SECONDS", 0.05)
+
+
+@pytest.mark.usefixtures("no_extra")
+async def test_given_a_qemu_that_does_not_answer_then_waiting_for_it_ends(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(departure, "PREPARE_SECONDS", 0.05)
+    source = Source(tmp_path, Hung())
+    source.departure.want(a_move())
+    await source.until(lambda: "nobody waited" in source.departure.told.late)
+
+
+@pytest.mark.usefixtures("no_extra")
+@pytest.mark.parametrize("limit", ["completionTimeoutPerGiB", "progressTimeout"])
+@pytest.mark.parametrize("disturbed", [False, True])
+async def test_given_a_qemu_that_does_not_tell_of_a_transfer_then_that_is_to_be_called_off(
+    tmp_path: Path, limit: str, disturbed: bool
+) -> None:
+    source = Source(tmp_path, Hung(), Leaving(uid="m"))
+    settings = {limit: 0.05, "allowWorkloadDisruption": disturbed}
+    source.departure.want(a_move(started=True, settings=settings, since=NOON))
+    await source.until(lambda: limit in source.departure.told.late)
+    assert source.folder.read_departure() == Leaving(uid="m")
+
+
+@pytest.mark.usefixtures("no_extra")
+@pytest.mark.parametrize("limit", ["completionTimeoutPerGiB", "progressTimeout"])
+async def test_given_a_guest_that_was_sent_whole_and_not_taken_in_then_it_is_to_be_called_off(
+    tmp_path: Path, limit: str
+) -> None:
+    """It goes on here no sooner than the target says so."""
+    source = Source(tmp_path, Qmp("postmigrate", "completed"), Leaving(uid="m"))
+    source.departure.want(a_move(started=True, settings={limit: 0.05}, since=NOON))
+    await source.until(lambda: limit in source.departure.told.late)
+    await source.stays(source.departure.told)
+    assert (source.qmp.told, source.qmp.run_state) == ([], "postmigrate")
+
+
+async def test_a_guest_that_was_sent_whole_has_some_time_to_be_taken_in_whoever_comes_to_it(
+    tmp_path: Path,
+) -> None:
+    source = Source(tmp_path, Qmp("postmigrate", "completed"), Leaving(uid="m"))
+    limits = {"completionTimeoutPerGiB": 1, "progressTimeout": 1}
+    long_ago = NOON - timedelta(hours=1)
+    source.departure.want(a_move(started=True, settings=limits, since=long_ago))
+    await source.stays(Sent())
+
+
+@pytest.mark.usefixtures("no_extra")
+async def test_given_a_guest_that_is_sent_within_its_limits_then_nothing_is_told(
+    tmp_path: Path,
+) -> None:
+    source = Source(tmp_path, Qmp("running", "active"), Leaving(uid="m"))
+    limits = {"completionTimeoutPerGiB": 60, "progressTimeout": 60}
+    source.departure.want(a_move(started=True, settings=limits, since=NOON))
+    await source.stays(Sent())
+
+
+async def test_given_it_cannot_be_said_what_machine_it_needs_then_that_is_not_tried_for_ever(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(departure, "PREPARE_SECONDS", 0.05)
+    source = Source(tmp_path, Qmp())
+
+    async def breaks() -> Machine:
+        raise OSError("no such file")
+
+    source.departure._describe = breaks
+    source.departure.want(a_move())
+    await source.until(lambda: source.departure.told.failed)
 
 
 # ---------------------------------------------------------------- guests that stand still

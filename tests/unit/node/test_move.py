@@ -173,10 +173,19 @@ def test_patience_ends_by_the_size_of_the_guest() -> None:
 
 def test_patience_ends_when_nothing_gets_any_less() -> None:
     patience = Patience({"progressTimeout": 5}, 0)
-    assert patience.over(Transfer("active", remaining=100), 0) == ""
-    assert patience.over(Transfer("active", remaining=90), 4) == ""
-    assert patience.over(Transfer("active", remaining=95), 9) == ""
-    assert "5 s" in patience.over(Transfer("active", remaining=90), 9.1)
+    assert patience.over(Transfer("active", total=100, remaining=100), 0) == ""
+    assert patience.over(Transfer("active", total=100, remaining=90), 4) == ""
+    assert patience.over(Transfer("active", total=100, remaining=95), 9) == ""
+    assert "5 s" in patience.over(Transfer("active", total=100, remaining=90), 9.1)
+
+
+def test_what_is_left_counts_only_once_qemu_tells_it() -> None:
+    """At first, in its state `setup`, it does not; that is not the end."""
+    patience = Patience({"progressTimeout": 5}, 0)
+    assert patience.over(Transfer("setup"), 1) == ""
+    assert patience.over(Transfer("active", total=100, remaining=100), 4) == ""
+    assert patience.over(Transfer("active", total=100, remaining=90), 8) == ""
+    assert "5 s" in patience.over(Transfer("active", total=100, remaining=90), 13.1)
 
 
 def test_without_limits_patience_never_ends() -> None:

@@ -10,6 +10,7 @@ from typing import Any
 
 import pytest
 
+from livevirt.node import guest as guests
 from livevirt.node import parting
 from livevirt.node.handover import Handovers
 from livevirt.node.intent import Leaving
@@ -93,6 +94,23 @@ async def test_a_guest_that_has_not_come_goes_on_where_it_was_once_its_target_is
     assert target.qmp.told == ["quit"]
     assert target.folder.read_ending() is not None
     assert source.qmp.told == ["stop sending", *told]
+
+
+async def test_given_a_target_that_does_not_quit_then_the_guest_goes_on_once_that_is_killed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for module, name in ((guests, "QUIT_SECONDS"), (parting, "SECONDS")):  # alike, only shorter
+        monkeypatch.setattr(module, name, 2.0)
+    source, target = a_source(tmp_path, Qmp("postmigrate", "completed")), a_target(tmp_path)
+
+    async def quits_in_vain() -> None:
+        await asyncio.sleep(guests.QUIT_SECONDS)
+        target.qmp.told.append("kill")
+
+    target.guest.quit = quits_in_vain
+    await settled(source, target)
+    assert target.qmp.told == ["kill"]
+    assert source.qmp.told == ["stop sending", "cont"]
 
 
 async def test_a_guest_that_has_come_is_let_run_there_first(tmp_path: Path) -> None:

@@ -79,6 +79,7 @@ class Observation:
         )
         found = replace(found, source=self._source(found, key.namespace))
         if found.target is None or found.target.deleting:
+            self._note_outgrown(key, found)
             found = replace(found, outgrown=key in self.outgrown)
         if found.target is None and not mine.final:
             found = replace(found, turn=key in self.first())
@@ -145,6 +146,12 @@ class Observation:
         """Remember that a target pod of that uid goes because it is too small."""
         self.outgrown[key] = pod
         self._line.note([key])
+
+    def _note_outgrown(self, key: Key, seen: view.Seen) -> None:
+        """Remember a target that goes and is too small: whoever was here before us deleted it."""
+        pod, wanted = seen.target, not seen.migration.final and seen.state is None
+        if pod is not None and pod.short and wanted and key not in self.outgrown:
+            self.outgrow(key, pod.uid)
 
     def saw(self, key: Key, pod: str) -> None:
         """Take in that a target pod of that uid can be seen."""

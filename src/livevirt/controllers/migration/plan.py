@@ -112,7 +112,7 @@ def failure(seen: Seen) -> str:
         return CANCELLED
     if seen.rival:
         return f"migration {seen.rival} of the instance is under way already"
-    if vmi.unmovable:
+    if vmi.unmovable and not vmi.copying:  # a copy ends, and then it may move
         return vmi.unmovable
     return _pod_failure(seen)
 

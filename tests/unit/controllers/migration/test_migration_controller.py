@@ -213,6 +213,26 @@ async def test_given_a_guest_that_grows_before_the_handoff_then_its_target_is_ma
     assert status(world)["phase"] == "PreparingTarget"
 
 
+async def test_a_target_that_goes_for_being_too_small_is_known_after_a_crash_too() -> None:
+    world = a_world()
+    await go_on(world)
+    (small,) = targets(world)
+    world.start_pod(0)
+    world.grow("g0")
+    await go_on(world, times=1)
+    (going,) = targets(world)
+    assert "deletionTimestamp" in going["metadata"]
+    world.start_controller()
+    await go_on(world)
+    assert status(world)["phase"] == "Scheduled"
+    world.end_pods()
+    await go_on(world)
+    (large,) = targets(world)
+    assert large["metadata"]["uid"] != small["metadata"]["uid"]
+    assert memory_of(large) > memory_of(small)
+    await handed_over(world)
+
+
 async def test_given_the_next_target_is_lost_then_the_migration_fails() -> None:
     world = a_world()
     await go_on(world)
@@ -330,8 +350,13 @@ async def test_given_a_guest_that_copies_a_volume_then_the_migration_waits_for_i
     world = a_world()
     vmi = found(world, registry.VMI, "g0")
     copying = {"type": "VolumesChange", "status": "True", "message": "to be copied: volume data"}
-    vmi = world.change(registry.VMI, vmi, {"status": {"conditions": [copying]}})
+    stays = {
+        "type": "LiveMigratable", "status": "False",
+        "reason": "DisksNotLiveMigratable", "message": "volume data is to be copied",
+    }  # fmt: skip
+    vmi = world.change(registry.VMI, vmi, {"status": {"conditions": [stays, copying]}})
     await go_on(world)
+    assert status(world)["phase"] == "Pending"
     listed = status(world)["conditions"]
     told = conditions.find(listed, "migrationBlockedByVolumesChange")
     assert told is not None

@@ -85,6 +85,13 @@ RULES: dict[str, tuple[Seen, list[str], list[Step]]] = {
     "given a volume that is being copied, then it waits": (
         seen(vmi=an_instance(copying="disk")), [], [],
     ),
+    "given that its disks keep the guest from moving meanwhile, then it waits as well": (
+        seen(vmi=an_instance(copying="disk", unmovable="a disk is copied")), [], [],
+    ),
+    "given that it has a target already, then the guest is handed over later": (
+        seen("Scheduled", an_instance(copying="disk", unmovable="a disk is copied"), READY),
+        [], [],
+    ),
     "given a target without a node, then Scheduling": (
         seen(target=WAITING), ["Scheduling"], [Wait(s(900))],
     ),
