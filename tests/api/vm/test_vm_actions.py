@@ -291,7 +291,7 @@ UNREADABLE: dict[str, tuple[Object, str]] = {
 }
 UNREADABLE_BY: dict[str, tuple[Object, str]] = {
     "start": ({"paused": "false"}, "paused in body must be of type boolean"),
-    "stop": ({"gracePeriod": 10**30}, "gracePeriod does not fit into 64 bits"),
+    "stop": ({"gracePeriod": 10**30}, "type integer with format int64 in gracePeriod"),
     "restart": ({"gracePeriodSeconds": "0"}, "gracePeriodSeconds in body must be of type integer"),
 }
 WITH_OPTIONS = {"start": VM, "stop": VM, "restart": VM, "pause": VMI, "unpause": VMI}
