@@ -41,7 +41,11 @@ def labels(row: Object) -> dict[str, str]:
     return {PREFIX + name: value for name, value in found.items()}
 
 
-@pytest.fixture(scope="module", params=["--no-catalog", ""], ids=["alone", "over our catalog"])
+@pytest.fixture(
+    scope="module",
+    params=["--no-catalog", pytest.param("", marks=pytest.mark.long)],
+    ids=["alone", "over our catalog"],
+)
 def server(request: pytest.FixtureRequest) -> Iterator[ServerProcess]:
     flags = (request.param,) if request.param else ()
     with short_directory() as home:

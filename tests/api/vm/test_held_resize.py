@@ -188,6 +188,7 @@ async def test_given_a_growth_waits_for_the_node_when_more_is_over_quota_then_th
     await grow(world, "256Mi", "")
 
 
+@pytest.mark.long
 async def test_given_a_growth_waits_for_the_node_when_that_shrinks_then_that_is_said_once(
     world: World, kubelet: Kubelet
 ) -> None:
