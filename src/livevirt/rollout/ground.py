@@ -14,6 +14,7 @@ from livevirt.rollout.config import Defaults
 from livevirt.rollout.disks import bus, target
 from livevirt.rollout.effective import ByName, canonical, filled, refilled
 from livevirt.rollout.instance import Instance
+from livevirt.rollout.reservation import Size, told
 
 _FOLLOWS: Object = {}  # a field that follows the instance
 #: Fields that follow the instance rather than the record of its start, for they change while it
@@ -37,7 +38,8 @@ class Ground(msgspec.Struct, frozen=True):
     """What the rules look at. `started` and `wanted` are specs with defaults filled in; `before`,
     `after` and `vmi` the trees of what runs, of what is wanted and of the instance itself, without
     what is the same in all of them, word for word; `running` reads the instance, and `asked` what
-    is wanted in the owner's own words."""
+    is wanted in the owner's own words; `has` is the size of the guest, to which a growth that is
+    held up has not come."""
 
     case: Case
     spec: Object  # of the instance
@@ -49,6 +51,7 @@ class Ground(msgspec.Struct, frozen=True):
     vmi: Object
     running: Instance
     asked: Instance
+    has: Size
 
     @property
     def boot(self) -> Instance:
@@ -101,6 +104,7 @@ def prepare(case: Case, vmi: Object) -> Ground:
         tree,
         running=instance.read(spec),
         asked=instance.read(case.wanted),
+        has=told(vmi),
     )
     _set_maxima(ground)
     return ground

@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from livevirt.api.quantity import ZERO, Quantity, parse
-from livevirt.rollout import instance, reservation
+from livevirt.rollout import instance
 from livevirt.rollout.case import Around, Bound, Case
 from livevirt.rollout.config import IN_PLACE_GATE, recorded
 from livevirt.rollout.judgement import Change, Judgement, Reason, Ruling, Verdict
-from livevirt.rollout.live_patch import MEMORY, in_force
+from livevirt.rollout.live_patch import in_force
 from livevirt.rollout.resources import Compute, compute
 
 REASONS = {
@@ -73,12 +73,14 @@ def room(
     held: Compute,
     grown: dict[str, Quantity],
     *,
+    grows: bool,
     fixed: Reason | None,
 ) -> Ruling:
     """Return the ruling on a live change of size: in place, after a resize, or by migration.
 
     `held` is what the pod must hold for the whole edit and `grown` what that is more than today,
-    for CPUs and memory go together; `fixed` is why a kubelet does not resize it, if it does not.
+    for CPUs and memory go together; `grows` tells whether this adds to what the guest has, and
+    `fixed` is why a kubelet does not resize it, if it does not.
     """
     if not case.config.enabled(IN_PLACE_GATE):
         fixed = Reason.IN_PLACE_DISABLED
@@ -86,7 +88,7 @@ def room(
         hindrance = no_migration(case.around, amounts(held), grown)
         message = "; ".join(filter(None, (BY_MIGRATION[fixed], hindrance)))
         return Ruling(Verdict.LIVE_AFTER_MIGRATION, fixed, message, waits=bool(hindrance))
-    if not _grows(case, change, held):
+    if not grows:
         return change.ruling
     short = list(shortages(grown, case.around.bounds))
     if not short:
@@ -142,20 +144,6 @@ def _no_node(around: Around, whole: dict[str, Quantity]) -> str:
     if len(short) < len(around.elsewhere):
         return ""
     return f"no other node has room: {'; '.join(words for _, words in short)}"
-
-
-def _grows(case: Case, change: Change, held: Compute) -> bool:
-    """Tell whether a change adds to what the guest has, and its pod must hold more for it.
-
-    That may be less than the instance asks for: a growth that is held up has not come to it.
-    """
-    assert case.vmi is not None
-    has = reservation.told(case.vmi)
-    before = reservation.held(case.vmi, has, case.around.namespace)
-    amount = has.memory if change.path == MEMORY else has.sockets
-    return parse(change.wanted) > Quantity.from_int(amount) and any(
-        more > ZERO for more in growth(before, held).values()
-    )
 
 
 def shortages(grown: dict[str, Quantity], bounds: tuple[Bound, ...]) -> Iterator[tuple[Bound, str]]:

@@ -36,7 +36,7 @@ class Size(msgspec.Struct, frozen=True):
 
 def asked(vmi: Object) -> Size:
     """Return the size an instance should have."""
-    return _size(instance.read(vmi["spec"]))
+    return size_of(instance.read(vmi["spec"]))
 
 
 def told(vmi: Object) -> Size:
@@ -66,7 +66,7 @@ def reserved(
     view: Instance, has: Size, defaults: Defaults, namespace: Namespace | None = None
 ) -> Compute:
     """Return the same for an instance that is read already."""
-    now = _size(view)
+    now = size_of(view)
     ratio = defaults.cpu_allocation_ratio
     return compute(_grown(view, now, now.largest(has), ratio), defaults, namespace)
 
@@ -75,7 +75,7 @@ def held(vmi: Object, has: Size, namespace: Namespace | None = None) -> Compute:
     """Return what the pod of a guest of just that size must hold."""
     view, defaults = instance.read(vmi["spec"]), config.recorded(vmi)
     ratio = defaults.cpu_allocation_ratio
-    return compute(_grown(view, _size(view), has, ratio), defaults, namespace)
+    return compute(_grown(view, size_of(view), has, ratio), defaults, namespace)
 
 
 def resized(current: Object, needed: Compute) -> Object:
@@ -112,7 +112,8 @@ def _new(old: Mapping[str, Amount], name: str, amounts: Mapping[str, str]) -> bo
     return parse(old[name]) != parse(amounts[name])
 
 
-def _size(view: Instance) -> Size:
+def size_of(view: Instance) -> Size:
+    """Return the size that an instance asks for."""
     size = memory.guest(view)
     return Size(topology(view.domain.cpu, view.domain.resources).sockets, size.bytes if size else 0)
 

@@ -9,7 +9,6 @@ from livevirt.rollout.changes import Difference, Path, find
 from livevirt.rollout.ground import Ground
 from livevirt.rollout.instance import read_amount
 from livevirt.rollout.judgement import Reason, Ruling, Verdict
-from livevirt.rollout.reservation import Size, told
 
 GUEST: Path = ("domain", "memory", "guest")
 _MEMORY_LIMIT: Path = ("domain", "resources", "limits", "memory")
@@ -39,13 +38,8 @@ def sockets(ground: Ground, difference: Difference) -> Ruling:
             " qemu-guest-agent in the guest this is live"
         )
         return Ruling(Verdict.RESTART, Reason.NO_AGENT, message)
-    change = "plugged into" if wanted > _told(ground).sockets else "taken from"
+    change = "plugged into" if wanted > ground.has.sockets else "taken from"
     return Ruling(Verdict.LIVE, Reason.IN_PLACE, f"whole sockets are {change} the running guest")
-
-
-def _told(ground: Ground) -> Size:
-    """Return the size the guest has; a growth that is held up has not come to it."""
-    return told(ground.case.vmi or {"spec": ground.spec})
 
 
 def _plugged(ground: Ground, running: int) -> int:
@@ -85,7 +79,7 @@ def guest_memory(ground: Ground, difference: Difference) -> Ruling:
     if wanted.nano % block.nano:
         message = f"memory is plugged in blocks of {block}"
         return restart(Reason.UNALIGNED, message, _aligned(wanted, running, most, block))
-    change = "plugged into" if wanted.bytes > _told(ground).memory else "taken from"
+    change = "plugged into" if wanted.bytes > ground.has.memory else "taken from"
     return Ruling(Verdict.LIVE, Reason.IN_PLACE, f"memory is {change} the running guest")
 
 

@@ -11,7 +11,7 @@ from collections.abc import Iterable
 from msgspec.structs import replace
 
 from livevirt.api.field_error import FieldError
-from livevirt.api.quantity import parse
+from livevirt.api.quantity import ZERO, Quantity, parse
 from livevirt.api.request import Object
 from livevirt.rollout import fields, instance, volume_edits
 from livevirt.rollout.case import Case
@@ -23,7 +23,8 @@ from livevirt.rollout.growth import growth, kept, room
 from livevirt.rollout.instance import Instance
 from livevirt.rollout.judgement import Change, Judgement, Reason, Ruling, Verdict
 from livevirt.rollout.live_patch import MEMORY, MEMORY_REQUEST, SOCKETS, apply, live_patch
-from livevirt.rollout.reservation import Size, asked, reserved, told
+from livevirt.rollout.reservation import Size, reserved, size_of
+from livevirt.rollout.reservation import held as pod_of
 from livevirt.rollout.resources import compute
 
 PARTIAL_GATE = "PartialLiveUpdate"
@@ -136,21 +137,22 @@ def _resized(ground: Ground, vmi: Object, judgement: Judgement) -> Judgement:
     if not live:
         return judgement
     case, running, namespace = ground.case, ground.running, ground.case.around.namespace
-    spec = apply(live_patch(judgement, vmi)["spec"], ground.spec)
-    wanted, has = asked({"spec": spec}), told(vmi)
+    view = instance.read(apply(live_patch(judgement, vmi)["spec"], ground.spec))
+    wanted, has = size_of(view), ground.has
     # What shrinks is given back last, so the pod first holds the larger of both.
-    view, now = instance.read(spec), compute(running, ground.defaults, namespace)
+    now = compute(running, ground.defaults, namespace)
     held = reserved(view, has, ground.defaults, namespace)
     grown = growth(now, held)
+    # A growth that is held up has not come to the guest, which may have less than it asks for.
+    grows = _adds(grown) or _adds(growth(pod_of(vmi, has, namespace), held))
     fixed = _fixed(running)
     # A pod is resized as a whole, so what must grow by migration holds up the rest.
     first = next((fixed[path] for path in fixed if _larger(path, wanted, has)), None)
-    ruled = {
-        change.path: replace(
-            change, ruling=room(case, change, held, grown, fixed=fixed.get(change.path, first))
-        )
-        for change in live
-    }
+    ruled = {}
+    for change in live:
+        path, larger = change.path, grows and _larger(change.path, wanted, has)
+        ruling = room(case, change, held, grown, grows=larger, fixed=fixed.get(path, first))
+        ruled[path] = replace(change, ruling=ruling)
     if bounds := case.around.bounds:
         # A pod with too little for its limit ranges is not resized, to grow first or to shrink.
         at_once = kept(growth(held, now), bounds)
@@ -175,6 +177,10 @@ def _stuck(change: Change, why: str) -> Change:
 
 def _shrinks(change: Change) -> bool:
     return parse(change.wanted) < parse(change.running)
+
+
+def _adds(grown: dict[str, Quantity]) -> bool:
+    return any(more > ZERO for more in grown.values())
 
 
 def _fixed(running: Instance) -> dict[str, Reason]:
