@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 
 from livevirt.api.quantity import ZERO, Quantity, parse
 from livevirt.rollout import instance
@@ -152,12 +152,7 @@ def shortages(grown: dict[str, Quantity], bounds: tuple[Bound, ...]) -> Iterator
     One that has less than nothing left is short of what the pod needs before it grows any more.
     """
     for bound in bounds:
-        lacking = [
-            f"{more - left} of {name}"
-            for name, left in bound.left.items()
-            if (more := grown.get(name, ZERO)) > left
-        ]
-        if lacking:
+        if lacking := _beyond(grown, bound.left):
             yield bound, f"{bound.kind} {bound.name} lacks {', '.join(lacking)}"
 
 
@@ -165,11 +160,15 @@ def kept(given: dict[str, Quantity], bounds: tuple[Bound, ...]) -> str:
     """Return which limit ranges do not let a pod give so much back; empty if all do."""
     found = []
     for bound in bounds:
-        below = [
-            f"{less - spare} of {name}"
-            for name, spare in bound.spare.items()
-            if (less := given.get(name, ZERO)) > spare
-        ]
-        if below:
+        if below := _beyond(given, bound.spare):
             found.append(f"{bound.kind} {bound.name} wants {', '.join(below)} more")
     return "; ".join(found)
+
+
+def _beyond(amounts: Mapping[str, Quantity], most: Mapping[str, Quantity]) -> list[str]:
+    """Say by how much amounts exceed the most of each, for those that do."""
+    return [
+        f"{amount - limit} of {name}"
+        for name, limit in most.items()
+        if (amount := amounts.get(name, ZERO)) > limit
+    ]
