@@ -21,15 +21,14 @@ from livevirt.errors import ApiError, LivevirtError, QmpError
 from livevirt.node import attachments, copying, io_threads
 from livevirt.node.attachments import Attachments, Goal, Item, Problem, Wanted
 from livevirt.node.copying import Copies, Failures
-from livevirt.node.domain import DISK_PREFIX
+from livevirt.node.domain import DISK_PREFIX, volume_of
+from livevirt.node.guard import Guard
 from livevirt.node.guest import Guest
 from livevirt.node.volumes import Prepared, VolumeProblem, Volumes
-from livevirt.qemu.agent import TELLS_MOUNTS, Filesystem
 from livevirt.qemu.disk import Disk, same_image
-from livevirt.qemu.errors import AgentUnavailable, CommandFailed, Disconnected, UnplugRefused
+from livevirt.qemu.errors import AgentUnavailable, Disconnected, UnplugRefused
 from livevirt.qemu.mirror import EndCopy, FinishCopy, StartCopy
-from livevirt.qemu.mounts import mount_points
-from livevirt.qemu.observe import Drive, Observed, pci_addresses
+from livevirt.qemu.observe import Drive, Observed
 from livevirt.qemu.plan import (
     Blocked,
     ChangeMedium,
@@ -43,7 +42,6 @@ from livevirt.qemu.plan import (
     disks,
     growth,
 )
-from livevirt.rollout.volume_patch import FORCE_DETACH
 
 T = TypeVar("T")
 
@@ -53,8 +51,6 @@ RETRY_SECONDS = 2.0  # between attempts at what did not work
 MOST_PASSES = 4  # in a round: another claim for a disk takes two, and a last one to see so
 STEP_SECONDS = 10.0  # what QEMU does by itself takes milliseconds
 GUEST_SECONDS = 1.0  # a guest that lets go later is seen in a later round
-AGENT_SECONDS = 5.0  # a loaded emulated guest takes its time
-_STANDS = {"io-error": "stopped by a disk that failed"}  # QEMU's other words speak for themselves
 _LOCKED = re.compile(r'Failed to get (shared )?"\w+" lock')  # QEMU, of an image another has open
 
 
@@ -195,7 +191,7 @@ class Attacher:
         seen = Seen(self._guest.intent.machine, now)  # disks do not depend on the guest's word
         steps = [
             replace(step, force=True)
-            if isinstance(step, ChangeMedium) and _volume(step.drive.id) in goal.forced
+            if isinstance(step, ChangeMedium) and volume_of(step.drive.id) in goal.forced
             else step
             for step in disks(
                 io_threads.plugged(wanted.disks, seen.machine), seen, wanted.kept, wanted.copied
@@ -215,7 +211,7 @@ class Attacher:
         What comes does not wait for what goes, nor one that the guest is slow to let go of for
         another. What one could not have because another still had it is tried again then.
         """
-        guard = _Guard(self._guest, goal.forced, self._mounted)
+        guard = Guard(self._guest, goal.forced, self._mounted)
         tried = [step for step in steps if _name(step) not in troubles]
         slow = [step for step in tried if _asks_guest(step, now)]
         going = [s for s in tried if isinstance(s, UnplugDisk) and s not in slow]
@@ -232,7 +228,7 @@ class Attacher:
         return done
 
     async def _in_turn(
-        self, goal: Goal, steps: Sequence[Step], now: Observed, guard: _Guard
+        self, goal: Goal, steps: Sequence[Step], now: Observed, guard: Guard
     ) -> list[tuple[Step, Problem | None]]:
         """Do steps one after the other; return those that were tried, each with what went wrong."""
         found = []
@@ -242,7 +238,7 @@ class Attacher:
             found.append((step, await self._do(step, now, guard)))
         return found
 
-    async def _do(self, step: Step, now: Observed, guard: _Guard) -> Problem | None:
+    async def _do(self, step: Step, now: Observed, guard: Guard) -> Problem | None:
         """Do one step; return why it could not be done, None if it was."""
         if isinstance(step, Blocked):
             plugged = now.drive(step.name) is not None
@@ -313,81 +309,6 @@ class Attacher:
         return facts | ({"error": str(error)} if error is not None else {})
 
 
-class _Guard:
-    """Asks the guest, once a round, what it uses of the disks that are to go.
-
-    What it said last counts while its agent is away: one that is restarted is so for a moment only.
-    """
-
-    def __init__(self, guest: Guest, forced: frozenset[str], mounted: set[str]) -> None:
-        self._guest, self._forced = guest, forced
-        self._mounted = mounted  # is kept up to date here
-        self._answer: asyncio.Task[list[Filesystem]] | None = None
-
-    async def objection(self, now: Observed, id: str) -> Problem | None:
-        """Return why a drive must not be unplugged now."""
-        drive = now.drive(id)
-        if drive is None or _volume(id) in self._forced:
-            return None
-        if drive.locked:
-            return await self.locked(now, id)
-        if drive.removable:
-            return None  # a guest that uses a disc locks the tray
-        if not now.agent_open and id not in self._mounted:
-            return None  # nobody to ask
-        if not now.agent_open:
-            message = "when the guest agent last answered, and it is gone"
-            return Problem(
-                attachments.AGENT_SILENT, f"{attachments.MOUNTED} {message}; {_cure(id)}"
-            )
-        if now.run_state != "running":
-            how = _STANDS.get(now.run_state, now.run_state)
-            message = f"the guest is {how} and cannot tell whether it uses the disk"
-            return Problem(attachments.AGENT_SILENT, f"{message}; {_cure(id)}")
-        try:
-            points = await self._points(drive)
-        except (AgentUnavailable, CommandFailed, TimeoutError) as error:
-            why = f" ({error})" if isinstance(error, CommandFailed) else ""
-            message = f"the guest agent does not tell whether the guest uses the disk{why}"
-            return Problem(attachments.AGENT_SILENT, f"{message}; {_cure(id)}")
-        if points:
-            self._mounted.add(id)
-            where = f"{attachments.MOUNTED} at {', '.join(points)}"
-            return Problem(attachments.IN_USE, f"{where}; {_cure(id)}")
-        self._mounted.discard(id)
-        return None
-
-    async def locked(self, now: Observed, id: str) -> Problem:
-        """Say that the guest has locked the tray of a drive."""
-        drive, points = now.drive(id), list[str]()
-        if drive is not None and now.agent_open:
-            with contextlib.suppress(AgentUnavailable, CommandFailed, TimeoutError):
-                points = await self._points(replace(drive, locked=True))
-        where = f", mounted at {', '.join(points)}" if points else ""
-        message = f"the guest holds the tray locked{where}; {_cure(id)}"
-        return Problem(attachments.IN_USE, message)
-
-    async def _points(self, drive: Drive) -> list[str]:
-        if self._answer is None:
-            self._answer = asyncio.create_task(self._ask())
-        found = await self._answer
-        addresses = await pci_addresses(self._guest.qmp())
-        return mount_points(drive, found, addresses)
-
-    async def _ask(self) -> list[Filesystem]:
-        agent = self._guest.agent
-        async with asyncio.timeout(AGENT_SECONDS):
-            try:
-                return list(await agent.filesystems())
-            except CommandFailed:
-                # One that never learned to tell is as good as none; one that may not now, because
-                # the guest is frozen, or fails, leaves it open what is mounted.
-                known = {each.name for each in (await agent.info()).supported_commands}
-                if TELLS_MOUNTS in known:
-                    raise
-                return []
-
-
 async def _all(*works: Coroutine[Any, Any, T]) -> list[T]:
     """Return what comes of all of them; the first that fails calls the others off.
 
@@ -438,24 +359,15 @@ def _name(step: Step) -> str:
     """Return the volume, or the image, that a step is about."""
     match step:
         case PlugDisk(disk, _) | ChangeMedium(disk, _) | StartCopy(disk, _, _) | FinishCopy(disk):
-            return _volume(disk.id)
+            return volume_of(disk.id)
         case UnplugDisk(id, _) | GrowDisk(id, _, _):
-            return _volume(id)
+            return volume_of(id)
         case Blocked(_, name, _):
-            return _volume(name)
+            return volume_of(name)
         case CloseImage(id) | EndCopy(id) | EndThread(id):
             return id
     return ""
 
 
-def _volume(id: str) -> str:
-    return id.removeprefix(DISK_PREFIX)
-
-
 def _words(step: Step) -> str:
     return f"{type(step).__name__} {_name(step)}"
-
-
-def _cure(id: str) -> str:
-    name = _volume(id)
-    return f"unmount it there, or annotate the VM {FORCE_DETACH}={name}"

@@ -9,7 +9,7 @@ from typing import Literal
 
 from livevirt.api.conditions import Condition
 from livevirt.api.request import Object
-from livevirt.node.domain import DISK_PREFIX, drive, kind_of
+from livevirt.node.domain import DISK_PREFIX, drive, kind_of, volume_of
 from livevirt.node.volumes import Prepared, claim_size
 from livevirt.qemu.disk import Disk, unmarked
 from livevirt.qemu.observe import Drive, Observed
@@ -245,7 +245,7 @@ def attachments(
             told[item.name] = _pending(item.name, problem, claim)
     wanted_ids = {item.id for item in asked.items} | found.kept
     for each in _leaving(wanted_ids, now):
-        name = each.id.removeprefix(DISK_PREFIX)
+        name = volume_of(each.id)
         told[name] = _detaching(name, troubles.get(name))
     return told
 

@@ -10,7 +10,7 @@ from livevirt.api import conditions
 from livevirt.api.conditions import Condition
 from livevirt.api.request import Object
 from livevirt.node.attachments import Goal, Problem, Wanted
-from livevirt.node.domain import DISK_PREFIX
+from livevirt.node.domain import volume_of
 from livevirt.qemu.disk import Disk, alike
 from livevirt.qemu.observe import Observed
 from livevirt.rollout import hot_change, volume_migration
@@ -187,7 +187,7 @@ class Failures:
     def problems(self, wanted: Wanted) -> dict[str, Problem]:
         """Return what went wrong the last time, by volume."""
         return {
-            disk.id.removeprefix(DISK_PREFIX): self._known[disk.node].problem
+            volume_of(disk.id): self._known[disk.node].problem
             for disk in wanted.disks
             if disk.node in self._known
         }

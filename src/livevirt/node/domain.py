@@ -193,6 +193,11 @@ def _disks(spec: Object, disks: list[Object], volumes: Mapping[str, Prepared]) -
         yield made if chosen else replace(made, boot_index=_UNCHOSEN + number)
 
 
+def volume_of(id: str) -> str:
+    """Return the volume that a drive of that id is for."""
+    return id.removeprefix(DISK_PREFIX)
+
+
 def hot_drives(spec: Object, volumes: Mapping[str, Prepared]) -> dict[str, Disk]:
     """Return the drives of volumes that may come and go, by volume."""
     hot, found = _hot(spec), {}

@@ -15,7 +15,7 @@ from livevirt.api.times import format_time
 from livevirt.node import attachments, copying, sizing, volume_status
 from livevirt.node.attachments import Attachments
 from livevirt.node.copying import Copies
-from livevirt.node.domain import DISK_PREFIX, NIC_PREFIX
+from livevirt.node.domain import NIC_PREFIX, volume_of
 from livevirt.node.ending import Ending
 from livevirt.node.guest import NOTHING_YET, AgentView, View
 from livevirt.node.progress import IDLE, Progress
@@ -216,7 +216,7 @@ def _paused(view: View) -> Condition | None:
 
 
 def _failure(drive: Drive) -> str:
-    name = drive.id.removeprefix(DISK_PREFIX)
+    name = volume_of(drive.id)
     if drive.io_status == "nospace":
         return f"; no space is left for disk {name}: free some where its claim is, then unpause"
     return f"; disk {name} cannot be read or written: mend or remove it, then unpause"

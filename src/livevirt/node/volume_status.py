@@ -8,7 +8,7 @@ from string import ascii_lowercase
 
 from livevirt.api.request import Object
 from livevirt.node.attachments import Attachment, Attachments
-from livevirt.node.domain import DISK_PREFIX
+from livevirt.node.domain import DISK_PREFIX, volume_of
 from livevirt.qemu.machine import Machine
 from livevirt.qemu.observe import Observed
 from livevirt.rollout import disks
@@ -72,10 +72,10 @@ def _buses(vmi: Object, machine: Machine, observed: Observed) -> dict[str, str]:
     listed = ((spec.get("domain") or {}).get("devices") or {}).get("disks") or ()
     written = {disk["name"]: disks.bus(disk) for disk in listed}
     volumes = {volume["name"] for volume in spec.get("volumes") or ()}
-    plugged = {drive.id.removeprefix(DISK_PREFIX) for drive in observed.drives}
+    plugged = {volume_of(drive.id) for drive in observed.drives}
     found: dict[str, str] = {}
     for disk in machine.disks:
-        name = disk.id.removeprefix(DISK_PREFIX)
+        name = volume_of(disk.id)
         if name in plugged or name in volumes or name in written:
             found[name] = disk.bus
     for name in (*written, *sorted(plugged)):

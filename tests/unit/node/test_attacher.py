@@ -11,7 +11,7 @@ import pytest
 
 from livevirt.errors import ApiError
 from livevirt.node import attacher as attachers
-from livevirt.node import volume_status
+from livevirt.node import guard, volume_status
 from livevirt.node.attacher import Attacher
 from livevirt.node.attachments import Item, goal
 from livevirt.node.volumes import Prepared, VolumeProblem
@@ -346,7 +346,7 @@ async def test_given_nobody_can_be_asked_who_has_the_image_then_it_is_told_witho
 async def test_given_one_step_breaks_the_round_then_no_other_goes_on_by_itself(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(attachers, "AGENT_SECONDS", 1000)
+    monkeypatch.setattr(guard, "AGENT_SECONDS", 1000)
     asked, called_off = asyncio.Event(), asyncio.Event()
 
     class Slow(Stub):
