@@ -185,11 +185,10 @@ class HotGuest:
 
         def stands() -> bool:
             entry = self.told().get(name, {})
-            return (entry.get("phase"), entry.get("reason")) == (phase, reason)
+            told = (entry.get("phase"), entry.get("reason")) == (phase, reason)
+            return told and all(word in entry["message"] for word in words)
 
-        until(f"{name} to be {phase}, {reason}", stands, SECONDS)
-        message = self.told()[name]["message"]
-        assert all(word in message for word in words), message
+        until(f"{name} to be {phase}, {reason}: {words}", stands, SECONDS)
         until("the VM", lambda: self.host.holds("vm", self.name, "HotVolumeChange"), SECONDS)
 
     def is_as_written(self) -> None:
