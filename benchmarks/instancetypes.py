@@ -53,20 +53,24 @@ from scale import a_vm as a_plain_vm
 
 from livevirt import catalog
 from livevirt import main as server_main
-from livevirt.api import conditions, registry
-from livevirt.api.conditions import Condition
-from livevirt.api.kind import Kind
-from livevirt.api.quantity import parse
-from livevirt.api.request import Object
-from livevirt.client.remote import RemoteClient
-from livevirt.controllers.instancetypes import newer
-from livevirt.controllers.vm import template
-from livevirt.rollout import config, defaults, disks, edit, hot_change
-from livevirt.rollout.instancetypes import lookup, machine, revisions
-from livevirt.rollout.instancetypes.lookup import Lookup
-from livevirt.rollout.instancetypes.resolution import references
-from livevirt.rollout.live_patch import live_patch
-from livevirt.rollout.verdict import judge
+from livevirt.kube.client.remote import RemoteClient
+from livevirt.kube.objects import conditions, core
+from livevirt.kube.objects.conditions import Condition
+from livevirt.kube.objects.kind import Kind
+from livevirt.kube.objects.quantity import parse
+from livevirt.kube.objects.request import Object
+from livevirt.vm import kinds
+from livevirt.vm.config import settings as config
+from livevirt.vm.instancetypes import newer
+from livevirt.vm.instancetypes.rules import lookup, machine, revisions
+from livevirt.vm.instancetypes.rules.lookup import Lookup
+from livevirt.vm.instancetypes.rules.resolution import references
+from livevirt.vm.lifecycle.vm import template
+from livevirt.vm.sizing import hot_change
+from livevirt.vm.spec import defaults, disks
+from livevirt.vm.verdict import edit
+from livevirt.vm.verdict.live_patch import live_patch
+from livevirt.vm.verdict.verdict import judge
 
 T = TypeVar("T")
 
@@ -107,8 +111,8 @@ class Objects:
         self._found: dict[tuple[Kind, str], Object] = {}
         for number, obj in enumerate((*catalog.instancetypes(), *catalog.preferences())):
             obj["metadata"] |= {"uid": f"uid-{number}", "generation": 1}
-            self.add(registry.CLUSTER_INSTANCETYPE, obj)
-            self.add(registry.CLUSTER_PREFERENCE, obj)
+            self.add(kinds.CLUSTER_INSTANCETYPE, obj)
+            self.add(kinds.CLUSTER_PREFERENCE, obj)
 
     def add(self, kind: Kind, obj: Object) -> None:
         """Let an object of a kind be found."""
@@ -126,7 +130,7 @@ def sized(objects: Objects, vm: Object) -> Object:
     for choice in (found.instancetype, found.preference):
         assert choice is not None
         if choice.capture is not None:
-            objects.add(registry.REVISION, revisions.revision_of(vm, choice.capture))
+            objects.add(core.REVISION, revisions.revision_of(vm, choice.capture))
     return {**vm, "status": references(vm, found)}
 
 
@@ -298,8 +302,8 @@ async def send(
 async def catalog_ready(client: RemoteClient) -> None:
     """Return once the types and the preference are installed."""
     for kind, names in (
-        (registry.CLUSTER_INSTANCETYPE, {BEFORE, AFTER}),
-        (registry.CLUSTER_PREFERENCE, {PREFERENCE}),
+        (kinds.CLUSTER_INSTANCETYPE, {BEFORE, AFTER}),
+        (kinds.CLUSTER_PREFERENCE, {PREFERENCE}),
     ):
         async for event in client.watch(kind):
             names.discard(event.object["metadata"]["name"])
@@ -315,7 +319,7 @@ async def measure(server: Server, size: int, args: argparse.Namespace) -> dict[s
     async def switch(chosen: list[str]) -> float:
         body = json.dumps(SWITCH).encode()
         patches = {n: target.request("PATCH", f"{VMS}/{n}", body, MERGE) for n in chosen}
-        return await send(server, client, patches, args.writers, registry.VMI, is_switched, 200)
+        return await send(server, client, patches, args.writers, kinds.VMI, is_switched, 200)
 
     try:
         async with asyncio.timeout(SECONDS):
@@ -325,7 +329,7 @@ async def measure(server: Server, size: int, args: argparse.Namespace) -> dict[s
                 name: target.request("POST", VMS, json.dumps(a_vm(name)).encode())
                 for name in (*warm, *names)
             }
-            await send(server, client, posts, args.writers, registry.VM, runs, 201)
+            await send(server, client, posts, args.writers, kinds.VM, runs, 201)
             await switch(warm)
             await asyncio.sleep(SETTLE)
             before, cpu = revision(server.database), server.cpu()

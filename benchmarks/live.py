@@ -40,10 +40,10 @@ from load import Connection, Target, quantile
 from scale import VMS, nodes_ready
 from start import IMAGE, Host, a_vm, end_guests
 
-from livevirt.api.quantity import parse
-from livevirt.api.request import Object
-from livevirt.client import kubeconfig
-from livevirt.client.remote import RemoteClient
+from livevirt.kube.client import kubeconfig
+from livevirt.kube.client.remote import RemoteClient
+from livevirt.kube.objects.quantity import parse
+from livevirt.kube.objects.request import Object
 from livevirt.node.images import ImageStore
 from livevirt.paths import DataDir, default_data_dir
 from livevirt.qemu import cmdline, translation
@@ -51,7 +51,7 @@ from livevirt.qemu.agent import GuestAgent
 from livevirt.qemu.machine import MIB, Machine, Thread
 from livevirt.qemu.observe import PERIPHERALS
 from livevirt.qemu.session import Session
-from livevirt.rollout import hot_change
+from livevirt.vm.sizing import hot_change
 
 NAME = "bench"
 VMIS = VMS.replace("virtualmachines", "virtualmachineinstances")

@@ -42,16 +42,17 @@ from pair import Pair
 from scale import nodes_ready
 from start import IMAGE, SPACE, Host, a_vm, end_guests
 
-from livevirt.api import conditions, registry
-from livevirt.api.request import Object
-from livevirt.client import kubeconfig
-from livevirt.client.remote import RemoteClient
+from livevirt.kube.client import kubeconfig
+from livevirt.kube.client.remote import RemoteClient
+from livevirt.kube.objects import conditions
+from livevirt.kube.objects.request import Object
 from livevirt.node import move
 from livevirt.node.images import ImageStore
 from livevirt.node.intent import Intent
 from livevirt.paths import DataDir, default_data_dir
 from livevirt.qemu.machine import MIB
 from livevirt.qemu.migration import Limits
+from livevirt.vm import kinds
 
 NODES = ("node01", "node02")
 MIGRATIONS = VMIS.replace("instances", "instancemigrations")
@@ -83,7 +84,7 @@ class Phases:
     async def follow(self) -> None:
         """Watch until cancelled."""
         while True:
-            async for event in self._client.watch(registry.MIGRATION, SPACE):
+            async for event in self._client.watch(kinds.MIGRATION, SPACE):
                 if event.type != "BOOKMARK":
                     phase = (event.object.get("status") or {}).get("phase", "")
                     seen = self._seen.setdefault(event.object["metadata"]["name"], {})
@@ -96,7 +97,7 @@ class Phases:
             while True:
                 seen = self._seen.get(name, {})
                 if "Failed" in seen:
-                    failed = await self._client.get(registry.MIGRATION, name, SPACE)
+                    failed = await self._client.get(kinds.MIGRATION, name, SPACE)
                     raise RuntimeError(f"{name} failed: {json.dumps(failed['status'])}")
                 if "Succeeded" in seen:
                     return {phase: when for phase, when in seen.items() if phase}
@@ -339,7 +340,7 @@ async def allow_in_place(server: Server, *, allow: bool) -> None:
     gates = {"disabledFeatureGates": None if allow else ["InPlaceHotplug"]}
     methods = {"workloadUpdateMethods": None if allow else ["LiveMigrate"]}
     spec = {"configuration": {"developerConfiguration": gates}, "workloadUpdateStrategy": methods}
-    await server.host.client.patch(registry.KUBEVIRT, "kubevirt", "kubevirt", {"spec": spec})
+    await server.host.client.patch(kinds.KUBEVIRT, "kubevirt", "kubevirt", {"spec": spec})
     await asyncio.sleep(SETTLE)
 
 

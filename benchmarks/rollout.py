@@ -39,11 +39,12 @@ from scale import (
     writes,
 )
 
-from livevirt.api import conditions, registry
-from livevirt.api.quantity import parse
-from livevirt.api.request import Object
-from livevirt.client.remote import RemoteClient
-from livevirt.rollout import hot_change
+from livevirt.kube.client.remote import RemoteClient
+from livevirt.kube.objects import conditions
+from livevirt.kube.objects.quantity import parse
+from livevirt.kube.objects.request import Object
+from livevirt.vm import kinds
+from livevirt.vm.sizing import hot_change
 
 MEMORY = "256Mi"  # the VMs start with 128Mi
 MOST_WRITES = 6
@@ -63,7 +64,7 @@ async def edit(server: Server, client: RemoteClient, names: list[str], writers: 
     missing = set(names)
 
     async def see() -> None:
-        async for event in client.watch(registry.VMI, "default"):
+        async for event in client.watch(kinds.VMI, "default"):
             if has_memory(event.object):
                 missing.discard(event.object["metadata"]["name"])
             if not missing:

@@ -30,10 +30,11 @@ from typing import Any
 import uvloop
 from load import Target, run
 
-from livevirt.api import registry
-from livevirt.client import kubeconfig
-from livevirt.client.remote import RemoteClient
+from livevirt.kube.client import kubeconfig
+from livevirt.kube.client.remote import RemoteClient
+from livevirt.kube.objects import core
 from livevirt.node.images import ImageStore
+from livevirt.vm import kinds
 
 HERE = Path(__file__).resolve().parent
 VMS = "/apis/kubevirt.io/v1/namespaces/default/virtualmachines"
@@ -160,7 +161,7 @@ def a_vm(name: str) -> bytes:
 async def nodes_ready(client: RemoteClient, nodes: int) -> None:
     """Return once every node has said that it is ready."""
     ready = set()
-    async for event in client.watch(registry.NODE):
+    async for event in client.watch(core.NODE):
         conditions = (event.object.get("status") or {}).get("conditions") or ()
         if any(each["type"] == "Ready" and each["status"] == "True" for each in conditions):
             ready.add(event.object["metadata"]["name"])
@@ -173,7 +174,7 @@ async def start(server: Server, client: RemoteClient, names: list[str], writers:
     missing = set(names)
 
     async def see() -> None:
-        async for event in client.watch(registry.VM, "default"):
+        async for event in client.watch(kinds.VM, "default"):
             if (event.object.get("status") or {}).get("printableStatus") == "Running":
                 missing.discard(event.object["metadata"]["name"])
             if not missing:

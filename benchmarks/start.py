@@ -34,10 +34,10 @@ import uvloop
 from api import BIN, livevirt, memory_mb
 from scale import MOST_WRITES, UNCOUNTED, nodes_ready, revision, writes
 
-from livevirt.api import conditions, registry
-from livevirt.api.request import Object
-from livevirt.client import kubeconfig
-from livevirt.client.remote import RemoteClient
+from livevirt.kube.client import kubeconfig
+from livevirt.kube.client.remote import RemoteClient
+from livevirt.kube.objects import conditions, core
+from livevirt.kube.objects.request import Object
 from livevirt.node import cgroups, pod_dir, process
 from livevirt.node.images import ImageStore
 from livevirt.node.intent import Intent
@@ -46,6 +46,7 @@ from livevirt.paths import DataDir, default_data_dir
 from livevirt.qemu.agent import GuestAgent
 from livevirt.qemu.disk import Image
 from livevirt.qemu.errors import AgentUnavailable
+from livevirt.vm import kinds
 
 IMAGE = "livevirt/guest:latest"
 SPACE, NODE = "default", "node01"
@@ -117,7 +118,7 @@ class Host:
     @contextlib.asynccontextmanager
     async def watching(self) -> AsyncIterator[AsyncIterator[Object]]:
         """Open a watch of the instances over TLS, and begin with what there is."""
-        events = self.client.watch(registry.VMI, SPACE)
+        events = self.client.watch(kinds.VMI, SPACE)
 
         async def objects() -> AsyncIterator[Object]:
             async for event in events:
@@ -341,7 +342,7 @@ async def one_start(host: Host) -> dict[str, int]:
     before = revision(host.data.database)
 
     async def see() -> int:
-        async for event in host.client.watch(registry.VM, SPACE):
+        async for event in host.client.watch(kinds.VM, SPACE):
             if (event.object.get("status") or {}).get("printableStatus") == "Running":
                 return int(event.object["metadata"]["resourceVersion"])
         raise RuntimeError("the watch ended")
@@ -382,7 +383,7 @@ async def measure(data: DataDir, pid: int, root: Path, args: argparse.Namespace)
     try:
         async with asyncio.timeout(SECONDS):
             await nodes_ready(client, 1)
-        node = await client.get(registry.NODE, NODE)
+        node = await client.get(core.NODE, NODE)
         found: dict = {"accelerator": node["metadata"]["labels"]["livevirt.io/accelerator"]}
         await host.kubectl(
             "get", "vm", "--output=name"

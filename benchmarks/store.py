@@ -17,8 +17,8 @@ import time
 from collections.abc import Callable
 from pathlib import Path
 
-from livevirt.store import Key, Put, Store
-from livevirt.store.database import CHECKPOINT_PAGES
+from livevirt.kube.store import Key, Put, Store
+from livevirt.kube.store.database import CHECKPOINT_PAGES
 
 WRITERS = 16
 VALUE = json.dumps({"kind": "ConfigMap", "data": {"text": "x" * 1000}}).encode()

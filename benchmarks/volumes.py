@@ -39,8 +39,8 @@ from load import Connection, Target, quantile
 from scale import VMS
 from start import IMAGE, SPACE, Host, a_vm, end_guests
 
-from livevirt.api import registry
-from livevirt.api.request import Object
+from livevirt.kube.objects import core
+from livevirt.kube.objects.request import Object
 from livevirt.node.domain import DISK_PREFIX
 from livevirt.node.images import ImageStore
 from livevirt.paths import DataDir, default_data_dir
@@ -330,12 +330,12 @@ async def fill(host: Host, folder: Path) -> None:
                 "resources": {"requests": {"storage": "1Mi"}},
             },
         }
-        await host.client.create(registry.CLAIM, claim, SPACE)
+        await host.client.create(core.CLAIM, claim, SPACE)
 
 
 async def images(host: Host) -> dict[str, Path]:
     """Return the files behind the claims, all of which were used before."""
-    page = await host.client.list(registry.CLAIM, SPACE)
+    page = await host.client.list(core.CLAIM, SPACE)
     return {
         each["metadata"]["name"]: (
             host.data.root / "volumes" / each["spec"]["volumeName"] / "disk.img"

@@ -5,20 +5,15 @@ from __future__ import annotations
 import asyncio
 from pathlib import Path
 
-from livevirt.api import quantity, registry
-from livevirt.client.local import LocalClient
-from livevirt.control.clock import Now
-from livevirt.controllers import (
-    catalog,
-    embedded,
-    evacuation,
-    kubevirt,
-    migration,
-    vm,
-    vmi,
-    workload_update,
-)
-from livevirt.controllers.volumes import factory
+from livevirt import background_storage
+from livevirt.kube.client.local import LocalClient
+from livevirt.kube.control.clock import Now
+from livevirt.kube.controllers import embedded
+from livevirt.kube.objects import core, quantity
+from livevirt.kube.server.http import Front
+from livevirt.kube.server.pod_log import Logs
+from livevirt.kube.server.services import StoreReader
+from livevirt.kube.store import Store
 from livevirt.node import registration, roster
 from livevirt.node.agent import Agent
 from livevirt.node.doors import Doors
@@ -27,18 +22,18 @@ from livevirt.node.images import ImageStore
 from livevirt.node.pod_dir import intended
 from livevirt.node.scratch import Scratch
 from livevirt.paths import DataDir, default_data_dir
-from livevirt.server import guest_access
-from livevirt.server.actions import Actions
-from livevirt.server.http import Front
-from livevirt.server.logs import Logs
-from livevirt.server.services import StoreReader
 from livevirt.settings import Settings
-from livevirt.store import Store
+from livevirt.vm import evacuation, migration, workload_update
+from livevirt.vm.config import controller
+from livevirt.vm.guest import access
+from livevirt.vm.instancetypes import catalog
+from livevirt.vm.lifecycle import vm, vmi
+from livevirt.vm.subresources.router import Actions
 
 CONTROLLERS = (
     vm.run,
     vmi.run,
-    kubevirt.run,
+    controller.run,
     migration.run,
     workload_update.run,
     evacuation.run,
@@ -51,12 +46,12 @@ async def run(
     """Run the controllers and the node agents until cancelled."""
     agents: list[Agent] = []  # filled once the machine has been looked at
     doors = Doors(agents)
-    verbs = Actions(client, doors, guest_access.verbs(doors))
+    verbs = Actions(client, doors, access.verbs(doors))
     reader = StoreReader(store)
-    logs = Logs(doors, lambda namespace, name: reader.get(registry.POD, name, namespace))
-    front.attach(verbs.handle, {(registry.POD.resource, "log"): logs.stream})
+    logs = Logs(doors, lambda namespace, name: reader.get(core.POD, name, namespace))
+    front.attach(verbs.handle, {(core.POD.resource, "log"): logs.stream})
     images = ImageStore(Path(settings.image_store or default_data_dir() / "images"))
-    factories = [*CONTROLLERS, factory.storage(data.volumes, images)]
+    factories = [*CONTROLLERS, background_storage.storage(data.volumes, images)]
     if settings.catalog:
         factories.append(catalog.run)
     wanted = roster.asked(settings.nodes)

@@ -15,7 +15,7 @@ LivevirtError
 │   └── Disconnected   the outcome is unknown: observe before acting again
 ├── Terminal           no retry can help: shown on the object, not requeued
 ├── ImageError         an image cannot be imported; see `livevirt.node.oci`
-└── StoreError         the database cannot be used; see `livevirt.store.errors`
+└── StoreError         the database cannot be used; see `livevirt.kube.store.errors`
 """
 
 from __future__ import annotations

@@ -19,24 +19,25 @@ import msgspec
 import uvloop
 
 from livevirt import logs
-from livevirt.admission import builtin, virtual
-from livevirt.api.request import User
-from livevirt.client.local import LocalClient
-from livevirt.controllers import bootstrap
 from livevirt.errors import LivevirtError
+from livevirt.kube.admission import builtin
+from livevirt.kube.client.local import LocalClient
+from livevirt.kube.controllers import bootstrap
+from livevirt.kube.objects.request import User
+from livevirt.kube.server import kubeconfig, pki, reviews
+from livevirt.kube.server.api import Api
+from livevirt.kube.server.authenticate import Authenticator
+from livevirt.kube.server.http import Front
+from livevirt.kube.server.listen import listening
+from livevirt.kube.server.metrics import Metrics
+from livevirt.kube.server.pki import Pki
+from livevirt.kube.server.services import Services, StoreReader
+from livevirt.kube.server.tokens import Tokens
+from livevirt.kube.store import Store
 from livevirt.paths import DataDir
 from livevirt.qemu import programs
-from livevirt.server import kubeconfig, pki, reviews
-from livevirt.server.api import Api
-from livevirt.server.authenticate import Authenticator
-from livevirt.server.http import Front
-from livevirt.server.listen import listening
-from livevirt.server.metrics import Metrics
-from livevirt.server.pki import Pki
-from livevirt.server.services import Services, StoreReader
-from livevirt.server.tokens import Tokens
 from livevirt.settings import Settings
-from livevirt.store import Store
+from livevirt.vm import admission
 
 log = logging.getLogger(__name__)
 
@@ -74,7 +75,7 @@ async def serve(settings: Settings, ready: Ready) -> None:
 async def _serve(settings: Settings, data: DataDir, keys: Pki, store: Store, ready: Ready) -> None:
     reader = StoreReader(store)
     tokens = Tokens(keys.token_key)
-    rules = {**builtin.RULES, **virtual.RULES}
+    rules = {**builtin.RULES, **admission.RULES}
     api = Api(Services(store, rules, utc_now, reader), reviews.verbs(tokens))
     client = LocalClient(api, CONTROLLER)
     front = Front(api, Authenticator(tokens, reader, utc_now), Metrics(store))

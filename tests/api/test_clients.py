@@ -11,22 +11,22 @@ from pathlib import Path
 
 import pytest
 
-from livevirt.admission import builtin
-from livevirt.api.registry import CONFIG_MAP, EVENT, LEASE, NAMESPACE
-from livevirt.api.request import Object, User
-from livevirt.client import kubeconfig
-from livevirt.client.interface import Client
-from livevirt.client.local import LocalClient
-from livevirt.client.remote import RemoteClient
-from livevirt.control.controller import DONE, Controller, Result
-from livevirt.control.events import Recorder
-from livevirt.control.informer import Informer
-from livevirt.control.key import Key
-from livevirt.control.lease import Election
 from livevirt.errors import AlreadyExists, ApiError, Conflict, Invalid, NotFound
-from livevirt.server.api import Api
-from livevirt.server.services import Services, StoreReader
-from livevirt.store import Store
+from livevirt.kube.admission import builtin
+from livevirt.kube.client import kubeconfig
+from livevirt.kube.client.interface import Client
+from livevirt.kube.client.local import LocalClient
+from livevirt.kube.client.remote import RemoteClient
+from livevirt.kube.control.controller import DONE, Controller, Result
+from livevirt.kube.control.events import Recorder
+from livevirt.kube.control.informer import Informer
+from livevirt.kube.control.key import Key
+from livevirt.kube.control.lease import Election
+from livevirt.kube.objects.core import CONFIG_MAP, EVENT, LEASE, NAMESPACE
+from livevirt.kube.objects.request import Object, User
+from livevirt.kube.server.api import Api
+from livevirt.kube.server.services import Services, StoreReader
+from livevirt.kube.store import Store
 
 
 def now() -> datetime:

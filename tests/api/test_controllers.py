@@ -12,16 +12,16 @@ from typing import Any
 
 import pytest
 
-from livevirt.admission import builtin
-from livevirt.api import conditions, registry, times
-from livevirt.api.kind import Kind
-from livevirt.api.request import Object, User
-from livevirt.client.local import LocalClient
-from livevirt.controllers import embedded
-from livevirt.controllers.events import Expiry
-from livevirt.server.api import Api
-from livevirt.server.services import Services, StoreReader
-from livevirt.store import Store
+from livevirt.kube.admission import builtin
+from livevirt.kube.client.local import LocalClient
+from livevirt.kube.controllers import embedded
+from livevirt.kube.controllers.events import Expiry
+from livevirt.kube.objects import conditions, core, times
+from livevirt.kube.objects.kind import Kind
+from livevirt.kube.objects.request import Object, User
+from livevirt.kube.server.api import Api
+from livevirt.kube.server.services import Services, StoreReader
+from livevirt.kube.store import Store
 
 NAMESPACE = "team"
 
@@ -60,28 +60,28 @@ class World:
     async def config_map(self, name: str, *owners: Object, **metadata: Any) -> Object:
         if owners:
             metadata["ownerReferences"] = list(owners)
-        return await self.create(registry.CONFIG_MAP, name, metadata=metadata)
+        return await self.create(core.CONFIG_MAP, name, metadata=metadata)
 
     def config_maps(self) -> set[str]:
-        found = self.read.list(registry.CONFIG_MAP, NAMESPACE)
+        found = self.read.list(core.CONFIG_MAP, NAMESPACE)
         return {obj["metadata"]["name"] for obj in found}
 
     async def node(self, name: str, **allocatable: str) -> None:
-        await self.create(registry.NODE, name)
+        await self.create(core.NODE, name)
         room = {"cpu": "4", "memory": "8Gi", "pods": "110"} | allocatable
         status = {"allocatable": room, "conditions": [{"type": "Ready", "status": "True"}]}
-        await self.client.patch(registry.NODE, name, "", {"status": status}, subresource="status")
+        await self.client.patch(core.NODE, name, "", {"status": status}, subresource="status")
 
     async def pod(self, name: str, memory: str = "1Gi", **spec: Any) -> Object:
         container = {"name": "c", "image": "i", "resources": {"requests": {"memory": memory}}}
-        return await self.create(registry.POD, name, spec={"containers": [container], **spec})
+        return await self.create(core.POD, name, spec={"containers": [container], **spec})
 
     def node_of(self, pod: str) -> str:
-        return (self.get(registry.POD, pod) or {"spec": {}})["spec"].get("nodeName", "")
+        return (self.get(core.POD, pod) or {"spec": {}})["spec"].get("nodeName", "")
 
     def waits(self, pod: str) -> str:
         """Return why a pod has no node, as its status tells."""
-        status = (self.get(registry.POD, pod) or {}).get("status") or {}
+        status = (self.get(core.POD, pod) or {}).get("status") or {}
         scheduled = conditions.find(status.get("conditions"), "PodScheduled") or {}
         unschedulable = (scheduled.get("status"), scheduled.get("reason"))
         return scheduled["message"] if unschedulable == ("False", "Unschedulable") else ""
@@ -91,7 +91,7 @@ class World:
         wanted = (name, reason, message)
         return any(
             (event["involvedObject"]["name"], event["reason"], event["message"]) == wanted
-            for event in self.read.list(registry.EVENT, NAMESPACE)
+            for event in self.read.list(core.EVENT, NAMESPACE)
         )
 
 
@@ -112,7 +112,7 @@ async def quiet(tmp_path: Path) -> AsyncIterator[World]:
     reader = StoreReader(store)
     api = Api(Services(store, builtin.RULES, now, reader), {})
     world = World(store, LocalClient(api, User("system:admin", ("system:masters",))), reader)
-    await world.create(registry.NAMESPACE, NAMESPACE)
+    await world.create(core.NAMESPACE, NAMESPACE)
     yield world
     await store.close()
 
@@ -143,7 +143,7 @@ async def test_dependents_of_a_deleted_owner_go_at_every_depth(world: World) -> 
     child = await world.config_map("child", owned_by(owner))
     await world.config_map("grandchild", owned_by(child))
     await world.config_map("bystander")
-    await world.client.delete(registry.CONFIG_MAP, "owner", NAMESPACE)
+    await world.client.delete(core.CONFIG_MAP, "owner", NAMESPACE)
     await world.until(lambda: world.config_maps() == {"bystander"})
 
 
@@ -163,7 +163,7 @@ async def test_a_dependent_of_a_kind_nobody_knows_stays(world: World) -> None:
 async def test_orphans_made_while_nobody_collected_are_found_at_the_start(quiet: World) -> None:
     owner = await quiet.config_map("owner")
     await quiet.config_map("child", owned_by(owner))
-    await quiet.client.delete(registry.CONFIG_MAP, "owner", NAMESPACE)
+    await quiet.client.delete(core.CONFIG_MAP, "owner", NAMESPACE)
     async with running(quiet):
         await quiet.until(lambda: not quiet.config_maps())
 
@@ -172,13 +172,13 @@ async def test_a_foreground_deletion_waits_for_dependents_that_block(world: Worl
     owner = await world.config_map("owner")
     reference = owned_by(owner, blockOwnerDeletion=True)
     await world.config_map("child", reference, finalizers=["example.com/hold"])
-    await world.client.delete(registry.CONFIG_MAP, "owner", NAMESPACE, propagation="Foreground")
-    await world.until(lambda: _deleting(world.get(registry.CONFIG_MAP, "child")))
-    held = world.get(registry.CONFIG_MAP, "owner")
+    await world.client.delete(core.CONFIG_MAP, "owner", NAMESPACE, propagation="Foreground")
+    await world.until(lambda: _deleting(world.get(core.CONFIG_MAP, "child")))
+    held = world.get(core.CONFIG_MAP, "owner")
     assert held is not None
     assert held["metadata"]["finalizers"] == ["foregroundDeletion"]
     release = {"metadata": {"finalizers": None}}
-    await world.client.patch(registry.CONFIG_MAP, "child", NAMESPACE, release)
+    await world.client.patch(core.CONFIG_MAP, "child", NAMESPACE, release)
     await world.until(lambda: not world.config_maps())
 
 
@@ -186,7 +186,7 @@ async def test_a_foreground_deletion_goes_through_every_depth(world: World) -> N
     owner = await world.config_map("owner")
     child = await world.config_map("child", owned_by(owner, blockOwnerDeletion=True))
     await world.config_map("grandchild", owned_by(child, blockOwnerDeletion=True))
-    await world.client.delete(registry.CONFIG_MAP, "owner", NAMESPACE, propagation="Foreground")
+    await world.client.delete(core.CONFIG_MAP, "owner", NAMESPACE, propagation="Foreground")
     await world.until(lambda: not world.config_maps())
 
 
@@ -194,17 +194,17 @@ async def test_objects_that_own_each_other_can_be_deleted_in_the_foreground(worl
     one = await world.config_map("one")
     two = await world.config_map("two", owned_by(one, blockOwnerDeletion=True))
     back = {"metadata": {"ownerReferences": [owned_by(two, blockOwnerDeletion=True)]}}
-    await world.client.patch(registry.CONFIG_MAP, "one", NAMESPACE, back)
-    await world.client.delete(registry.CONFIG_MAP, "one", NAMESPACE, propagation="Foreground")
+    await world.client.patch(core.CONFIG_MAP, "one", NAMESPACE, back)
+    await world.client.delete(core.CONFIG_MAP, "one", NAMESPACE, propagation="Foreground")
     await world.until(lambda: not world.config_maps())
 
 
 async def test_an_orphaning_deletion_leaves_the_dependents(world: World) -> None:
     owner = await world.config_map("owner")
     await world.config_map("child", owned_by(owner))
-    await world.client.delete(registry.CONFIG_MAP, "owner", NAMESPACE, propagation="Orphan")
+    await world.client.delete(core.CONFIG_MAP, "owner", NAMESPACE, propagation="Orphan")
     await world.until(lambda: world.config_maps() == {"child"})
-    child = world.get(registry.CONFIG_MAP, "child")
+    child = world.get(core.CONFIG_MAP, "child")
     assert child is not None
     assert "ownerReferences" not in child["metadata"]
 
@@ -212,10 +212,10 @@ async def test_an_orphaning_deletion_leaves_the_dependents(world: World) -> None
 async def test_a_dependent_with_another_owner_loses_only_the_dead_one(world: World) -> None:
     dead, living = await world.config_map("dead"), await world.config_map("living")
     await world.config_map("child", owned_by(dead), owned_by(living, controller=True))
-    await world.client.delete(registry.CONFIG_MAP, "dead", NAMESPACE)
+    await world.client.delete(core.CONFIG_MAP, "dead", NAMESPACE)
 
     def references() -> list[Object]:
-        child = world.get(registry.CONFIG_MAP, "child")
+        child = world.get(core.CONFIG_MAP, "child")
         assert child is not None
         return child["metadata"]["ownerReferences"]  # type: ignore[no-any-return]
 
@@ -231,11 +231,11 @@ def _deleting(obj: Object | None) -> bool:
 
 async def test_a_deleted_namespace_goes_with_all_it_holds(world: World) -> None:
     await world.config_map("a")
-    await world.create(registry.SECRET, "held", metadata={"finalizers": ["example.com/hold"]})
-    await world.client.delete(registry.NAMESPACE, NAMESPACE)
+    await world.create(core.SECRET, "held", metadata={"finalizers": ["example.com/hold"]})
+    await world.client.delete(core.NAMESPACE, NAMESPACE)
 
     def waits_for_the_secret() -> bool:
-        status = (world.get(registry.NAMESPACE, NAMESPACE) or {}).get("status") or {}
+        status = (world.get(core.NAMESPACE, NAMESPACE) or {}).get("status") or {}
         return conditions.is_true(
             status.get("conditions"), "NamespaceContentRemaining"
         ) and conditions.is_true(status.get("conditions"), "NamespaceFinalizersRemaining")
@@ -243,19 +243,19 @@ async def test_a_deleted_namespace_goes_with_all_it_holds(world: World) -> None:
     await world.until(waits_for_the_secret)
     assert not world.config_maps()
     release = {"metadata": {"finalizers": None}}
-    await world.client.patch(registry.SECRET, "held", NAMESPACE, release)
-    await world.until(lambda: world.get(registry.NAMESPACE, NAMESPACE) is None)
-    assert world.get(registry.SERVICE_ACCOUNT, "default") is None
+    await world.client.patch(core.SECRET, "held", NAMESPACE, release)
+    await world.until(lambda: world.get(core.NAMESPACE, NAMESPACE) is None)
+    assert world.get(core.SERVICE_ACCOUNT, "default") is None
 
 
 async def test_every_namespace_has_a_default_service_account(world: World) -> None:
     def account() -> Object | None:
-        return world.get(registry.SERVICE_ACCOUNT, "default")
+        return world.get(core.SERVICE_ACCOUNT, "default")
 
     await world.until(account)
     first = account()
     assert first is not None
-    await world.client.delete(registry.SERVICE_ACCOUNT, "default", NAMESPACE)
+    await world.client.delete(core.SERVICE_ACCOUNT, "default", NAMESPACE)
     await world.until(lambda: (again := account()) is not None
                       and again["metadata"]["uid"] != first["metadata"]["uid"])  # fmt: skip
 
@@ -267,20 +267,20 @@ async def test_a_quota_is_counted_when_made_and_when_things_go(world: World) -> 
     await world.config_map("a")
     await world.config_map("b")
     hard = {"count/configmaps": "5", "pods": "3", "requests.memory": "4Gi"}
-    await world.create(registry.QUOTA, "q", spec={"hard": hard})
+    await world.create(core.QUOTA, "q", spec={"hard": hard})
 
     def used() -> dict[str, str]:
-        quota = world.get(registry.QUOTA, "q")
+        quota = world.get(core.QUOTA, "q")
         assert quota is not None
         return (quota.get("status") or {}).get("used") or {}
 
     await world.until(lambda: used().get("count/configmaps") == "2")
-    await world.client.delete(registry.CONFIG_MAP, "a", NAMESPACE)
+    await world.client.delete(core.CONFIG_MAP, "a", NAMESPACE)
     await world.until(lambda: used()["count/configmaps"] == "1")
     await world.pod("p", memory="1Gi")
     assert (used()["pods"], used()["requests.memory"]) == ("1", "1Gi")
     ended = {"status": {"phase": "Succeeded"}}
-    await world.client.patch(registry.POD, "p", NAMESPACE, ended, subresource="status")
+    await world.client.patch(core.POD, "p", NAMESPACE, ended, subresource="status")
     await world.until(lambda: (used()["pods"], used()["requests.memory"]) == ("0", "0"))
 
 
@@ -289,11 +289,11 @@ async def test_events_go_an_hour_after_they_last_happened(quiet: World) -> None:
         stamp = times.format_time(now() - age)
         involved = {"kind": "Pod", "name": "p", "namespace": NAMESPACE}
         await quiet.create(
-            registry.EVENT, name, involvedObject=involved, lastTimestamp=stamp, reason="R"
+            core.EVENT, name, involvedObject=involved, lastTimestamp=stamp, reason="R"
         )
     wait = await Expiry(quiet.client, quiet.store, now).sweep()
-    assert quiet.get(registry.EVENT, "old") is None
-    assert quiet.get(registry.EVENT, "new") is not None
+    assert quiet.get(core.EVENT, "old") is None
+    assert quiet.get(core.EVENT, "new") is not None
     assert timedelta(minutes=29) < wait <= timedelta(minutes=50)
 
 
@@ -329,7 +329,7 @@ async def test_a_pod_that_fits_nowhere_says_why_and_recovers(world: World) -> No
     await world.node("n2", memory="32Gi")
     await world.until(lambda: world.node_of("p") == "n2")
     scheduled = conditions.find(
-        (world.get(registry.POD, "p") or {})["status"]["conditions"], "PodScheduled"
+        (world.get(core.POD, "p") or {})["status"]["conditions"], "PodScheduled"
     )
     assert scheduled is not None
     assert (scheduled["status"], "message" in scheduled) == ("True", False)
@@ -341,7 +341,7 @@ async def test_a_pod_gets_the_room_another_leaves(world: World) -> None:
     await world.until(lambda: world.node_of("first"))
     await world.pod("second", memory="6Gi")
     await world.until(lambda: "No preemption victims" in world.waits("second"))
-    await world.client.delete(registry.POD, "first", NAMESPACE, grace_seconds=0)
+    await world.client.delete(core.POD, "first", NAMESPACE, grace_seconds=0)
     await world.until(lambda: world.node_of("second") == "n1")
 
 
@@ -366,15 +366,15 @@ async def test_a_controller_that_is_added_shares_what_the_others_have(quiet: Wor
     given: asyncio.Queue[embedded.Shared] = asyncio.Queue()
 
     async def another(shared: embedded.Shared) -> None:
-        await shared.informers.of(registry.POD).synced.wait()
+        await shared.informers.of(core.POD).synced.wait()
         given.put_nowait(shared)
 
     run = embedded.run(quiet.client, quiet.store, now, [another])
     controllers = asyncio.create_task(run)
     async with asyncio.timeout(60):
         shared = await given.get()
-    assert shared.informers.of(registry.POD) is shared.informers.of(registry.POD)
-    assert shared.informers.of(registry.POD) is not shared.informers.of(registry.NODE)
+    assert shared.informers.of(core.POD) is shared.informers.of(core.POD)
+    assert shared.informers.of(core.POD) is not shared.informers.of(core.NODE)
     controllers.cancel()
     with pytest.raises(asyncio.CancelledError):
         await controllers

@@ -17,14 +17,14 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from livevirt.admission import builtin
-from livevirt.api.registry import CONFIG_MAP, NAMESPACE, QUOTA
-from livevirt.api.request import Object, User
-from livevirt.client.local import LocalClient
 from livevirt.errors import AlreadyExists, ApiError, Conflict, Forbidden, Invalid, NotFound
-from livevirt.server.api import Api
-from livevirt.server.services import Services, StoreReader
-from livevirt.store import Store
+from livevirt.kube.admission import builtin
+from livevirt.kube.client.local import LocalClient
+from livevirt.kube.objects.core import CONFIG_MAP, NAMESPACE, QUOTA
+from livevirt.kube.objects.request import Object, User
+from livevirt.kube.server.api import Api
+from livevirt.kube.server.services import Services, StoreReader
+from livevirt.kube.store import Store
 
 SECONDS = 60.0
 SPACES = ("one", "two")

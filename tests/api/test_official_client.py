@@ -14,9 +14,9 @@ from kubernetes import config
 from kubernetes.dynamic import DynamicClient
 from kubernetes.dynamic.exceptions import ConflictError, NotFoundError, UnprocessibleEntityError
 
-from livevirt.api.registry import VM
-from livevirt.client import kubeconfig
-from livevirt.client.remote import RemoteClient
+from livevirt.kube.client import kubeconfig
+from livevirt.kube.client.remote import RemoteClient
+from livevirt.vm.kinds import VM
 
 from ..server_process import ServerProcess
 from .manifests import a_vm

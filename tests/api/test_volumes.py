@@ -17,27 +17,30 @@ from typing import Any
 import pytest
 from aiohttp import web
 
-from livevirt.admission import builtin
-from livevirt.admission.datavolumes import DataVolumeRules
-from livevirt.api import conditions, registry
-from livevirt.api.kind import Kind
-from livevirt.api.request import Object, User
+from livevirt.background_storage import storage
 from livevirt.cli import volume_import
 from livevirt.cli.volume_import import VolumeError, Wish
-from livevirt.client.interface import Client
-from livevirt.client.local import LocalClient
-from livevirt.controllers import embedded
-from livevirt.controllers.volumes import datavolume_claim, importer, storageclass
-from livevirt.controllers.volumes.claim_plan import BIND_AT_ONCE, PROTECTION
-from livevirt.controllers.volumes.directories import Directories
-from livevirt.controllers.volumes.factory import storage
-from livevirt.controllers.volumes.importer import Order
-from livevirt.controllers.volumes.qemu_img import Progress
 from livevirt.errors import Invalid
-from livevirt.qemu import loop_device
-from livevirt.server.api import Api
-from livevirt.server.services import Services, StoreReader
-from livevirt.store import Store
+from livevirt.files import loop_device
+from livevirt.files.directories import Directories
+from livevirt.kube.admission import builtin
+from livevirt.kube.client.interface import Client
+from livevirt.kube.client.local import LocalClient
+from livevirt.kube.controllers import embedded
+from livevirt.kube.controllers.storage import storageclass
+from livevirt.kube.controllers.storage.claim_plan import BIND_AT_ONCE, PROTECTION
+from livevirt.kube.objects import conditions, core
+from livevirt.kube.objects.kind import Kind
+from livevirt.kube.objects.request import Object, User
+from livevirt.kube.server.api import Api
+from livevirt.kube.server.services import Services, StoreReader
+from livevirt.kube.store import Store
+from livevirt.node.importing import importer
+from livevirt.node.importing.importer import Order
+from livevirt.node.importing.qemu_img import Progress
+from livevirt.vm import kinds
+from livevirt.vm.datavolumes import claim as datavolume_claim
+from livevirt.vm.volumes.datavolume_admission import DataVolumeRules
 
 pytestmark = pytest.mark.skipif(shutil.which("qemu-img") is None, reason="qemu-img is missing")
 
@@ -96,28 +99,28 @@ class World:
         metadata = spec.pop("metadata", {})
         spec = {"accessModes": ["ReadWriteOnce"], **spec}
         spec["resources"] = {"requests": {"storage": size}}
-        return await self.create(registry.CLAIM, name, metadata=metadata, spec=spec)
+        return await self.create(core.CLAIM, name, metadata=metadata, spec=spec)
 
     async def pod(self, name: str, claim: str, node: str = "here") -> Object:
         container = {"name": "compute", "image": "i"}
         volume = {"name": "v", "persistentVolumeClaim": {"claimName": claim}}
         spec = {"containers": [container], "volumes": [volume], "schedulerName": "nobody"}
-        return await self.create(registry.POD, name, spec={**spec, "nodeName": node})
+        return await self.create(core.POD, name, spec={**spec, "nodeName": node})
 
     async def data_volume(self, name: str, size: str = "8Mi", **source: Any) -> Object:
         storage = {"resources": {"requests": {"storage": size}}} if size else {}
         spec = {"source": source, "storage": storage}
-        return await self.create(registry.DATA_VOLUME, name, spec=spec)
+        return await self.create(kinds.DATA_VOLUME, name, spec=spec)
 
     def phase(self, kind: Kind, name: str) -> str:
         status = (self.get(kind, name, NAMESPACE if kind.namespaced else "") or {}).get("status")
         return str((status or {}).get("phase", ""))
 
     def bound(self, claim: str) -> bool:
-        return self.phase(registry.CLAIM, claim) == "Bound"
+        return self.phase(core.CLAIM, claim) == "Bound"
 
     def volume_of(self, claim: str) -> str:
-        found = self.get(registry.CLAIM, claim)
+        found = self.get(core.CLAIM, claim)
         assert found is not None
         return str(found["spec"]["volumeName"])
 
@@ -130,17 +133,17 @@ class World:
 
     def says(self, name: str, type_: str) -> Object:
         """Return a condition of a DataVolume."""
-        status = (self.get(registry.DATA_VOLUME, name) or {}).get("status") or {}
+        status = (self.get(kinds.DATA_VOLUME, name) or {}).get("status") or {}
         return conditions.find(status.get("conditions"), type_) or {}
 
     def told(self, name: str, reason: str) -> bool:
         return any(
             (event["involvedObject"]["name"], event["reason"]) == (name, reason)
-            for event in self.read.list(registry.EVENT, NAMESPACE)
+            for event in self.read.list(core.EVENT, NAMESPACE)
         )
 
     async def succeeded(self, name: str) -> None:
-        await self.until(lambda: self.phase(registry.DATA_VOLUME, name) == "Succeeded")
+        await self.until(lambda: self.phase(kinds.DATA_VOLUME, name) == "Succeeded")
 
 
 @pytest.fixture
@@ -148,11 +151,11 @@ async def quiet(tmp_path: Path) -> AsyncIterator[World]:
     """A server whose controllers do not run yet."""
     store = Store.open(tmp_path / "store.db")
     reader = StoreReader(store)
-    rules = {**builtin.RULES, registry.DATA_VOLUME.resource: DataVolumeRules()}
+    rules = {**builtin.RULES, kinds.DATA_VOLUME.resource: DataVolumeRules()}
     api = Api(Services(store, rules, now, reader), {})
     client = LocalClient(api, User("system:admin", ("system:masters",)))
     world = World(store, client, reader, Directories(tmp_path / "volumes"), Images())
-    await world.create(registry.NAMESPACE, NAMESPACE)
+    await world.create(core.NAMESPACE, NAMESPACE)
     await storageclass.ensure(client)
     yield world
     await store.close()
@@ -207,12 +210,12 @@ def holds(disk: Path, content: bytes = CONTENT) -> bool:
 async def test_a_claim_waits_for_a_pod_with_a_node_and_then_has_a_directory(world: World) -> None:
     await world.claim("data")
     await world.until(lambda: world.told("data", "WaitForFirstConsumer"))
-    assert world.phase(registry.CLAIM, "data") == "Pending"
+    assert world.phase(core.CLAIM, "data") == "Pending"
 
     await world.pod("user", "data")
     await world.until(lambda: world.bound("data"))
 
-    claim = world.get(registry.CLAIM, "data")
+    claim = world.get(core.CLAIM, "data")
     assert claim is not None
     assert claim["status"] == {
         "phase": "Bound",
@@ -220,7 +223,7 @@ async def test_a_claim_waits_for_a_pod_with_a_node_and_then_has_a_directory(worl
         "capacity": {"storage": "8Mi"},
     }
     name = f"pvc-{claim['metadata']['uid']}"
-    volume = world.get(registry.VOLUME, name, "")
+    volume = world.get(core.VOLUME, name, "")
     assert volume is not None
     assert world.volume_of("data") == name
     assert volume["status"]["phase"] == "Bound"
@@ -234,12 +237,12 @@ async def test_an_immediate_class_binds_at_once_and_a_block_claim_is_told_why_no
     monkeypatch.setattr(loop_device, "problem", lambda: "there is none")
     eager = {**storageclass.DEFAULT, "metadata": {"name": "eager"}}
     eager["volumeBindingMode"] = "Immediate"
-    await world.client.create(registry.STORAGE_CLASS, eager)
+    await world.client.create(core.STORAGE_CLASS, eager)
     await world.claim("at-once", storageClassName="eager")
     await world.claim("block", storageClassName="eager", volumeMode="Block")
     await world.until(lambda: world.bound("at-once"))
     await world.until(lambda: world.told("block", "ProvisioningFailed"))
-    assert world.phase(registry.CLAIM, "block") == "Pending"
+    assert world.phase(core.CLAIM, "block") == "Pending"
 
 
 async def test_the_smallest_fitting_static_volume_is_taken_and_later_released(
@@ -251,23 +254,23 @@ async def test_the_smallest_fitting_static_volume_is_taken_and_later_released(
             "accessModes": ["ReadWriteOnce"],
             "hostPath": {"path": f"/nowhere/{name}"},
         }
-        await world.create(registry.VOLUME, name, spec=spec)
+        await world.create(core.VOLUME, name, spec=spec)
     await world.until(
         lambda: (
-            {world.phase(registry.VOLUME, each) for each in ("large", "fitting", "small")}
+            {world.phase(core.VOLUME, each) for each in ("large", "fitting", "small")}
             == {"Available"}
         )
     )
     await world.claim("data", "8Mi", storageClassName="")
     await world.until(lambda: world.bound("data"))
     assert world.volume_of("data") == "fitting"
-    claim = world.get(registry.CLAIM, "data")
+    claim = world.get(core.CLAIM, "data")
     assert claim is not None
     assert claim["status"]["capacity"] == {"storage": "10Mi"}
 
-    await world.client.delete(registry.CLAIM, "data", NAMESPACE)
-    await world.until(lambda: world.phase(registry.VOLUME, "fitting") == "Released")
-    await world.until(lambda: world.get(registry.CLAIM, "data") is None)
+    await world.client.delete(core.CLAIM, "data", NAMESPACE)
+    await world.until(lambda: world.phase(core.VOLUME, "fitting") == "Released")
+    await world.until(lambda: world.get(core.CLAIM, "data") is None)
 
 
 async def test_a_claim_in_use_outlives_its_deletion_and_its_data_outlives_the_claim(
@@ -279,17 +282,17 @@ async def test_a_claim_in_use_outlives_its_deletion_and_its_data_outlives_the_cl
     name = world.volume_of("data")
     world.directories.disk(name).write_bytes(b"precious")
 
-    await world.client.delete(registry.CLAIM, "data", NAMESPACE)
+    await world.client.delete(core.CLAIM, "data", NAMESPACE)
     await world.claim("other", metadata={"annotations": {BIND_AT_ONCE: "true"}})
     await world.until(lambda: world.bound("other"))  # the controllers have been busy since
-    claim = world.get(registry.CLAIM, "data")
+    claim = world.get(core.CLAIM, "data")
     assert claim is not None
     assert claim["metadata"]["finalizers"] == [PROTECTION]
     assert world.directories.disk(name).read_bytes() == b"precious"
 
-    await world.client.delete(registry.POD, "user", NAMESPACE, grace_seconds=0)
-    await world.until(lambda: world.get(registry.VOLUME, name, "") is None)
-    assert world.get(registry.CLAIM, "data") is None
+    await world.client.delete(core.POD, "user", NAMESPACE, grace_seconds=0)
+    await world.until(lambda: world.get(core.VOLUME, name, "") is None)
+    assert world.get(core.CLAIM, "data") is None
     assert not world.directories.exists(name)
 
 
@@ -302,29 +305,29 @@ async def test_given_a_claim_torn_from_its_user_and_made_anew_then_the_user_keep
     name = world.volume_of("data")
     world.directories.disk(name).write_bytes(b"precious")
 
-    await world.client.delete(registry.CLAIM, "data", NAMESPACE)
+    await world.client.delete(core.CLAIM, "data", NAMESPACE)
     bare = {"metadata": {"finalizers": None}}
-    await world.client.patch(registry.CLAIM, "data", NAMESPACE, bare)
+    await world.client.patch(core.CLAIM, "data", NAMESPACE, bare)
     await world.claim("data")
     await world.until(lambda: world.bound("data") and world.volume_of("data") != name)
     await world.claim("other", metadata={"annotations": {BIND_AT_ONCE: "true"}})
     await world.until(lambda: world.bound("other"))  # the controllers have been busy since
     assert world.directories.disk(name).read_bytes() == b"precious"
 
-    await world.client.delete(registry.POD, "user", NAMESPACE, grace_seconds=0)
-    await world.until(lambda: world.get(registry.VOLUME, name, "") is None)
+    await world.client.delete(core.POD, "user", NAMESPACE, grace_seconds=0)
+    await world.until(lambda: world.get(core.VOLUME, name, "") is None)
     assert not world.directories.exists(name)
 
 
 async def test_a_retained_volume_keeps_its_data(world: World) -> None:
     careful = {**storageclass.DEFAULT, "metadata": {"name": "careful"}}
     careful |= {"volumeBindingMode": "Immediate", "reclaimPolicy": "Retain"}
-    await world.client.create(registry.STORAGE_CLASS, careful)
+    await world.client.create(core.STORAGE_CLASS, careful)
     await world.claim("data", storageClassName="careful")
     await world.until(lambda: world.bound("data"))
     name = world.volume_of("data")
-    await world.client.delete(registry.CLAIM, "data", NAMESPACE)
-    await world.until(lambda: world.phase(registry.VOLUME, name) == "Released")
+    await world.client.delete(core.CLAIM, "data", NAMESPACE)
+    await world.until(lambda: world.phase(core.VOLUME, name) == "Released")
     assert world.directories.exists(name)
 
 
@@ -332,14 +335,14 @@ async def test_a_claim_that_asks_for_more_gets_it(world: World) -> None:
     await world.claim("data", metadata={"annotations": {BIND_AT_ONCE: "true"}})
     await world.until(lambda: world.bound("data"))
     patch = {"spec": {"resources": {"requests": {"storage": "20Mi"}}}}
-    await world.client.patch(registry.CLAIM, "data", NAMESPACE, patch)
+    await world.client.patch(core.CLAIM, "data", NAMESPACE, patch)
 
     def grown() -> bool:
-        claim = world.get(registry.CLAIM, "data") or {}
+        claim = world.get(core.CLAIM, "data") or {}
         return bool(claim["status"]["capacity"] == {"storage": "20Mi"})
 
     await world.until(grown)
-    volume = world.get(registry.VOLUME, world.volume_of("data"), "")
+    volume = world.get(core.VOLUME, world.volume_of("data"), "")
     assert volume is not None
     assert volume["spec"]["capacity"] == {"storage": "20Mi"}
 
@@ -352,7 +355,7 @@ async def test_given_kills_at_any_write_when_a_claim_grows_then_so_does_its_disk
     quiet: World, after: bool
 ) -> None:
     def grown() -> bool:
-        return bool((quiet.get(registry.CLAIM, "data") or {})["status"] == GROWN)
+        return bool((quiet.get(core.CLAIM, "data") or {})["status"] == GROWN)
 
     writes, dying = 1, True
     while dying:
@@ -363,14 +366,14 @@ async def test_given_kills_at_any_write_when_a_claim_grows_then_so_does_its_disk
         with disk.open("r+b") as file:
             file.write(CONTENT)
         patch = {"spec": {"resources": {"requests": {"storage": "20Mi"}}}}
-        await quiet.client.patch(registry.CLAIM, "data", NAMESPACE, patch)
+        await quiet.client.patch(core.CLAIM, "data", NAMESPACE, patch)
         dying = await dies(quiet, writes, after, grown)
         async with running(quiet):
             await quiet.until(grown)
             assert disk.stat().st_size == 20 * MIB
             assert holds(disk)
-            await quiet.client.delete(registry.DATA_VOLUME, "data", NAMESPACE)
-            await quiet.until(lambda: not quiet.read.list(registry.VOLUME))
+            await quiet.client.delete(kinds.DATA_VOLUME, "data", NAMESPACE)
+            await quiet.until(lambda: not quiet.read.list(core.VOLUME))
         writes += 1
     assert writes > 3, "the volume, that it grows, and that it has"
 
@@ -380,10 +383,10 @@ async def test_a_bound_claim_whose_volume_was_torn_away_is_lost(quiet: World) ->
         await quiet.claim("data", metadata={"annotations": {BIND_AT_ONCE: "true"}})
         await quiet.until(lambda: quiet.bound("data"))
     name = quiet.volume_of("data")
-    await quiet.client.patch(registry.VOLUME, name, "", {"metadata": {"finalizers": None}})
-    await quiet.client.delete(registry.VOLUME, name)
+    await quiet.client.patch(core.VOLUME, name, "", {"metadata": {"finalizers": None}})
+    await quiet.client.delete(core.VOLUME, name)
     async with running(quiet):
-        await quiet.until(lambda: quiet.phase(registry.CLAIM, "data") == "Lost")
+        await quiet.until(lambda: quiet.phase(core.CLAIM, "data") == "Lost")
 
 
 # ---------------------------------------------------------------- DataVolumes
@@ -395,7 +398,7 @@ async def test_a_blank_data_volume_becomes_an_empty_sparse_disk(world: World) ->
     disk = world.disk("empty")
     assert disk.stat().st_size == 64 * MIB
     assert disk.stat().st_blocks * 512 < MIB
-    dv = world.get(registry.DATA_VOLUME, "empty")
+    dv = world.get(kinds.DATA_VOLUME, "empty")
     assert dv is not None
     assert dv["status"]["progress"] == "100.0%"
     assert dv["status"]["claimName"] == "empty"
@@ -404,7 +407,7 @@ async def test_a_blank_data_volume_becomes_an_empty_sparse_disk(world: World) ->
         "False",
         "True",
     ]
-    claim = world.get(registry.CLAIM, "empty")
+    claim = world.get(core.CLAIM, "empty")
     assert claim is not None
     assert claim["spec"]["accessModes"] == ["ReadWriteMany"]
     assert claim["metadata"]["ownerReferences"][0]["uid"] == dv["metadata"]["uid"]
@@ -414,9 +417,9 @@ async def test_deleting_a_data_volume_removes_claim_volume_and_data(world: World
     await world.data_volume("empty", blank={})
     await world.succeeded("empty")
     name = world.volume_of("empty")
-    await world.client.delete(registry.DATA_VOLUME, "empty", NAMESPACE)
-    await world.until(lambda: world.get(registry.VOLUME, name, "") is None)
-    assert world.get(registry.CLAIM, "empty") is None
+    await world.client.delete(kinds.DATA_VOLUME, "empty", NAMESPACE)
+    await world.until(lambda: world.get(core.VOLUME, name, "") is None)
+    assert world.get(core.CLAIM, "empty") is None
     assert not world.directories.exists(name)
 
 
@@ -435,7 +438,7 @@ async def test_an_image_that_is_not_there_is_waited_for(world: World, tmp_path: 
     assert "livevirt image import" in world.says("system", "Running")["message"]
     world.images["team/guest:1"] = Image(raw(tmp_path / "guest.raw"), "raw")
     await world.succeeded("system")
-    dv = world.get(registry.DATA_VOLUME, "system")
+    dv = world.get(kinds.DATA_VOLUME, "system")
     assert dv is not None
     assert dv["status"]["restartCount"] >= 1
     assert holds(world.disk("system"))
@@ -446,7 +449,7 @@ async def test_a_disk_larger_than_the_claim_fails_with_both_sizes(
 ) -> None:
     world.images["big"] = Image(raw(tmp_path / "big.raw", bytes(9 * MIB)), "raw")
     await world.data_volume("system", registry={"url": "docker://big"})
-    await world.until(lambda: world.phase(registry.DATA_VOLUME, "system") == "Failed")
+    await world.until(lambda: world.phase(kinds.DATA_VOLUME, "system") == "Failed")
     message = world.says("system", "Running")["message"]
     assert str(9 * MIB) in message
     assert str(8 * MIB) in message
@@ -457,7 +460,7 @@ async def test_a_disk_larger_than_the_claim_fails_with_both_sizes(
 
 async def test_a_source_we_do_not_have_fails_at_once(world: World) -> None:
     await world.data_volume("system", s3={"url": "s3://bucket/disk"})
-    await world.until(lambda: world.phase(registry.DATA_VOLUME, "system") == "Failed")
+    await world.until(lambda: world.phase(kinds.DATA_VOLUME, "system") == "Failed")
     assert "s3" in world.says("system", "Running")["message"]
 
 
@@ -470,8 +473,8 @@ async def test_the_claim_of_somebody_else_is_left_alone(world: World) -> None:
     await world.claim("data")
     await world.data_volume("data", blank={})
     await world.until(lambda: world.told("data", "ErrResourceExists"))
-    assert world.phase(registry.DATA_VOLUME, "data") == "Pending"
-    claim = world.get(registry.CLAIM, "data")
+    assert world.phase(kinds.DATA_VOLUME, "data") == "Pending"
+    claim = world.get(core.CLAIM, "data")
     assert claim is not None
     assert "ownerReferences" not in claim["metadata"]
 
@@ -481,21 +484,17 @@ async def test_a_claim_that_was_waiting_for_use_is_filled_once_it_is_adopted(wor
     annotations = {datavolume_claim.ADOPTION: "true"}
     room = {"resources": {"requests": {"storage": "8Mi"}}}
     spec = {"source": {"blank": {}}, "storage": room}
-    await world.create(
-        registry.DATA_VOLUME, "data", metadata={"annotations": annotations}, spec=spec
-    )
+    await world.create(kinds.DATA_VOLUME, "data", metadata={"annotations": annotations}, spec=spec)
     await world.succeeded("data")
     assert world.disk("data").stat().st_size == 8 * MIB
 
 
 async def test_a_claim_over_quota_is_said_so(world: World) -> None:
-    await world.create(registry.QUOTA, "little", spec={"hard": {"requests.storage": "1Mi"}})
-    await world.until(
-        lambda: (world.get(registry.QUOTA, "little") or {}).get("status", {}).get("used")
-    )
+    await world.create(core.QUOTA, "little", spec={"hard": {"requests.storage": "1Mi"}})
+    await world.until(lambda: (world.get(core.QUOTA, "little") or {}).get("status", {}).get("used"))
     await world.data_volume("system", blank={})
     await world.until(lambda: world.says("system", "Bound").get("reason") == "ErrExceededQuota")
-    assert world.phase(registry.DATA_VOLUME, "system") == "Pending"
+    assert world.phase(kinds.DATA_VOLUME, "system") == "Pending"
 
 
 # ---------------------------------------------------------------- copies
@@ -509,10 +508,10 @@ async def test_a_claim_is_copied_with_its_size_once_nobody_writes_to_it(world: W
     await world.pod("writer", "source")
     await world.data_volume("copy", "", pvc={"name": "source", "namespace": NAMESPACE})
     await world.until(lambda: world.told("copy", "CloneSourceInUse"))
-    await world.until(lambda: world.phase(registry.DATA_VOLUME, "copy") == "CloneScheduled")
+    await world.until(lambda: world.phase(kinds.DATA_VOLUME, "copy") == "CloneScheduled")
     assert not world.disk("copy").exists()
 
-    await world.client.delete(registry.POD, "writer", NAMESPACE, grace_seconds=0)
+    await world.client.delete(core.POD, "writer", NAMESPACE, grace_seconds=0)
     await world.succeeded("copy")
     assert holds(world.disk("copy"))
     assert world.disk("copy").stat().st_size == 8 * MIB
@@ -617,10 +616,10 @@ async def test_a_missing_file_says_what_the_server_said_but_no_secret(
 ) -> None:
     await world.data_volume("system", http={"url": f"{site.url}/disk?token=hidden"})
     await world.until(lambda: "404" in world.says("system", "Running").get("message", ""))
-    stored = world.get(registry.DATA_VOLUME, "system")
+    stored = world.get(kinds.DATA_VOLUME, "system")
     assert stored is not None
     assert "hidden" not in str(stored["status"])
-    assert world.phase(registry.DATA_VOLUME, "system") == "ImportInProgress"
+    assert world.phase(kinds.DATA_VOLUME, "system") == "ImportInProgress"
 
 
 async def test_two_imports_run_at_once_and_no_third(world: World, site: Site) -> None:
@@ -630,7 +629,7 @@ async def test_two_imports_run_at_once_and_no_third(world: World, site: Site) ->
         await world.data_volume(name, http={"url": f"{site.url}/{name}"})
 
     def phases() -> list[str]:
-        return sorted(world.phase(registry.DATA_VOLUME, name) for name in ("a", "b", "c"))
+        return sorted(world.phase(kinds.DATA_VOLUME, name) for name in ("a", "b", "c"))
 
     await world.until(
         lambda: phases() == ["ImportInProgress", "ImportInProgress", "ImportScheduled"]
@@ -648,7 +647,7 @@ async def test_an_import_cut_short_by_the_end_of_the_server_starts_again(
     site.files["/disk"] = CONTENT
     async with running(quiet):
         await quiet.data_volume("system", http={"url": f"{site.url}/disk"})
-        await quiet.until(lambda: quiet.phase(registry.DATA_VOLUME, "system") == "ImportInProgress")
+        await quiet.until(lambda: quiet.phase(kinds.DATA_VOLUME, "system") == "ImportInProgress")
     assert not quiet.disk("system").exists()
     # What a kill leaves behind, which an orderly end does not.
     left = quiet.directories.of(quiet.volume_of("system")) / ".import-dead"
@@ -667,10 +666,10 @@ async def test_a_data_volume_deleted_while_it_is_filled_leaves_nothing(
     site.gate = asyncio.Event()
     site.files["/disk"] = CONTENT
     await world.data_volume("system", http={"url": f"{site.url}/disk"})
-    await world.until(lambda: world.phase(registry.DATA_VOLUME, "system") == "ImportInProgress")
+    await world.until(lambda: world.phase(kinds.DATA_VOLUME, "system") == "ImportInProgress")
     name = world.volume_of("system")
-    await world.client.delete(registry.DATA_VOLUME, "system", NAMESPACE)
-    await world.until(lambda: world.get(registry.VOLUME, name, "") is None)
+    await world.client.delete(kinds.DATA_VOLUME, "system", NAMESPACE)
+    await world.until(lambda: world.get(core.VOLUME, name, "") is None)
     assert not world.directories.exists(name)
 
 
@@ -691,7 +690,7 @@ class Mortal:
 
     def _writer(self, call: Callable[..., Any]) -> Callable[..., Any]:
         async def write(kind: Kind, *args: Any, **rest: Any) -> Any:
-            if kind is registry.EVENT:  # nothing depends on them
+            if kind is core.EVENT:  # nothing depends on them
                 return await call(kind, *args, **rest)
             self._left -= 1
             if self._left == 0 and self._after:
@@ -729,18 +728,18 @@ async def test_controllers_killed_at_any_write_converge_when_they_run_again(
         await quiet.data_volume("system", registry={"url": "docker://guest"})
         dying = await dies(
             quiet, writes, after,
-            lambda: quiet.phase(registry.DATA_VOLUME, "system") == "Succeeded",
+            lambda: quiet.phase(kinds.DATA_VOLUME, "system") == "Succeeded",
         )  # fmt: skip
         async with running(quiet):
             await quiet.succeeded("system")
         assert holds(quiet.disk("system"))
         assert quiet.leftovers("system") == []
 
-        await quiet.client.delete(registry.DATA_VOLUME, "system", NAMESPACE)
-        dying |= await dies(quiet, writes, after, lambda: not quiet.read.list(registry.VOLUME))
+        await quiet.client.delete(kinds.DATA_VOLUME, "system", NAMESPACE)
+        dying |= await dies(quiet, writes, after, lambda: not quiet.read.list(core.VOLUME))
         async with running(quiet):
-            await quiet.until(lambda: not quiet.read.list(registry.VOLUME))
-        assert quiet.get(registry.CLAIM, "system") is None
+            await quiet.until(lambda: not quiet.read.list(core.VOLUME))
+        assert quiet.get(core.CLAIM, "system") is None
         assert list(quiet.directories.root.iterdir()) == []
         writes += 1
     assert writes > 8, "each of these took several writes"
@@ -776,7 +775,7 @@ async def test_a_full_disk_is_said_and_tried_again_until_there_is_room(
     url = {"http": f"{site.url}/disk", "registry": "docker://guest"}[source]
     await world.data_volume("system", **{source: {"url": url}})
     await world.until(lambda: "no space left" in world.says("system", "Running").get("message", ""))
-    assert world.phase(registry.DATA_VOLUME, "system") == "ImportInProgress"
+    assert world.phase(kinds.DATA_VOLUME, "system") == "ImportInProgress"
     assert not world.disk("system").exists()
 
     enlarge(little_room)
@@ -822,4 +821,4 @@ async def test_a_new_claim_goes_again_when_the_import_fails(
     wish = Wish(raw(tmp_path / "guest.raw"), NAMESPACE, "guest")
     with pytest.raises(OSError, match="fire"):
         await volume_import.fill(world.client, world.directories, wish, quietly)
-    await world.until(lambda: world.get(registry.CLAIM, "guest") is None)
+    await world.until(lambda: world.get(core.CLAIM, "guest") is None)

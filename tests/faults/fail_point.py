@@ -25,11 +25,11 @@ import msgspec
 
 from livevirt import main
 from livevirt.cli import livevirt, process
+from livevirt.kube.store import Delete, Put, Store
 from livevirt.node.process import all_pids as process_ids
 from livevirt.qemu.agent import GuestAgent
 from livevirt.qemu.session import Session
 from livevirt.settings import Settings
-from livevirt.store import Delete, Put, Store
 
 Step = Callable[..., Awaitable[Any]]
 

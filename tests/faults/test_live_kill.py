@@ -31,7 +31,7 @@ import pytest
 from livevirt.node import process
 from livevirt.qemu.observe import PERIPHERALS
 from livevirt.qemu.session import Session
-from livevirt.rollout import reservation
+from livevirt.vm.sizing import reservation
 
 from ..guest.guest_host import IMAGE, GuestHost, Object, a_vm, image_missing, running_host, until
 from .test_control_plane_kill import cgroup_directories, nothing_is_left_over, pod_directories

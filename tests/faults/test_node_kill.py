@@ -14,7 +14,7 @@ from pathlib import Path
 
 import pytest
 
-from livevirt.api import registry
+from livevirt.kube.objects import core
 from livevirt.node import pod_dir, process
 from livevirt.node.process import Order, Process
 
@@ -164,11 +164,11 @@ async def test_given_kills_at_random_moments_then_a_guest_runs_on_and_nothing_is
         await child.wait()
         assert steady in qemus(root)
     async with opened(root, images) as world, working(world.agent):
-        for pod in world.read.list(registry.POD, SPACE):
+        for pod in world.read.list(core.POD, SPACE):
             name = pod["metadata"]["name"]
             if "steady" not in name and "deletionTimestamp" not in pod["metadata"]:
-                await world.client.delete(registry.POD, name, SPACE, grace_seconds=1)
-        await world.until("only one pod", lambda: len(world.read.list(registry.POD, SPACE)) == 1)
+                await world.client.delete(core.POD, name, SPACE, grace_seconds=1)
+        await world.until("only one pod", lambda: len(world.read.list(core.POD, SPACE)) == 1)
         await eventually("only one guest", lambda: qemus(root) == [steady])
         await eventually("only one pod's files", lambda: len(files(root)) == 1)
         assert world.phase("steady") == "Running"

@@ -13,7 +13,7 @@ from pathlib import Path
 
 import pytest
 
-from livevirt.store import Key, Put, Retention, Store
+from livevirt.kube.store import Key, Put, Retention, Store
 
 WRITERS = 8
 OBJECTS = 5  # of each writer

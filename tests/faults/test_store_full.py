@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from livevirt.store import Key, Put, Store, Stored, StoreFull
+from livevirt.kube.store import Key, Put, Store, Stored, StoreFull
 
 VALUE = b"x" * 10_000
 

@@ -16,7 +16,7 @@ from urllib.parse import urlsplit
 
 import yaml
 
-from livevirt.api.quantity import parse
+from livevirt.kube.objects.quantity import parse
 from livevirt.node import cgroups, process
 
 from .guest_host import SECONDS, GuestHost, Object, a_vm, until

@@ -19,22 +19,23 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
-from livevirt.admission import builtin
-from livevirt.api import conditions, registry
-from livevirt.api.kind import Kind
-from livevirt.api.quantity import Quantity, parse
-from livevirt.api.request import Object, User
-from livevirt.client.local import LocalClient
-from livevirt.controllers import bootstrap
+from livevirt.kube.admission import builtin
+from livevirt.kube.client.local import LocalClient
+from livevirt.kube.controllers import bootstrap
+from livevirt.kube.objects import conditions, core
+from livevirt.kube.objects.kind import Kind
+from livevirt.kube.objects.quantity import Quantity, parse
+from livevirt.kube.objects.request import Object, User
+from livevirt.kube.server.api import Api
+from livevirt.kube.server.services import Services, StoreReader
+from livevirt.kube.store import Store
 from livevirt.node import cgroups, pod_dir, process
 from livevirt.node.agent import Agent
 from livevirt.node.host import Host
 from livevirt.node.images import ImageStore
 from livevirt.paths import DataDir
 from livevirt.qemu.accelerator import Accelerator
-from livevirt.server.api import Api
-from livevirt.server.services import Services, StoreReader
-from livevirt.store import Store
+from livevirt.vm import kinds
 
 # Other runs on this machine have other nodes; the program we start has ours.
 NODE = os.environ.setdefault("LIVEVIRT_TEST_NODE", f"node-{os.getpid()}")
@@ -63,7 +64,7 @@ class World:
         return self.read.get(kind, name, SPACE if kind.namespaced else "") or {}
 
     def vmi(self, name: str = "web") -> Object:
-        return self.get(registry.VMI, name)
+        return self.get(kinds.VMI, name)
 
     def phase(self, name: str = "web") -> str:
         return (self.vmi(name).get("status") or {}).get("phase", "")
@@ -73,7 +74,7 @@ class World:
         return conditions.find(found, type_) or {}
 
     def pod(self, vmi: str = "web") -> Object:
-        return self.get(registry.POD, f"virt-launcher-{vmi}-aaaaa")
+        return self.get(core.POD, f"virt-launcher-{vmi}-aaaaa")
 
     def pod_phase(self, vmi: str = "web") -> str:
         return (self.pod(vmi).get("status") or {}).get("phase", "")
@@ -100,9 +101,9 @@ class World:
         self, vmi: Object, selector: dict[str, str] | None = None, **resources: Any
     ) -> None:
         """Create a VMI and its pod, bound to our node, as the controllers would."""
-        made = await self.client.create(registry.VMI, vmi, SPACE)
+        made = await self.client.create(kinds.VMI, vmi, SPACE)
         name = made["metadata"]["name"]
-        await self.client.patch(registry.VMI, name, SPACE, {"status": {"phase": "Scheduled"}})
+        await self.client.patch(kinds.VMI, name, SPACE, {"status": {"phase": "Scheduled"}})
         owner = {
             "apiVersion": "kubevirt.io/v1",
             "kind": "VirtualMachineInstance",
@@ -124,7 +125,7 @@ class World:
                 "containers": [{"name": "compute", "image": "qemu", "resources": resources}],
             },
         }
-        await self.client.create(registry.POD, pod, SPACE)
+        await self.client.create(core.POD, pod, SPACE)
 
     async def run(self, script: str, name: str = "web") -> str:
         """Run a script in the guest and return what it printed."""
@@ -299,7 +300,7 @@ async def _many(world: World) -> None:
         await world.make(a_blank_vmi(name))
         await world.until("it runs", lambda: world.pod_phase(name) == "Running")  # noqa: B023
         pod = world.pod(name)["metadata"]["name"]
-        await world.client.delete(registry.POD, pod, SPACE, grace_seconds=1)
+        await world.client.delete(core.POD, pod, SPACE, grace_seconds=1)
         await world.until("it is gone", lambda: not world.pod(name))  # noqa: B023
 
 

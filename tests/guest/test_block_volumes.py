@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from livevirt.qemu import loop_device
+from livevirt.files import loop_device
 
 from .guest_host import IMAGE, GuestHost, Object, a_bare_vm, image_missing, running_host, until
 from .hot_volumes import BY_ID, SECONDS, HotGuest, a_claim, a_data_volume, on_claim

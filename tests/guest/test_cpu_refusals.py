@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from livevirt.api.request import Object
+from livevirt.kube.objects.request import Object
 from livevirt.node import pinning
 from livevirt.node.cgroups import PodCgroup
 

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 import yaml
 
-from livevirt.api.quantity import parse
+from livevirt.kube.objects.quantity import parse
 
 from .guest_host import IMAGE, GuestHost, Object, a_vm, image_missing, running_host, until
 from .live_guest import BYTES_PER_VCPU, MEMORY, MIB, MILLI_PER_VCPU, PAGE_TABLES

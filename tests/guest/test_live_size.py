@@ -12,7 +12,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from livevirt.api.quantity import parse
+from livevirt.kube.objects.quantity import parse
 
 from .guest_host import IMAGE, GuestHost, Object, a_bare_vm, image_missing, running_host, until
 from .live_guest import CPU, MEMORY, MIB, Editor, LiveGuest, a_live_vm

@@ -13,7 +13,7 @@ from pathlib import Path
 
 import pytest
 
-from livevirt.qemu import loop_device
+from livevirt.files import loop_device
 
 from .guest_host import IMAGE, GuestHost, Object, a_bare_vm, image_missing, until
 from .hot_volumes import BY_ID, a_claim, a_disc

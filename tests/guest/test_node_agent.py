@@ -14,9 +14,9 @@ from typing import Any
 
 import pytest
 
-from livevirt.api import registry
-from livevirt.api.quantity import parse
-from livevirt.api.request import Object
+from livevirt.kube.objects import core
+from livevirt.kube.objects.quantity import parse
+from livevirt.kube.objects.request import Object
 from livevirt.node import log_cap
 from livevirt.node.doors import Doors
 from livevirt.node.images import ImageStore
@@ -48,7 +48,7 @@ pytestmark = pytest.mark.guest
 PRINT_FOR_EVER = bytes.fromhex("baf803 b078 ee ebfd")  # mov dx,3f8h; mov al,'x'; out dx,al; jmp
 SOON = 5.0  # seconds within which an end must be told, also where much else goes on
 UPTIME = "cut -d' ' -f1 /proc/uptime"
-OF_THE_NODE = (registry.NODE.resource, registry.LEASE.resource)  # written however slow a guest is
+OF_THE_NODE = (core.NODE.resource, core.LEASE.resource)  # written however slow a guest is
 
 
 @pytest.fixture
@@ -79,7 +79,7 @@ async def running(world: World, vmi: Object, **resources: Any) -> None:
 async def test_a_node_registers_itself_with_what_it_offers(world: World) -> None:
     async with working(world.agent):
         await world.until("the lease", lambda: renewed(world))
-        node = world.get(registry.NODE, NODE)
+        node = world.get(core.NODE, NODE)
     assert node["metadata"]["labels"]["kubevirt.io/schedulable"] == "true"
     assert node["status"]["allocatable"]["cpu"] == "4"
     assert node["status"]["allocatable"]["devices.kubevirt.io/kvm"] == "0"
@@ -90,7 +90,7 @@ async def test_a_node_registers_itself_with_what_it_offers(world: World) -> None
 
 
 def renewed(world: World) -> bool:
-    lease = world.read.get(registry.LEASE, NODE, "kube-node-lease")
+    lease = world.read.get(core.LEASE, NODE, "kube-node-lease")
     return lease is not None and lease["spec"]["holderIdentity"] == NODE
 
 
@@ -131,9 +131,7 @@ async def test_given_a_guest_ignores_the_power_button_then_it_is_switched_off_af
 ) -> None:
     async with working(world.agent):
         await running(world, a_blank_vmi())
-        await world.client.delete(
-            registry.POD, world.pod()["metadata"]["name"], SPACE, grace_seconds=1
-        )
+        await world.client.delete(core.POD, world.pod()["metadata"]["name"], SPACE, grace_seconds=1)
         await world.until("the pod is gone", lambda: not world.pod())
         await eventually("no files", lambda: not files(root))
     assert world.phase() == "Succeeded"
@@ -149,9 +147,7 @@ async def test_given_qemu_hangs_then_it_is_switched_off_after_its_grace(
         (pid,) = qemus(root)
         os.kill(pid, signal.SIGSTOP)
         began = time.monotonic()
-        await world.client.delete(
-            registry.POD, world.pod()["metadata"]["name"], SPACE, grace_seconds=2
-        )
+        await world.client.delete(core.POD, world.pod()["metadata"]["name"], SPACE, grace_seconds=2)
         await world.until("the pod is gone", lambda: not world.pod())
         assert time.monotonic() - began < 30
     assert qemus(root) == leftovers(root) == []
@@ -162,9 +158,7 @@ async def test_given_a_pod_vanishes_from_the_api_then_its_qemu_goes_too(
 ) -> None:
     async with working(world.agent):
         await running(world, a_blank_vmi())
-        await world.client.delete(
-            registry.POD, world.pod()["metadata"]["name"], SPACE, grace_seconds=0
-        )
+        await world.client.delete(core.POD, world.pod()["metadata"]["name"], SPACE, grace_seconds=0)
         await eventually("QEMU is gone", lambda: not qemus(root))
         await world.until("the VMI ended", lambda: world.phase() == "Succeeded")
         await eventually("no files", lambda: not files(root))
@@ -287,7 +281,7 @@ async def test_a_pod_is_resized_in_place_and_waits_or_is_refused_where_the_node_
         await world.until("deferred", lambda: pending(world) == "Deferred")
         assert world.container()["allocatedResources"]["cpu"] == "500m"
         await world.client.delete(
-            registry.POD, world.pod("other")["metadata"]["name"], SPACE, grace_seconds=0
+            core.POD, world.pod("other")["metadata"]["name"], SPACE, grace_seconds=0
         )
         await world.until(
             "granted", lambda: world.container()["allocatedResources"]["cpu"] == "2500m"
@@ -298,9 +292,7 @@ async def test_a_pod_is_resized_in_place_and_waits_or_is_refused_where_the_node_
 async def resize(world: World, **resources: Any) -> None:
     pod = world.pod()["metadata"]["name"]
     patch = {"spec": {"containers": [{"name": "compute", "resources": resources}]}}
-    await world.client.patch(
-        registry.POD, pod, SPACE, patch, type_="strategic", subresource="resize"
-    )
+    await world.client.patch(core.POD, pod, SPACE, patch, type_="strategic", subresource="resize")
 
 
 def pending(world: World) -> str:
@@ -387,7 +379,7 @@ async def test_a_guest_boots_is_paused_outlives_its_agent_and_powers_off(
         shutting.exception()
         assert leftovers(root) == []
         assert log.exists()  # until the pod goes
-        await world.client.delete(registry.POD, world.pod()["metadata"]["name"], SPACE)
+        await world.client.delete(core.POD, world.pod()["metadata"]["name"], SPACE)
         await eventually("no files", lambda: not files(root))
 
 

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from livevirt.api.quantity import parse
+from livevirt.kube.objects.quantity import parse
 
 from .guest_host import GuestHost, Object, a_vm
 from .web_site import serving

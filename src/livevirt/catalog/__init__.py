@@ -7,8 +7,8 @@ the VM; `custom1gi` is the same with pages of 1Gi, where a class has both.
 
 from __future__ import annotations
 
-from livevirt.api.request import Object
 from livevirt.catalog import guests, series
+from livevirt.kube.objects.request import Object
 
 
 def instancetypes() -> list[Object]:

@@ -6,9 +6,9 @@ import copy
 from collections.abc import Iterator
 from typing import Any, NamedTuple
 
-from livevirt.api import registry
-from livevirt.api.request import Object
 from livevirt.catalog import origin
+from livevirt.kube.objects.request import Object
+from livevirt.vm import kinds
 
 _VIRTIO = {"devices": {"preferredDiskBus": "virtio", "preferredInterfaceModel": "virtio"}}
 _TABLET = {"devices": {"preferredInputBus": "virtio", "preferredInputType": "tablet"}}
@@ -199,7 +199,7 @@ def _object(family: Family, name: str, title: str, least: str, traits: list[str]
         cpus, memory = least.split()
         _merge(spec, {"requirements": {"cpu": {"guest": int(cpus)}, "memory": {"guest": memory}}})
     tags = ("hidden", "kubevirt", family.tags, *(each for each in _TAGGED if each in traits))
-    kind = registry.CLUSTER_PREFERENCE
+    kind = kinds.CLUSTER_PREFERENCE
     return {
         "apiVersion": kind.api_version,
         "kind": kind.kind,

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from livevirt.api.request import Object
+from livevirt.kube.objects.request import Object
 
 PREFIX = "instancetype.kubevirt.io/"
 LABEL = f"{PREFIX}common-instancetypes-version"

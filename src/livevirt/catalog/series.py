@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-from livevirt.api import registry
-from livevirt.api.request import Object
 from livevirt.catalog import origin
+from livevirt.kube.objects.request import Object
+from livevirt.vm import kinds
 
 CUSTOM = "custom"  # the size whose vCPUs and memory the VM gives
 
@@ -171,7 +171,7 @@ def _object(series: Series, size: str, spec: Object, sized: dict[str, str]) -> O
         "numa": "true" if series.numa else "",
         "realtime": "true" if series.realtime else "",
     }  # fmt: skip
-    kind = registry.CLUSTER_INSTANCETYPE
+    kind = kinds.CLUSTER_INSTANCETYPE
     return {
         "apiVersion": kind.api_version,
         "kind": kind.kind,

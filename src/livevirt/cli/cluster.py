@@ -17,8 +17,8 @@ import click
 from livevirt.paths import DataDir, default_data_dir
 
 if TYPE_CHECKING:  # costly to import, and `virtctl version --client` needs none of it
-    from livevirt.client.access import Access
-    from livevirt.client.remote import RemoteClient
+    from livevirt.kube.client.access import Access
+    from livevirt.kube.client.remote import RemoteClient
 
 F = TypeVar("F", bound=Callable[..., Any])
 
@@ -128,9 +128,9 @@ def access(
 
     Raises ConfigError.
     """
-    from livevirt.client import kubeconfig
-    from livevirt.client.access import Access
-    from livevirt.client.errors import ConfigError
+    from livevirt.kube.client import kubeconfig
+    from livevirt.kube.client.access import Access
+    from livevirt.kube.client.errors import ConfigError
 
     path = choice.kubeconfig
     if data is not None:
@@ -155,7 +155,7 @@ def access(
 
 def overridden(found: Access, choice: Chosen) -> Access:
     """Return the access with everything changed that a flag says otherwise."""
-    from livevirt.client.kubeconfig import impersonation
+    from livevirt.kube.client.kubeconfig import impersonation
 
     _check_headers(choice)
     tls = replace(
@@ -206,7 +206,7 @@ def _file(path: str) -> bytes | None:
 
 def connect(found: Access) -> RemoteClient:
     """Return a client; the server's warnings go to standard error."""
-    from livevirt.client.remote import RemoteClient
+    from livevirt.kube.client.remote import RemoteClient
 
     return RemoteClient(found, manager="virtctl", warn=_warn)
 

@@ -30,7 +30,7 @@ from livevirt.paths import DataDir, default_data_dir
 from livevirt.settings import Settings
 
 if TYPE_CHECKING:
-    from livevirt.api.request import Object
+    from livevirt.kube.objects.request import Object
 
 T = TypeVar("T")
 
@@ -153,11 +153,11 @@ def start(stage: Stage) -> None:
 
 
 async def _node_ready(session: Session) -> None:
-    from livevirt.api import registry
     from livevirt.cli.vm import wait
+    from livevirt.kube.objects import core
 
     await wait.until(
-        session, registry.NODE, NODE, wait.node_ready, BOOT_SECONDS, "waiting for the node"
+        session, core.NODE, NODE, wait.node_ready, BOOT_SECONDS, "waiting for the node"
     )
 
 
@@ -176,20 +176,20 @@ def apply(stage: Stage) -> None:
 async def _create(session: Session) -> None:
     import yaml
 
-    from livevirt.api import registry
+    from livevirt.vm import kinds
 
-    await session.client.create(registry.VM, yaml.safe_load(MANIFEST), session.namespace)
+    await session.client.create(kinds.VM, yaml.safe_load(MANIFEST), session.namespace)
 
 
 def boot(stage: Stage) -> None:
     """Wait until the guest runs and its agent answers."""
-    from livevirt.api import registry
     from livevirt.cli.vm import wait
+    from livevirt.vm import kinds
 
     async def work(session: Session) -> None:
-        await wait.until(session, registry.VM, VM, _booted, BOOT_SECONDS, f"starting {VM}")
+        await wait.until(session, kinds.VM, VM, _booted, BOOT_SECONDS, f"starting {VM}")
         await wait.until(
-            session, registry.VMI, VM, wait.agent_connected, BOOT_SECONDS, "waiting for its agent"
+            session, kinds.VMI, VM, wait.agent_connected, BOOT_SECONDS, "waiting for its agent"
         )
 
     began = time.monotonic()
@@ -246,8 +246,8 @@ def shrink(stage: Stage) -> None:
 
 
 def _resize(stage: Stage, sockets: int, memory: str) -> None:
-    from livevirt.api import registry
     from livevirt.cli.vm import wait
+    from livevirt.vm import kinds
 
     _patch(stage, {"domain": {"cpu": {"sockets": sockets}, "memory": {"guest": memory}}})
     began = time.monotonic()
@@ -255,7 +255,7 @@ def _resize(stage: Stage, sockets: int, memory: str) -> None:
     async def work(session: Session) -> None:
         goal = wait.resized(sockets, memory)
         what = "the guest follows"
-        await wait.until(session, registry.VMI, VM, goal, _LIVE_SECONDS, what)
+        await wait.until(session, kinds.VMI, VM, goal, _LIVE_SECONDS, what)
 
     stage.talk(work)
     click.echo(f"done after {time.monotonic() - began:.1f} s")
@@ -268,15 +268,15 @@ def _patch(stage: Stage, spec: Object) -> None:
     if stage.kubectl:
         stage.run_kubectl("patch", "vm", VM, "--type=merge", "-p", json.dumps(patch))
         return
-    from livevirt.api import registry
+    from livevirt.vm import kinds
 
-    stage.talk(lambda session: session.client.patch(registry.VM, VM, session.namespace, patch))
+    stage.talk(lambda session: session.client.patch(kinds.VM, VM, session.namespace, patch))
 
 
 def ask_first(stage: Stage) -> None:
     """Ask what would become of an edit that cannot be live; make it, and take it back."""
-    from livevirt.api import registry
     from livevirt.cli.vm import plan, wait
+    from livevirt.vm import kinds
 
     spec = {"hostname": "other", "domain": {"cpu": {"sockets": 4}}}
     patch = {"spec": {"template": {"spec": spec}}}
@@ -291,7 +291,7 @@ def ask_first(stage: Stage) -> None:
 
         async def settled(session: Session, waiting: bool = waiting, title: str = title) -> None:
             goal = wait.restart_required(waiting)
-            await wait.until(session, registry.VM, VM, goal, _LIVE_SECONDS, title)
+            await wait.until(session, kinds.VM, VM, goal, _LIVE_SECONDS, title)
 
         stage.talk(settled)
         if stage.kubectl:
@@ -371,14 +371,14 @@ def _clean_up(stage: Stage) -> None:
 
 async def _delete(session: Session) -> None:
     """Delete the VM; return once nothing of it runs."""
-    from livevirt.api import registry
     from livevirt.cli.vm import wait
+    from livevirt.vm import kinds
 
     with contextlib.suppress(NotFound):
-        await session.client.delete(registry.VM, VM, session.namespace, propagation="Foreground")
+        await session.client.delete(kinds.VM, VM, session.namespace, propagation="Foreground")
     try:
         await wait.until(
-            session, registry.VMI, VM, lambda vmi: vmi is None, _END_SECONDS, f"stopping {VM}"
+            session, kinds.VMI, VM, lambda vmi: vmi is None, _END_SECONDS, f"stopping {VM}"
         )
     except ApiError as error:
         raise DemoError(error.message) from error

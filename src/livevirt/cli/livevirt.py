@@ -9,8 +9,8 @@ from typing import ClassVar
 import click
 
 from livevirt import __version__
-from livevirt.api import quantity
 from livevirt.cli import frame, process
+from livevirt.kube.objects import quantity
 from livevirt.paths import DataDir, default_data_dir
 from livevirt.settings import Settings
 
@@ -178,7 +178,7 @@ def crds() -> None:
     """
     import yaml
 
-    from livevirt.api.crds import definitions
+    from livevirt.kube.server.openapi.crds import definitions
 
     click.echo(yaml.safe_dump_all(definitions(), sort_keys=False), nl=False)
 

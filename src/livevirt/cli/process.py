@@ -112,8 +112,8 @@ def stop(data: DataDir, *, stop_guests: bool = False) -> None:
 
 
 def _stop_guests(data: DataDir) -> None:
+    from livevirt.kube.store.lock import Lock
     from livevirt.node import farewell  # imports what stopping a server does not need
-    from livevirt.store.lock import Lock
 
     lock = Lock(data.database)  # nobody starts guests while we stop them
     try:
@@ -168,6 +168,6 @@ def served_directory(command: bytes) -> Path | None:
 
 
 def _url(data: DataDir) -> str:
-    from livevirt.client import kubeconfig  # imports what stopping a server does not need
+    from livevirt.kube.client import kubeconfig  # imports what stopping a server does not need
 
     return kubeconfig.find(str(data.kubeconfig)).server

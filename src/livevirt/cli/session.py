@@ -11,13 +11,13 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
 
-from livevirt.api import version
 from livevirt.cli import cluster
 from livevirt.errors import ApiError, NotFound, Timeout
 from livevirt.paths import DataDir
+from livevirt.vm.kinds import version
 
 if TYPE_CHECKING:  # costly to import, and `virtctl version --client` needs none of it
-    from livevirt.client.remote import RemoteClient
+    from livevirt.kube.client.remote import RemoteClient
 
 T = TypeVar("T")
 
@@ -37,7 +37,7 @@ class Session:
 
     def path(self, resource: str, name: str, verb: str) -> str:
         """Return the path of a verb of `subresources.kubevirt.io` on an object."""
-        from livevirt.api import names
+        from livevirt.kube.objects import names
 
         wrong = names.validate_path_segment(name)
         if wrong or not name:
@@ -92,7 +92,7 @@ def seconds(text: str, flag: str = "") -> float | None:
 
 async def _compare_versions(client: RemoteClient) -> None:
     """Mention a server of another version: it may be why the request failed."""
-    from livevirt.client.wire import decoded
+    from livevirt.kube.client.wire import decoded
 
     mine = version.info()
     with suppress(ApiError):

@@ -6,22 +6,25 @@ import asyncio
 from dataclasses import dataclass
 from pathlib import Path
 
-from livevirt.admission import claims
-from livevirt.api import registry
-from livevirt.api.phases import FINAL
-from livevirt.api.quantity import Format, Quantity, QuantityError, parse
-from livevirt.api.request import Object
-from livevirt.client import kubeconfig
-from livevirt.client.interface import Client
-from livevirt.client.remote import RemoteClient
-from livevirt.control.key import Key, key_of
-from livevirt.controllers.volumes import importer, provision, qemu_img, storageclass, usage
-from livevirt.controllers.volumes.claim_plan import BIND_AT_ONCE
-from livevirt.controllers.volumes.directories import Directories
-from livevirt.controllers.volumes.importer import File, Order
-from livevirt.controllers.volumes.qemu_img import Image, Progress
 from livevirt.errors import LivevirtError, NotFound
+from livevirt.files.directories import Directories
+from livevirt.kube.admission import claims
+from livevirt.kube.client import kubeconfig
+from livevirt.kube.client.interface import Client
+from livevirt.kube.client.remote import RemoteClient
+from livevirt.kube.control.key import Key, key_of
+from livevirt.kube.controllers.storage import provision, storageclass
+from livevirt.kube.controllers.storage.claim_plan import BIND_AT_ONCE
+from livevirt.kube.objects import core
+from livevirt.kube.objects.phases import FINAL
+from livevirt.kube.objects.quantity import Format, Quantity, QuantityError, parse
+from livevirt.kube.objects.request import Object
+from livevirt.node.importing import importer, qemu_img
+from livevirt.node.importing.importer import File, Order
+from livevirt.node.importing.qemu_img import Image, Progress
 from livevirt.paths import DataDir
+from livevirt.vm import kinds
+from livevirt.vm.volumes import usage
 
 BIND_SECONDS = 60.0
 _MIB = 2**20
@@ -60,11 +63,11 @@ async def fill(client: Client, directories: Directories, wish: Wish, progress: P
     image = await qemu_img.probe(wish.file)
     made = None
     try:
-        claim = await client.get(registry.CLAIM, wish.claim, wish.namespace)
+        claim = await client.get(core.CLAIM, wish.claim, wish.namespace)
         refuse_present(claim, wish)
     except NotFound:
         wanted = new_claim(wish, image.virtual_size)
-        claim = made = await client.create(registry.CLAIM, wanted, wish.namespace)
+        claim = made = await client.create(core.CLAIM, wanted, wish.namespace)
     try:
         claim = await _bound(client, claim, wish.key)
         await _refuse_used(client, wish.key)
@@ -72,7 +75,7 @@ async def fill(client: Client, directories: Directories, wish: Wish, progress: P
     except BaseException:
         if made is not None:
             uid = made["metadata"]["uid"]
-            await client.delete(registry.CLAIM, wish.claim, wish.namespace, uid=uid)
+            await client.delete(core.CLAIM, wish.claim, wish.namespace, uid=uid)
         raise
 
 
@@ -122,7 +125,7 @@ async def _bound(client: Client, claim: Object, key: Key) -> Object:
     """Return the claim once it is bound."""
     if not claim["spec"].get("volumeName"):
         patch = {"metadata": {"annotations": {BIND_AT_ONCE: "true"}}}
-        claim = await client.patch(registry.CLAIM, key.name, key.namespace, patch)
+        claim = await client.patch(core.CLAIM, key.name, key.namespace, patch)
     try:
         async with asyncio.timeout(BIND_SECONDS):
             return await _until_bound(client, claim, key)
@@ -136,7 +139,7 @@ async def _bound(client: Client, claim: Object, key: Key) -> Object:
 async def _until_bound(client: Client, claim: Object, key: Key) -> Object:
     while (claim.get("status") or {}).get("phase") != "Bound":
         events = client.watch(
-            registry.CLAIM, key.namespace, fields=f"metadata.name={key.name}",
+            core.CLAIM, key.namespace, fields=f"metadata.name={key.name}",
             resource_version=claim["metadata"]["resourceVersion"],
         )  # fmt: skip
         async for event in events:
@@ -149,7 +152,7 @@ async def _until_bound(client: Client, claim: Object, key: Key) -> Object:
 
 
 async def _refuse_used(client: Client, key: Key) -> None:
-    for kind in (registry.POD, registry.VMI):
+    for kind in (core.POD, kinds.VMI):
         page = await client.list(kind, key.namespace)
         for obj in page.items:
             ended = (obj.get("status") or {}).get("phase") in FINAL
@@ -160,7 +163,7 @@ async def _refuse_used(client: Client, key: Key) -> None:
 
 
 async def _order(client: Client, directories: Directories, claim: Object, image: Image) -> Order:
-    found = await client.get(registry.VOLUME, claim["spec"]["volumeName"])
+    found = await client.get(core.VOLUME, claim["spec"]["volumeName"])
     name = found["metadata"]["name"]
     if not provision.is_ours(found) or not directories.exists(name):
         raise VolumeError(

@@ -21,7 +21,7 @@ from livevirt.qemu.errors import AgentUnavailable, CommandFailed, Disconnected
 from livevirt.qemu.lifecycle import HELD
 from livevirt.qemu.machine import Thread
 from livevirt.qemu.plan import Blocked, PlugCpu, RequestMemory, Seen, SetVcpus, Step, Wanted, resize
-from livevirt.rollout.reservation import Size
+from livevirt.vm.sizing.reservation import Size
 
 log = logging.getLogger(__name__)
 

@@ -9,14 +9,14 @@ import asyncio
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 
-from livevirt.api.quantity import Quantity
-from livevirt.api.request import Object
-from livevirt.client.interface import Client
-from livevirt.control.cache import Change
-from livevirt.control.clock import Now
-from livevirt.control.controller import Controller
-from livevirt.control.events import Recorder
-from livevirt.control.key import Key, key_of
+from livevirt.kube.client.interface import Client
+from livevirt.kube.control.cache import Change
+from livevirt.kube.control.clock import Now
+from livevirt.kube.control.controller import Controller
+from livevirt.kube.control.events import Recorder
+from livevirt.kube.control.key import Key, key_of
+from livevirt.kube.objects.quantity import Quantity
+from livevirt.kube.objects.request import Object
 from livevirt.node import events, log_cap, parting
 from livevirt.node.cgroups import Cgroups
 from livevirt.node.guest import Guest
@@ -32,7 +32,7 @@ from livevirt.node.start import Starter
 from livevirt.node.volumes import Volumes
 from livevirt.node.watched import Watched
 from livevirt.paths import DataDir
-from livevirt.rollout.volume_lists import claim_of
+from livevirt.vm.volumes.volume_lists import claim_of
 
 WORKERS = 8
 

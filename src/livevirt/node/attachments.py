@@ -7,18 +7,19 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Literal
 
-from livevirt.api.conditions import Condition
-from livevirt.api.request import Object
+from livevirt.kube.objects.conditions import Condition
+from livevirt.kube.objects.request import Object
 from livevirt.node.domain import DISK_PREFIX, drive, kind_of, volume_of
 from livevirt.node.volumes import Prepared, claim_size
 from livevirt.qemu.disk import Disk, unmarked
 from livevirt.qemu.observe import Drive, Observed
-from livevirt.rollout import hot_change, volume_migration
-from livevirt.rollout.disks import hotpluggable
-from livevirt.rollout.force_detach import names
-from livevirt.rollout.hot_change import ATTACHING, DETACHING
-from livevirt.rollout.volume_lists import claim_of, read_only
-from livevirt.rollout.volume_migration import SWITCHING, Move
+from livevirt.vm.sizing import hot_change
+from livevirt.vm.sizing.hot_change import ATTACHING, DETACHING
+from livevirt.vm.spec.disks import hotpluggable
+from livevirt.vm.volumes import volume_migration
+from livevirt.vm.volumes.force_detach import names
+from livevirt.vm.volumes.volume_lists import claim_of, read_only
+from livevirt.vm.volumes.volume_migration import SWITCHING, Move
 
 READY, UNMOUNTED = "VolumeReady", "VolumeUnMountedFromPod"
 IN_USE, CLAIM_IN_USE = "InUseByGuest", "ClaimInUse"

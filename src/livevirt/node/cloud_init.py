@@ -14,7 +14,7 @@ from typing import Any
 
 import pycdlib
 
-from livevirt.api.request import Object
+from livevirt.kube.objects.request import Object
 
 LABEL = "cidata"
 

@@ -6,15 +6,16 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from datetime import datetime
 
-from livevirt.api import conditions
-from livevirt.api.conditions import Condition
-from livevirt.api.request import Object
+from livevirt.kube.objects import conditions
+from livevirt.kube.objects.conditions import Condition
+from livevirt.kube.objects.request import Object
 from livevirt.node.attachments import Goal, Problem, Wanted
 from livevirt.node.domain import volume_of
 from livevirt.qemu.disk import Disk, alike
 from livevirt.qemu.observe import Observed
-from livevirt.rollout import hot_change, volume_migration
-from livevirt.rollout.volume_migration import (
+from livevirt.vm.sizing import hot_change
+from livevirt.vm.volumes import volume_migration
+from livevirt.vm.volumes.volume_migration import (
     CANCELLED,
     COPIED,
     COPYING,

@@ -15,8 +15,8 @@ from datetime import timedelta
 
 import msgspec
 
-from livevirt.control.clock import Now
 from livevirt.errors import LivevirtError
+from livevirt.kube.control.clock import Now
 from livevirt.node.guest import Guest
 from livevirt.node.handover import Handovers, Offer
 from livevirt.node.intent import Leaving

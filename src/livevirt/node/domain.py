@@ -7,9 +7,9 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 from typing import Any, cast, get_args
 
-from livevirt.api import quantity
-from livevirt.api.request import Object
 from livevirt.errors import LivevirtError
+from livevirt.kube.objects import quantity
+from livevirt.kube.objects.request import Object
 from livevirt.node import io_threads
 from livevirt.node.volumes import Prepared
 from livevirt.qemu.accelerator import Accelerator
@@ -27,9 +27,9 @@ from livevirt.qemu.machine import (
     Smbios,
     Thread,
 )
-from livevirt.rollout import identity as stable
-from livevirt.rollout.claim_sharing import Use, clash, use_of
-from livevirt.rollout.disks import bus, hotpluggable, may_come_later
+from livevirt.vm.spec import identity as stable
+from livevirt.vm.spec.disks import bus, hotpluggable, may_come_later
+from livevirt.vm.volumes.claim_sharing import Use, clash, use_of
 
 DISK_PREFIX = "ua-"  # libvirt's mark of an id that a user chose; KubeVirt's disks have it
 NIC_PREFIX = "net-"

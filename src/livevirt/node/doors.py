@@ -6,9 +6,9 @@ from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
 from pathlib import Path
 
-from livevirt.api.request import Object
-from livevirt.control.key import Key
 from livevirt.errors import ApiError, BadRequest, Conflict
+from livevirt.kube.control.key import Key
+from livevirt.kube.objects.request import Object
 from livevirt.node.agent import Agent
 from livevirt.node.guest import Guest
 from livevirt.node.vmi_status import os_info

@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
-from livevirt.api import conditions
-from livevirt.api.conditions import Condition
-from livevirt.api.request import Object
-from livevirt.control.events import Recorder
+from livevirt.kube.control.events import Recorder
+from livevirt.kube.objects import conditions
+from livevirt.kube.objects.conditions import Condition
+from livevirt.kube.objects.request import Object
 from livevirt.node import attachments
 from livevirt.node.ending import Ending
 from livevirt.node.pod_status import RESIZE_IN_PROGRESS, RESIZE_PENDING
-from livevirt.rollout import hot_change, volume_migration
+from livevirt.vm.sizing import hot_change
+from livevirt.vm.volumes import volume_migration
 
 COMPONENT = "virt-handler"
 VOLUME_COPIED = "VolumeMigrated"

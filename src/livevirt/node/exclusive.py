@@ -15,8 +15,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Protocol
 
-from livevirt.api.request import Object
 from livevirt.errors import LivevirtError
+from livevirt.kube.objects.request import Object
 from livevirt.node import io_threads
 from livevirt.node.cgroups import cpu_list
 from livevirt.node.intent import Exclusive

@@ -11,10 +11,10 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import Literal
 
-from livevirt.api import times
-from livevirt.control.clock import Now
-from livevirt.control.key import Key
 from livevirt.errors import LivevirtError
+from livevirt.kube.control.clock import Now
+from livevirt.kube.control.key import Key
+from livevirt.kube.objects import times
 from livevirt.node import ending, pod_dir
 from livevirt.node.guest import Guest
 from livevirt.node.intent import UnknownIntent

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from livevirt.admission.node_share import NOTHING, Share, granted
-from livevirt.control.cache import Change
-from livevirt.control.key import Key
+from livevirt.kube.control.cache import Change
+from livevirt.kube.control.key import Key
+from livevirt.kube.objects.node_share import NOTHING, Share, granted
 
 
 class Grants:

@@ -14,7 +14,7 @@ from livevirt.qemu.agent import TELLS_MOUNTS, Filesystem
 from livevirt.qemu.errors import AgentUnavailable, CommandFailed
 from livevirt.qemu.mounts import mount_points
 from livevirt.qemu.observe import Drive, Observed, pci_addresses
-from livevirt.rollout.volume_patch import FORCE_DETACH
+from livevirt.vm.volumes.volume_patch import FORCE_DETACH
 
 AGENT_SECONDS = 5.0  # a loaded emulated guest takes its time
 _STANDS = {"io-error": "stopped by a disk that failed"}  # QEMU's other words speak for themselves

@@ -14,7 +14,8 @@ from pathlib import Path
 
 import msgspec
 
-from livevirt.node import durable, process
+from livevirt.files import durable
+from livevirt.node import process
 from livevirt.node.exclusive import Cpus
 from livevirt.node.handover import Handovers
 from livevirt.node.intent import boot_id

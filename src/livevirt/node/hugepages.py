@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 from pathlib import Path
 
-from livevirt.api.quantity import Format, Quantity
+from livevirt.kube.objects.quantity import Format, Quantity
 
 RESOURCE = "hugepages-"  # followed by the size of one page
 _FOLDERS = Path("/sys/kernel/mm/hugepages")

@@ -12,7 +12,7 @@ from dataclasses import replace
 from itertools import cycle
 from zlib import crc32
 
-from livevirt.api.request import Object
+from livevirt.kube.objects.request import Object
 from livevirt.qemu.disk import Disk, own_thread
 from livevirt.qemu.machine import Machine
 

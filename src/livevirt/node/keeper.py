@@ -10,14 +10,14 @@ import asyncio
 import logging
 from datetime import datetime, timedelta
 
-from livevirt.api import registry, times
-from livevirt.api.phases import FINAL
-from livevirt.api.request import Object
-from livevirt.client.interface import Client
-from livevirt.control.clock import Now
-from livevirt.control.controller import DONE, Result
-from livevirt.control.key import Key
 from livevirt.errors import NotFound
+from livevirt.kube.client.interface import Client
+from livevirt.kube.control.clock import Now
+from livevirt.kube.control.controller import DONE, Result
+from livevirt.kube.control.key import Key
+from livevirt.kube.objects import core, times
+from livevirt.kube.objects.phases import FINAL
+from livevirt.kube.objects.request import Object
 from livevirt.node import pod_status, vmi_status
 from livevirt.node.local import Local, Locals
 from livevirt.node.mover import Mover
@@ -45,7 +45,7 @@ from livevirt.node.start import NotReady, Starter
 from livevirt.node.watched import Watched, owner
 from livevirt.qemu import lifecycle
 from livevirt.qemu.errors import QmpError
-from livevirt.rollout.migratability import JOB
+from livevirt.vm.migration.migratability import JOB
 
 log = logging.getLogger(__name__)
 
@@ -249,7 +249,7 @@ class Keeper:
         metadata = pod["metadata"]
         try:
             await self._client.delete(
-                registry.POD,
+                core.POD,
                 metadata["name"],
                 metadata["namespace"],
                 uid=metadata["uid"],

@@ -9,7 +9,7 @@ from datetime import datetime
 from pathlib import Path
 from typing import TypeVar
 
-from livevirt.control.key import Key
+from livevirt.kube.control.key import Key
 from livevirt.node import intent as intents
 from livevirt.node import pod_dir
 from livevirt.node import process as processes

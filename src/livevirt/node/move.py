@@ -11,11 +11,11 @@ from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Literal
 
-from livevirt.api import quantity
-from livevirt.api.request import Object
-from livevirt.api.times import format_time, parse_time
+from livevirt.kube.objects import quantity
+from livevirt.kube.objects.request import Object
+from livevirt.kube.objects.times import format_time, parse_time
 from livevirt.qemu.migration import Limits, Transfer
-from livevirt.rollout.migratability import NODE_NAME
+from livevirt.vm.migration.migratability import NODE_NAME
 
 _GIB = 1024**3
 

@@ -9,12 +9,11 @@ from __future__ import annotations
 import logging
 from dataclasses import replace
 
-from livevirt.api import registry
-from livevirt.api.request import Object
-from livevirt.client.interface import Client
-from livevirt.control.clock import Now
-from livevirt.control.events import Recorder
 from livevirt.errors import NotFound
+from livevirt.kube.client.interface import Client
+from livevirt.kube.control.clock import Now
+from livevirt.kube.control.events import Recorder
+from livevirt.kube.objects.request import Object
 from livevirt.node import events, move
 from livevirt.node.arrival import Arrival
 from livevirt.node.departure import Departure
@@ -23,6 +22,7 @@ from livevirt.node.handover import Handovers, Offer
 from livevirt.node.local import Local
 from livevirt.node.move import Got, Move, Part, Side
 from livevirt.node.start import Starter
+from livevirt.vm import kinds
 
 log = logging.getLogger(__name__)
 
@@ -194,7 +194,7 @@ class Mover:
         changed = {"resourceVersion": meta["resourceVersion"], **patch.get("metadata", {})}
         try:
             await self._client.patch(
-                registry.VMI, meta["name"], meta["namespace"], {**patch, "metadata": changed}
+                kinds.VMI, meta["name"], meta["namespace"], {**patch, "metadata": changed}
             )
         except NotFound:
             return False

@@ -10,9 +10,9 @@ import asyncio
 import logging
 from collections.abc import Iterable
 
-from livevirt.api.times import format_time
-from livevirt.control.clock import Now
 from livevirt.errors import LivevirtError
+from livevirt.kube.control.clock import Now
+from livevirt.kube.objects.times import format_time
 from livevirt.node import ending
 from livevirt.node import guest as guests
 from livevirt.node.departure import ABOUT_TO_BE_SENT, Departure, goes_on

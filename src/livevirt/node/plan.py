@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from datetime import datetime, timedelta
 from typing import Literal
 
-from livevirt.api.times import format_time
+from livevirt.kube.objects.times import format_time
 from livevirt.node import ending
 from livevirt.node.ending import Ending
 from livevirt.qemu.lifecycle import Standing

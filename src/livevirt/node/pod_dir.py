@@ -18,7 +18,8 @@ from pathlib import Path
 
 import msgspec
 
-from livevirt.node import durable, ending, intent
+from livevirt.files import durable
+from livevirt.node import ending, intent
 from livevirt.node.ending import Ending
 from livevirt.node.intent import Intent, Leaving, UnknownIntent
 

@@ -5,10 +5,10 @@ from __future__ import annotations
 from dataclasses import dataclass
 from datetime import datetime
 
-from livevirt.api import conditions
-from livevirt.api.conditions import Condition
-from livevirt.api.request import Object
-from livevirt.api.times import format_time
+from livevirt.kube.objects import conditions
+from livevirt.kube.objects.conditions import Condition
+from livevirt.kube.objects.request import Object
+from livevirt.kube.objects.times import format_time
 from livevirt.node.ending import Ending
 
 UNPAUSED = "kubevirt.io/virtual-machine-unpaused"  # KubeVirt's readiness gate

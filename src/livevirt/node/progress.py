@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from livevirt.api.quantity import Format, Quantity
+from livevirt.kube.objects.quantity import Format, Quantity
 from livevirt.qemu.plan import Seen
-from livevirt.rollout.hot_change import NOT_ACCEPTING, PLUG_FAILED, PLUGGING, UNPLUGGING
-from livevirt.rollout.reservation import Size
+from livevirt.vm.sizing.hot_change import NOT_ACCEPTING, PLUG_FAILED, PLUGGING, UNPLUGGING
+from livevirt.vm.sizing.reservation import Size
 
 
 @dataclass(frozen=True, slots=True)

@@ -11,7 +11,7 @@ import time
 from collections.abc import Callable
 from pathlib import Path
 
-from livevirt.node import durable
+from livevirt.files import durable
 
 LEAST_SECONDS = 60.0  # that a guest is given to shut down before a reboot, whatever it has else
 

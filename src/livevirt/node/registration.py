@@ -11,27 +11,20 @@ from dataclasses import dataclass
 from datetime import datetime
 
 import livevirt
-from livevirt.admission.pod_resources import EXCLUSIVE_CPUS
-from livevirt.api import conditions, registry
-from livevirt.api.conditions import Condition
-from livevirt.api.quantity import Format, Quantity
-from livevirt.api.request import Object
-from livevirt.api.times import format_micro_time, format_time
-from livevirt.client.interface import Client
-from livevirt.control.clock import Now
 from livevirt.errors import AlreadyExists, ApiError, Conflict, NotFound
+from livevirt.kube.client.interface import Client
+from livevirt.kube.control.clock import Now
+from livevirt.kube.objects import conditions, core
+from livevirt.kube.objects.conditions import Condition
+from livevirt.kube.objects.pod_resources import EXCLUSIVE_CPUS
+from livevirt.kube.objects.quantity import Format, Quantity
+from livevirt.kube.objects.request import Object
+from livevirt.kube.objects.times import format_micro_time, format_time
 from livevirt.node import hugepages, intent
 from livevirt.qemu.accelerator import Accelerator
 from livevirt.qemu.offer import NOTHING, Offer
-from livevirt.rollout.edit import ACCELERATOR
-from livevirt.rollout.node_labels import (
-    CPU_FEATURE,
-    CPU_MANAGER,
-    CPU_MODEL,
-    MACHINE_TYPE,
-    NO,
-    YES,
-)
+from livevirt.vm.spec.node_labels import CPU_FEATURE, CPU_MANAGER, CPU_MODEL, MACHINE_TYPE, NO, YES
+from livevirt.vm.verdict.edit import ACCELERATOR
 
 log = logging.getLogger(__name__)
 
@@ -218,7 +211,7 @@ class Registration:
 
     async def _exists(self) -> bool:
         try:
-            await self._client.get(registry.NODE, self._facts.name)
+            await self._client.get(core.NODE, self._facts.name)
         except NotFound:
             return False  # somebody deleted it
         return True
@@ -227,19 +220,19 @@ class Registration:
         """Create the Node or bring it up to date."""
         wanted = node(self._facts)
         try:
-            found = await self._client.create(registry.NODE, wanted)
+            found = await self._client.create(core.NODE, wanted)
         except AlreadyExists:
-            there = await self._client.get(registry.NODE, self._facts.name)
+            there = await self._client.get(core.NODE, self._facts.name)
             metadata = {
                 "labels": labels(self._facts, there["metadata"].get("labels") or {}),
                 "annotations": wanted["metadata"]["annotations"],
             }
             found = await self._client.patch(
-                registry.NODE, self._facts.name, "", {"metadata": metadata}
+                core.NODE, self._facts.name, "", {"metadata": metadata}
             )
         new = status(self._facts, found.get("status") or {}, self._now())
         await self._client.patch(
-            registry.NODE, self._facts.name, "", {"status": new}, subresource="status"
+            core.NODE, self._facts.name, "", {"status": new}, subresource="status"
         )
         log.info(
             "node registered",
@@ -256,15 +249,15 @@ class Registration:
         renewed = {"renewTime": format_micro_time(self._now())}
         name = self._facts.name
         try:
-            await self._client.patch(registry.LEASE, name, LEASE_NAMESPACE, {"spec": renewed})
+            await self._client.patch(core.LEASE, name, LEASE_NAMESPACE, {"spec": renewed})
         except NotFound:
             lease = {
-                "apiVersion": registry.LEASE.api_version,
+                "apiVersion": core.LEASE.api_version,
                 "kind": "Lease",
                 "metadata": {"name": name, "namespace": LEASE_NAMESPACE},
                 "spec": renewed | {"holderIdentity": name, "leaseDurationSeconds": LEASE_SECONDS},
             }
             try:
-                await self._client.create(registry.LEASE, lease, LEASE_NAMESPACE)
+                await self._client.create(core.LEASE, lease, LEASE_NAMESPACE)
             except (AlreadyExists, Conflict):
                 return  # by another start of ours; renewed next time

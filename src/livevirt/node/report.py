@@ -7,16 +7,16 @@ from collections.abc import Mapping
 from dataclasses import replace
 from datetime import timedelta
 
-from livevirt.admission.node_share import Share
-from livevirt.api import registry
-from livevirt.api.quantity import Quantity
-from livevirt.api.request import Object
-from livevirt.api.times import format_time
-from livevirt.client.interface import Client
-from livevirt.control.clock import Now
-from livevirt.control.events import Recorder
-from livevirt.control.key import Key
 from livevirt.errors import NotFound
+from livevirt.kube.client.interface import Client
+from livevirt.kube.control.clock import Now
+from livevirt.kube.control.events import Recorder
+from livevirt.kube.control.key import Key
+from livevirt.kube.objects import core
+from livevirt.kube.objects.node_share import Share
+from livevirt.kube.objects.quantity import Quantity
+from livevirt.kube.objects.request import Object
+from livevirt.kube.objects.times import format_time
 from livevirt.node import attachments, events, move, pod_status, resize, sizing, vmi_status
 from livevirt.node.grants import Grants
 from livevirt.node.guest import NOTHING_YET
@@ -26,7 +26,8 @@ from livevirt.node.pod_status import Resources, Waiting
 from livevirt.node.progress import IDLE
 from livevirt.node.start import Starter
 from livevirt.node.watched import Watched
-from livevirt.rollout import reservation
+from livevirt.vm import kinds
+from livevirt.vm.sizing import reservation
 
 log = logging.getLogger(__name__)
 
@@ -100,7 +101,7 @@ class Reporter:
         metadata = pod["metadata"]
         try:
             await self._client.patch(
-                registry.POD,
+                core.POD,
                 metadata["name"],
                 metadata["namespace"],
                 {"metadata": {"resourceVersion": metadata["resourceVersion"]}, "status": status},
@@ -160,7 +161,7 @@ class Reporter:
         metadata = vmi["metadata"]
         try:
             await self._client.patch(
-                registry.VMI,
+                kinds.VMI,
                 metadata["name"],
                 metadata["namespace"],
                 {"metadata": {"resourceVersion": metadata["resourceVersion"]}, "status": changed},

@@ -6,10 +6,9 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from livevirt.admission import pod_resources
-from livevirt.api import quantity
-from livevirt.api.quantity import Quantity
-from livevirt.api.request import Object
+from livevirt.kube.objects import pod_resources, quantity
+from livevirt.kube.objects.quantity import Quantity
+from livevirt.kube.objects.request import Object
 from livevirt.node.intent import Limits
 
 COMPUTE = "compute"

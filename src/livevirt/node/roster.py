@@ -9,10 +9,10 @@ import contextlib
 from collections.abc import Collection, Iterable
 from pathlib import Path
 
-from livevirt.api import registry
-from livevirt.api.request import Object
-from livevirt.client.interface import Client
 from livevirt.errors import NotFound
+from livevirt.kube.client.interface import Client
+from livevirt.kube.objects import core
+from livevirt.kube.objects.request import Object
 from livevirt.node import pod_dir
 from livevirt.node.intent import UnknownIntent
 from livevirt.node.registration import LEASE_NAMESPACE, MADE_BY
@@ -28,8 +28,8 @@ async def settle(client: Client, wanted: Collection[str], nodes: Path, run: Path
 
     To be done before anything is scheduled.
     """
-    pods = (await client.list(registry.POD)).items
-    there = (await client.list(registry.NODE)).items
+    pods = (await client.list(core.POD)).items
+    there = (await client.list(core.NODE)).items
     left = set(_bound(pods)) & {each["metadata"]["name"] for each in there if _is_ours(each)}
     left |= set(with_intents(nodes, run))
     for each in there:
@@ -68,6 +68,6 @@ def _is_ours(node: Object) -> bool:
 
 async def _remove(client: Client, name: str) -> None:
     with contextlib.suppress(NotFound):
-        await client.delete(registry.NODE, name)
+        await client.delete(core.NODE, name)
     with contextlib.suppress(NotFound):
-        await client.delete(registry.LEASE, name, LEASE_NAMESPACE)
+        await client.delete(core.LEASE, name, LEASE_NAMESPACE)

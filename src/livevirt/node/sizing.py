@@ -4,17 +4,17 @@ from __future__ import annotations
 
 from datetime import datetime
 
-from livevirt.api import conditions
-from livevirt.api.conditions import Condition
-from livevirt.api.quantity import parse
-from livevirt.api.request import Object
+from livevirt.kube.objects import conditions
+from livevirt.kube.objects.conditions import Condition
+from livevirt.kube.objects.quantity import parse
+from livevirt.kube.objects.request import Object
 from livevirt.node import resize
 from livevirt.node.pod_status import RESIZE_IN_PROGRESS, RESIZE_PENDING
 from livevirt.node.progress import Progress, progress, size
 from livevirt.qemu.plan import Seen
-from livevirt.rollout import hot_change
-from livevirt.rollout.reservation import Size, asked, covers, reservation
-from livevirt.rollout.resources import Compute
+from livevirt.vm.sizing import hot_change
+from livevirt.vm.sizing.reservation import Size, asked, covers, reservation
+from livevirt.vm.spec.resources import Compute
 
 
 def goal(vmi: Object, pod: Object, seen: Seen) -> Size:

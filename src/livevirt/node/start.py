@@ -8,11 +8,10 @@ from collections.abc import AsyncIterator, Iterable
 from dataclasses import replace
 from datetime import datetime, timedelta
 
-from livevirt.admission import pod_resources
-from livevirt.api import quantity
-from livevirt.api.request import Object
-from livevirt.api.times import format_time
 from livevirt.errors import LivevirtError
+from livevirt.kube.objects import pod_resources, quantity
+from livevirt.kube.objects.request import Object
+from livevirt.kube.objects.times import format_time
 from livevirt.node import attachments, domain, exclusive, io_threads, resize
 from livevirt.node import intent as intents
 from livevirt.node import process as processes
@@ -35,8 +34,8 @@ from livevirt.qemu.cmdline import argv
 from livevirt.qemu.disk import Disk, unmarked
 from livevirt.qemu.machine import Machine
 from livevirt.qemu.observe import Observed
-from livevirt.rollout import disks
-from livevirt.rollout.volume_lists import claim_of
+from livevirt.vm.spec import disks
+from livevirt.vm.volumes.volume_lists import claim_of
 
 _FIRST_RETRY, _LAST_RETRY = timedelta(seconds=2), timedelta(seconds=60)
 _BACK_OFF = {"ErrImagePull": "ImagePullBackOff"}

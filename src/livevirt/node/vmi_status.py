@@ -6,12 +6,12 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from datetime import datetime
 
-from livevirt.api import conditions
-from livevirt.api.conditions import Condition
-from livevirt.api.phases import FINAL
-from livevirt.api.quantity import Format, Quantity
-from livevirt.api.request import Object
-from livevirt.api.times import format_time
+from livevirt.kube.objects import conditions
+from livevirt.kube.objects.conditions import Condition
+from livevirt.kube.objects.phases import FINAL
+from livevirt.kube.objects.quantity import Format, Quantity
+from livevirt.kube.objects.request import Object
+from livevirt.kube.objects.times import format_time
 from livevirt.node import attachments, copying, sizing, volume_status
 from livevirt.node.attachments import Attachments
 from livevirt.node.copying import Copies
@@ -24,9 +24,10 @@ from livevirt.qemu.agent import Interface
 from livevirt.qemu.lifecycle import Standing
 from livevirt.qemu.machine import Machine
 from livevirt.qemu.observe import Drive, Observed
-from livevirt.rollout import hot_change, volume_migration
-from livevirt.rollout.disks import hotpluggable
-from livevirt.rollout.volume_lists import claim_of
+from livevirt.vm.sizing import hot_change
+from livevirt.vm.spec.disks import hotpluggable
+from livevirt.vm.volumes import volume_migration
+from livevirt.vm.volumes.volume_lists import claim_of
 
 _SHARED = "ReadWriteMany"
 _ALL_SHARED = f"live migration requires that all PVCs must be shared (using {_SHARED} access mode)"

@@ -6,15 +6,15 @@ from collections.abc import Iterator, Mapping
 from itertools import count, product
 from string import ascii_lowercase
 
-from livevirt.api.request import Object
+from livevirt.kube.objects.request import Object
 from livevirt.node.attachments import Attachment, Attachments
 from livevirt.node.domain import DISK_PREFIX, volume_of
 from livevirt.qemu.machine import Machine
 from livevirt.qemu.observe import Observed
-from livevirt.rollout import disks
-from livevirt.rollout.claim_info import claim_info
-from livevirt.rollout.disks import hotpluggable
-from livevirt.rollout.volume_lists import claim_of
+from livevirt.vm.spec import disks
+from livevirt.vm.spec.disks import hotpluggable
+from livevirt.vm.volumes.claim_info import claim_info
+from livevirt.vm.volumes.volume_lists import claim_of
 
 _DISCS = ("cloudInitNoCloud", "cloudInitConfigDrive")
 

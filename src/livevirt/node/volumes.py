@@ -16,19 +16,20 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, cast
 
-from livevirt.api import conditions, quantity, registry
-from livevirt.api.kind import Kind
-from livevirt.api.phases import FINAL
-from livevirt.api.request import Object
-from livevirt.client.interface import Client
 from livevirt.errors import LivevirtError, NotFound
+from livevirt.files import loop_device, raw_file
+from livevirt.kube.client.interface import Client
+from livevirt.kube.objects import conditions, core, quantity
+from livevirt.kube.objects.kind import Kind
+from livevirt.kube.objects.phases import FINAL
+from livevirt.kube.objects.request import Object
 from livevirt.node import cloud_init
 from livevirt.node.images import ImageError, ImageStore
-from livevirt.qemu import loop_device, raw_file
 from livevirt.qemu.disk import Format, Image
-from livevirt.rollout import disks
-from livevirt.rollout.volume_lists import claim_of
-from livevirt.rollout.volume_migration import claims as copied
+from livevirt.vm import kinds
+from livevirt.vm.spec import disks
+from livevirt.vm.volumes.volume_lists import claim_of
+from livevirt.vm.volumes.volume_migration import claims as copied
 
 CLAIM_FILE = "disk.img"
 PVC_NOT_FOUND, DATA_NOT_READY, DATA_FAILED = (
@@ -118,7 +119,7 @@ class Volumes:
 
     async def holders(self, namespace: str, claim: str, uid: str) -> list[str]:
         """Return the names of other VMIs that have a claim in use or want to."""
-        page = await self._client.list(registry.VMI, namespace)
+        page = await self._client.list(kinds.VMI, namespace)
         return [
             vmi["metadata"]["name"]
             for vmi in page.items
@@ -214,7 +215,7 @@ class Volumes:
         found = {}
         for name in names:
             try:
-                found[name] = await self._client.get(registry.SECRET, name, namespace)
+                found[name] = await self._client.get(core.SECRET, name, namespace)
             except NotFound as error:
                 raise VolumeProblem("CreateContainerConfigError", str(error)) from error
         return found
@@ -225,8 +226,8 @@ class Volumes:
         A claim is bound before its import ends, and a disk that was made meanwhile would be in the
         way of the one that comes.
         """
-        claim = await self._find(registry.CLAIM, name, namespace)
-        data = await self._find(registry.DATA_VOLUME, name, namespace)
+        claim = await self._find(core.CLAIM, name, namespace)
+        data = await self._find(kinds.DATA_VOLUME, name, namespace)
         ours = claim is None or owned_by(claim, data)
         problem = unready(name, claim, data if ours else None)
         if problem is not None:
@@ -238,7 +239,7 @@ class Volumes:
         """Return the disk image in the volume of a claim that is bound."""
         name = claim["metadata"]["name"]
         try:
-            volume = await self._client.get(registry.VOLUME, claim["spec"]["volumeName"])
+            volume = await self._client.get(core.VOLUME, claim["spec"]["volumeName"])
         except NotFound as error:
             message = f"the volume of PVC {name} is gone: {error.message}"
             raise VolumeProblem(FAILED_MOUNT, message) from error

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from livevirt.api import registry
-from livevirt.api.request import Object
-from livevirt.client.interface import Client
-from livevirt.control.informer import Informer
-from livevirt.control.key import Key, key_of
-from livevirt.rollout.volume_lists import claim_of
+from livevirt.kube.client.interface import Client
+from livevirt.kube.control.informer import Informer
+from livevirt.kube.control.key import Key, key_of
+from livevirt.kube.objects import core
+from livevirt.kube.objects.request import Object
+from livevirt.vm import kinds
+from livevirt.vm.volumes.volume_lists import claim_of
 
 _OWNER_UID = "owner-uid"
 
@@ -18,10 +19,10 @@ class Watched:
     """What a node knows of the objects that concern it."""
 
     def __init__(self, client: Client, node: str) -> None:
-        self.pods = Informer(client, registry.POD, fields=f"spec.nodeName={node}")
-        self.vmis = Informer(client, registry.VMI)
-        self.claims = Informer(client, registry.CLAIM)
-        self.data_volumes = Informer(client, registry.DATA_VOLUME)
+        self.pods = Informer(client, core.POD, fields=f"spec.nodeName={node}")
+        self.vmis = Informer(client, kinds.VMI)
+        self.claims = Informer(client, core.CLAIM)
+        self.data_volumes = Informer(client, kinds.DATA_VOLUME)
         self.pods.index(_OWNER_UID, _owner_uids)
 
     def __iter__(self) -> Iterator[tuple[str, Informer]]:
@@ -52,7 +53,7 @@ class Watched:
 def owner(pod: Object) -> Object | None:
     """Return the reference to the instance that a pod runs, if it runs one."""
     for each in pod["metadata"].get("ownerReferences") or ():
-        if each.get("controller") and each.get("kind") == registry.VMI.kind:
+        if each.get("controller") and each.get("kind") == kinds.VMI.kind:
             found: Object = each
             return found
     return None

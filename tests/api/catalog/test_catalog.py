@@ -14,22 +14,23 @@ from typing import Any
 import pytest
 
 from livevirt import catalog
-from livevirt.admission import builtin, virtual
-from livevirt.api import registry
-from livevirt.api.request import Object, User
 from livevirt.catalog import origin
-from livevirt.client.local import LocalClient
-from livevirt.control.informer import Informer
-from livevirt.control.key import Key
-from livevirt.controllers import bootstrap, embedded
-from livevirt.controllers import catalog as controller
-from livevirt.server.api import Api
-from livevirt.server.services import Services, StoreReader
-from livevirt.store import Store
+from livevirt.kube.admission import builtin
+from livevirt.kube.client.local import LocalClient
+from livevirt.kube.control.informer import Informer
+from livevirt.kube.control.key import Key
+from livevirt.kube.controllers import bootstrap, embedded
+from livevirt.kube.objects import core
+from livevirt.kube.objects.request import Object, User
+from livevirt.kube.server.api import Api
+from livevirt.kube.server.services import Services, StoreReader
+from livevirt.kube.store import Store
+from livevirt.vm import admission, kinds
+from livevirt.vm.instancetypes import catalog as controller
 
 from ...server_process import BIN, COMMAND_SECONDS, ServerProcess, short_directory
 
-TYPE, PREFERENCE = registry.CLUSTER_INSTANCETYPE, registry.CLUSTER_PREFERENCE
+TYPE, PREFERENCE = kinds.CLUSTER_INSTANCETYPE, kinds.CLUSTER_PREFERENCE
 COUNT = len(catalog.instancetypes()) + len(catalog.preferences())
 OFF = {"spec": {"configuration": {"commonInstancetypesDeployment": {"enabled": False}}}}
 ON = {"spec": {"configuration": {"commonInstancetypesDeployment": None}}}
@@ -45,7 +46,7 @@ class Place:
     def __init__(self, path: Path) -> None:
         self.store = Store.open(path)
         self.read = StoreReader(self.store)
-        rules = {**builtin.RULES, **virtual.RULES}
+        rules = {**builtin.RULES, **admission.RULES}
         api = Api(Services(self.store, rules, now, self.read), {})
         self.client = LocalClient(api, User("system:serviceaccount:kubevirt:livevirt-controller"))
 
@@ -99,8 +100,8 @@ async def test_everything_is_installed_once_and_then_nothing_is_written(place: P
 
 async def test_everybody_may_see_what_all_share(place: Place) -> None:
     name = "instancetype.kubevirt.io:view"
-    role = place.read.get(registry.CLUSTER_ROLE, name) or {}
-    binding = place.read.get(registry.CLUSTER_ROLE_BINDING, name) or {}
+    role = place.read.get(core.CLUSTER_ROLE, name) or {}
+    binding = place.read.get(core.CLUSTER_ROLE_BINDING, name) or {}
     (rule,) = role["rules"]
     assert rule["apiGroups"] == [TYPE.group]
     assert rule["resources"] == [TYPE.plural, PREFERENCE.plural]
@@ -109,9 +110,9 @@ async def test_everybody_may_see_what_all_share(place: Place) -> None:
     assert [(each["kind"], each["name"]) for each in binding["subjects"]] == [
         ("Group", "system:authenticated")
     ]
-    await place.client.patch(registry.CLUSTER_ROLE, name, "", {"rules": []})
+    await place.client.patch(core.CLUSTER_ROLE, name, "", {"rules": []})
     await bootstrap.ensure(place.client)
-    assert (place.read.get(registry.CLUSTER_ROLE, name) or {})["rules"] == [], "it is its owner's"
+    assert (place.read.get(core.CLUSTER_ROLE, name) or {})["rules"] == [], "it is its owner's"
 
 
 async def test_an_upgrade_replaces_ours_in_place_and_nothing_else(place: Place) -> None:
@@ -157,7 +158,7 @@ class Settings(Informer):
 async def test_until_then_what_was_deleted_stays_so_unless_it_is_switched_on_again(
     place: Place,
 ) -> None:
-    settings, key = Settings(place.client, registry.KUBEVIRT), Key("kubevirt", "kubevirt")
+    settings, key = Settings(place.client, kinds.KUBEVIRT), Key("kubevirt", "kubevirt")
     watching = controller.Catalog(place.client, settings)
     settings.obj = ON
     await watching.reconcile(key)
@@ -170,16 +171,16 @@ async def test_until_then_what_was_deleted_stays_so_unless_it_is_switched_on_aga
 
 
 async def test_it_can_be_switched_off_and_on_while_the_server_runs(place: Place) -> None:
-    await place.client.patch(registry.KUBEVIRT, "kubevirt", "kubevirt", OFF)
+    await place.client.patch(kinds.KUBEVIRT, "kubevirt", "kubevirt", OFF)
     quiet = place.store.revision
     async with place.running():
         space = {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": "later"}}
-        await place.client.create(registry.NAMESPACE, space)
+        await place.client.create(core.NAMESPACE, space)
         await _until_account(place, "later", quiet)  # the controllers have begun by then
         assert place.count() == 0
-        await place.client.patch(registry.KUBEVIRT, "kubevirt", "kubevirt", ON)
+        await place.client.patch(kinds.KUBEVIRT, "kubevirt", "kubevirt", ON)
         await place.until_all_are_there()
-        await place.client.patch(registry.KUBEVIRT, "kubevirt", "kubevirt", OFF)
+        await place.client.patch(kinds.KUBEVIRT, "kubevirt", "kubevirt", OFF)
     assert place.count() == COUNT, "what is there stays: VMs may refer to it"
 
 
@@ -187,7 +188,7 @@ async def _until_account(place: Place, namespace: str, since: int) -> None:
     watch = place.store.watch(None, since=since)
     try:
         async with asyncio.timeout(60):
-            while place.read.get(registry.SERVICE_ACCOUNT, "default", namespace) is None:
+            while place.read.get(core.SERVICE_ACCOUNT, "default", namespace) is None:
                 await anext(watch)
     finally:
         watch.close()

@@ -13,13 +13,14 @@ import pytest
 import yaml
 
 from livevirt import catalog
-from livevirt.api import registry
-from livevirt.api.request import Object
-from livevirt.client.local import LocalClient
-from livevirt.controllers import catalog as controller
-from livevirt.controllers.vm import template
 from livevirt.errors import AlreadyExists
-from livevirt.rollout.instancetypes import revisions
+from livevirt.kube.client.local import LocalClient
+from livevirt.kube.objects import core
+from livevirt.kube.objects.request import Object
+from livevirt.vm import kinds
+from livevirt.vm.instancetypes import catalog as controller
+from livevirt.vm.instancetypes.rules import revisions
+from livevirt.vm.lifecycle.vm import template
 
 from ..vm.served import Ran, Served, ended, serving
 from ..vm.vm_world import NAMESPACE, NODE, World
@@ -53,16 +54,16 @@ class Played:
         }
         obj = {"apiVersion": "kubevirt.io/v1", "kind": "VirtualMachine"}
         await self._world.owner.create(
-            registry.VM, {**obj, "metadata": {"name": "web"}, "spec": spec}, NAMESPACE
+            kinds.VM, {**obj, "metadata": {"name": "web"}, "spec": spec}, NAMESPACE
         )
         await self.judged("u1.nano")
 
     async def start(self) -> None:
         vm, components = self._world.vm(), self._world.components
-        await components.create(registry.REVISION, template.revision_of(vm), NAMESPACE)
+        await components.create(core.REVISION, template.revision_of(vm), NAMESPACE)
         instance = template.instance_of(vm)
         instance["spec"]["domain"] |= {"memory": {"guest": "512Mi"}, "cpu": {"sockets": 1}}
-        await components.create(registry.VMI, instance, NAMESPACE)
+        await components.create(kinds.VMI, instance, NAMESPACE)
         await self.told(phase="Running", **has("512Mi"))
 
     async def took(self, name: str) -> None:
@@ -82,15 +83,15 @@ class Played:
 
     async def _note(self, **status: Any) -> None:
         await self._world.components.patch(
-            registry.VM, "web", NAMESPACE, {"status": status}, subresource="status"
+            kinds.VM, "web", NAMESPACE, {"status": status}, subresource="status"
         )
 
     async def _taken(self, name: str) -> str:
         """Take a revision of an instance type; return what it is called."""
-        obj = await self._world.owner.get(registry.CLUSTER_INSTANCETYPE, name)
+        obj = await self._world.owner.get(kinds.CLUSTER_INSTANCETYPE, name)
         revision = revisions.revision_of(self._world.vm(), obj)
         with contextlib.suppress(AlreadyExists):
-            await self._world.components.create(registry.REVISION, revision, NAMESPACE)
+            await self._world.components.create(core.REVISION, revision, NAMESPACE)
         return str(revision["metadata"]["name"])
 
     async def asked(self, memory: str) -> None:
@@ -98,16 +99,16 @@ class Played:
         patch = {"spec": {"domain": {"memory": {"guest": memory}}}}
         change = true("HotMemoryChange", "512Mi -> 1Gi: the pod is resized")
         patch["status"] = {"conditions": [change]}
-        await self._world.components.patch(registry.VMI, "web", NAMESPACE, patch)
+        await self._world.components.patch(kinds.VMI, "web", NAMESPACE, patch)
 
     async def told(self, **status: Any) -> None:
         """Let the node say how the guest is."""
-        await self._node.patch(registry.VMI, "web", NAMESPACE, {"status": status})
+        await self._node.patch(kinds.VMI, "web", NAMESPACE, {"status": status})
 
     async def edit_type(self, name: str) -> None:
         """Let an instance type have what no guest gets while it runs."""
         patch = {"spec": {"ioThreadsPolicy": "auto"}}
-        await self._world.owner.patch(registry.CLUSTER_INSTANCETYPE, name, "", patch)
+        await self._world.owner.patch(kinds.CLUSTER_INSTANCETYPE, name, "", patch)
 
     async def until_let_go(self) -> None:
         await self._world.until(lambda: "instancetypeRef" not in self._world.vm()["status"])
@@ -240,7 +241,7 @@ async def test_where_the_record_of_the_start_is_gone_a_restart_is_what_is_left(
     await played.create()
     await played.start()
     record = quiet.vmi()["status"]["virtualMachineRevisionName"]
-    await quiet.owner.delete(registry.REVISION, record, NAMESPACE)
+    await quiet.owner.delete(core.REVISION, record, NAMESPACE)
     process = await served.start(*UPDATE, "--wait")
     async with ended(process):
         await played.until_switched()
@@ -319,12 +320,12 @@ async def test_what_a_preference_does_not_bear_is_refused_and_the_reference_stay
 ) -> None:
     await played.create("Halted")
     needs = {"requirements": {"memory": {"guest": "512Mi"}}}
-    kind = registry.CLUSTER_PREFERENCE
+    kind = kinds.CLUSTER_PREFERENCE
     needy = {"apiVersion": kind.api_version, "kind": kind.kind, "metadata": {"name": "needy"}}
     await quiet.owner.create(kind, {**needy, "spec": needs})
     await quiet.patch_vm({"spec": {"preference": {"name": "needy"}}})
     smaller = {"spec": {"memory": {"guest": "256Mi"}}}
-    await quiet.components.patch(registry.CLUSTER_INSTANCETYPE, "u1.nano", "", smaller)
+    await quiet.components.patch(kinds.CLUSTER_INSTANCETYPE, "u1.nano", "", smaller)
     ran = await served.virtctl("vm", "update-instance-type", "web", "u1.nano")
     assert ran.status == 1
     assert "insufficient Memory resources of 256Mi" in ran.err
@@ -378,9 +379,9 @@ async def test_of_a_stopped_vm_it_is_told_which_types_a_node_has_room_for(
     labels = ("kubevirt.io/schedulable", "machine-type.node.kubevirt.io/q35")
     meta = {"labels": {**dict.fromkeys(labels, "true"), "kubernetes.io/arch": "amd64"}}
     node = {"apiVersion": "v1", "kind": "Node", "metadata": {"name": "node-1", **meta}}
-    await quiet.components.create(registry.NODE, node)
+    await quiet.components.create(core.NODE, node)
     room = {"status": {"allocatable": {"cpu": "2", "memory": "3Gi"}}}
-    await quiet.components.patch(registry.NODE, "node-1", "", room, subresource="status")
+    await quiet.components.patch(core.NODE, "node-1", "", room, subresource="status")
     fits = json.loads(await served.succeed("virtctl", "what-fits", "web", "-o", "json"))
     told = {each["name"]: (each["reach"], each["why"]) for each in fits}
     assert told["u1.micro"] == ("next start", "")

@@ -11,15 +11,17 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
-from livevirt.admission import builtin, virtual
-from livevirt.api.kind import Kind
-from livevirt.api.registry import CLUSTER_INSTANCETYPE, NAMESPACE, VM
-from livevirt.api.request import Object, Request, User
-from livevirt.client.local import LocalClient
-from livevirt.server import objects
-from livevirt.server.api import Api
-from livevirt.server.services import Services, StoreReader
-from livevirt.store import Store
+from livevirt.kube.admission import builtin
+from livevirt.kube.client.local import LocalClient
+from livevirt.kube.objects.core import NAMESPACE
+from livevirt.kube.objects.kind import Kind
+from livevirt.kube.objects.request import Object, Request, User
+from livevirt.kube.server import objects
+from livevirt.kube.server.api import Api
+from livevirt.kube.server.services import Services, StoreReader
+from livevirt.kube.store import Store
+from livevirt.vm import admission
+from livevirt.vm.kinds import CLUSTER_INSTANCETYPE, VM
 
 SPACE = "default"
 SECONDS = 120.0
@@ -54,7 +56,7 @@ async def a_server() -> AsyncIterator[Server]:
     with tempfile.TemporaryDirectory() as folder:
         store = Store.open(Path(folder) / "store.db")
         reader = StoreReader(store)
-        rules = {**builtin.RULES, **virtual.RULES}
+        rules = {**builtin.RULES, **admission.RULES}
         api = Api(Services(store, rules, lambda: datetime.now(UTC), reader), {})
         client = LocalClient(api, ADMIN)
         try:

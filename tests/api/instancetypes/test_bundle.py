@@ -8,7 +8,7 @@ from collections.abc import Iterator
 import pytest
 import yaml
 
-from livevirt.api.request import Object
+from livevirt.kube.objects.request import Object
 
 from ...server_process import ServerProcess, short_directory
 from .test_published_bundle import FACTS, bundle

@@ -11,16 +11,11 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from livevirt.api.kind import Kind
-from livevirt.api.registry import (
-    CLUSTER_INSTANCETYPE,
-    CLUSTER_PREFERENCE,
-    INSTANCETYPE,
-    PREFERENCE,
-)
-from livevirt.api.request import Object, Request
 from livevirt.errors import Conflict, Invalid
-from livevirt.rollout.live_patch import apply
+from livevirt.kube.objects.kind import Kind
+from livevirt.kube.objects.request import Object, Request
+from livevirt.vm.kinds import CLUSTER_INSTANCETYPE, CLUSTER_PREFERENCE, INSTANCETYPE, PREFERENCE
+from livevirt.vm.verdict.live_patch import apply
 
 from .catalog_server import ADMIN, Server, a_server, an_object
 

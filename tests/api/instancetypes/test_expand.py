@@ -8,11 +8,11 @@ from typing import Any
 import pytest
 from aiohttp.test_utils import make_mocked_request
 
-from livevirt.api.registry import CLUSTER_INSTANCETYPE, CLUSTER_PREFERENCE, VM
-from livevirt.api.request import Answer, Object
 from livevirt.errors import ApiError, BadRequest, Conflict, MethodNotAllowed, NotFound
-from livevirt.server.actions import Actions
-from livevirt.server.route import Action
+from livevirt.kube.objects.request import Answer, Object
+from livevirt.kube.server.route import Action
+from livevirt.vm.kinds import CLUSTER_INSTANCETYPE, CLUSTER_PREFERENCE, VM
+from livevirt.vm.subresources.router import Actions
 
 from ...server_process import ServerProcess
 from .catalog_server import ADMIN, SPACE, Server, a_server, a_type, a_vm, an_object

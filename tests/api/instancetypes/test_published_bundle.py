@@ -8,9 +8,9 @@ from typing import Any
 
 import pytest
 
-from livevirt.api.registry import CLUSTER_INSTANCETYPE, CLUSTER_PREFERENCE
-from livevirt.api.request import Object, Request
-from livevirt.rollout.instancetypes.expansion import Sizing, expand, unmet
+from livevirt.kube.objects.request import Object, Request
+from livevirt.vm.instancetypes.rules.expansion import Sizing, expand, unmet
+from livevirt.vm.kinds import CLUSTER_INSTANCETYPE, CLUSTER_PREFERENCE
 
 from .catalog_server import ADMIN, Server, a_server, an_object
 

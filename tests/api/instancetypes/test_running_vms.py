@@ -9,17 +9,10 @@ from typing import Any
 
 import pytest
 
-from livevirt.api.registry import (
-    CLAIM,
-    CLUSTER_INSTANCETYPE,
-    CLUSTER_PREFERENCE,
-    DATA_VOLUME,
-    KUBEVIRT,
-    REVISION,
-    VM,
-)
-from livevirt.api.request import Object
 from livevirt.errors import Invalid
+from livevirt.kube.objects.core import CLAIM, REVISION
+from livevirt.kube.objects.request import Object
+from livevirt.vm.kinds import CLUSTER_INSTANCETYPE, CLUSTER_PREFERENCE, DATA_VOLUME, KUBEVIRT, VM
 
 from ..vm.edits import edit, required, settled, waiting
 from ..vm.served import Served, serving

@@ -6,17 +6,12 @@ from typing import Any
 
 import pytest
 
-from livevirt.api import conditions
-from livevirt.api.registry import (
-    CLUSTER_INSTANCETYPE,
-    CLUSTER_PREFERENCE,
-    KUBEVIRT,
-    REVISION,
-    VM,
-)
-from livevirt.api.request import Object
-from livevirt.client.local import LocalClient
 from livevirt.errors import Invalid
+from livevirt.kube.client.local import LocalClient
+from livevirt.kube.objects import conditions
+from livevirt.kube.objects.core import REVISION
+from livevirt.kube.objects.request import Object
+from livevirt.vm.kinds import CLUSTER_INSTANCETYPE, CLUSTER_PREFERENCE, KUBEVIRT, VM
 
 from ..vm.edits import edit, plan
 from ..vm.vm_world import ADMIN, NAMESPACE, PlayedNode, World

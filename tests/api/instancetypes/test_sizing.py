@@ -10,16 +10,17 @@ from typing import Any
 
 import pytest
 
-from livevirt.api.kind import Kind
-from livevirt.api.registry import CLAIM, CLUSTER_INSTANCETYPE, CLUSTER_PREFERENCE, REVISION, VM
-from livevirt.api.request import Object
-from livevirt.control.cache import Change
-from livevirt.controllers.informers import Informers
-from livevirt.controllers.instancetypes import Sized, Sizes, users
-from livevirt.controllers.instancetypes.newer import TYPE
 from livevirt.errors import NotFound
-from livevirt.rollout.instancetypes import machine
-from livevirt.rollout.instancetypes.expansion import Expanded, Sizing, expand
+from livevirt.kube.control.cache import Change
+from livevirt.kube.control.informers import Informers
+from livevirt.kube.objects.core import CLAIM, REVISION
+from livevirt.kube.objects.kind import Kind
+from livevirt.kube.objects.request import Object
+from livevirt.vm.instancetypes import Sized, Sizes, users
+from livevirt.vm.instancetypes.newer import TYPE
+from livevirt.vm.instancetypes.rules import machine
+from livevirt.vm.instancetypes.rules.expansion import Expanded, Sizing, expand
+from livevirt.vm.kinds import CLUSTER_INSTANCETYPE, CLUSTER_PREFERENCE, VM
 
 from .catalog_server import SECONDS, SPACE, Server, a_server, a_type, a_vm, an_object
 

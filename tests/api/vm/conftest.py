@@ -7,12 +7,13 @@ from pathlib import Path
 
 import pytest
 
-from livevirt.admission import builtin, virtual
-from livevirt.client.local import LocalClient
-from livevirt.controllers import bootstrap
-from livevirt.server.api import Api
-from livevirt.server.services import Services, StoreReader
-from livevirt.store import Store
+from livevirt.kube.admission import builtin
+from livevirt.kube.client.local import LocalClient
+from livevirt.kube.controllers import bootstrap
+from livevirt.kube.server.api import Api
+from livevirt.kube.server.services import Services, StoreReader
+from livevirt.kube.store import Store
+from livevirt.vm import admission
 
 from .vm_world import ADMIN, CONTROLLER, PlayedNode, World, now, running
 
@@ -22,7 +23,7 @@ async def quiet(tmp_path: Path) -> AsyncIterator[World]:
     """A server whose controllers do not run yet."""
     store = Store.open(tmp_path / "store.db")
     reader = StoreReader(store)
-    rules = {**builtin.RULES, **virtual.RULES}
+    rules = {**builtin.RULES, **admission.RULES}
     api = Api(Services(store, rules, now, reader), {})
     world = World(store, reader, api, LocalClient(api, ADMIN), LocalClient(api, CONTROLLER))
     await bootstrap.ensure(world.components)

@@ -6,10 +6,11 @@ from typing import Any
 
 from aiohttp.test_utils import make_mocked_request
 
-from livevirt.api import conditions, registry
-from livevirt.api.request import Answer, Object, Request
-from livevirt.server.actions import Actions
-from livevirt.server.route import Action
+from livevirt.kube.objects import conditions
+from livevirt.kube.objects.request import Answer, Object, Request
+from livevirt.kube.server.route import Action
+from livevirt.vm import kinds
+from livevirt.vm.subresources.router import Actions
 
 from .vm_world import ADMIN, NAMESPACE, World
 
@@ -24,7 +25,7 @@ def template(**fields: Any) -> Object:
 async def edit(world: World, patch: Object, *, dry_run: bool = False) -> tuple[str, ...]:
     """Patch the VM as a person does; return the warnings."""
     request = Request(
-        "patch", registry.VM, "v1", ADMIN, NAMESPACE, "web",
+        "patch", kinds.VM, "v1", ADMIN, NAMESPACE, "web",
         options={"dryRun": "All"} if dry_run else {}, body=patch, patch=MERGE, content_type=MERGE,
     )  # fmt: skip
     return (await world.api.call(request)).warnings
@@ -43,7 +44,7 @@ async def plan(world: World, body: Any = None, name: str = "web") -> Object:
 async def configure(world: World, **settings: Any) -> None:
     """Change the cluster's configuration."""
     patch = {"spec": {"configuration": settings}}
-    await world.owner.patch(registry.KUBEVIRT, "kubevirt", "kubevirt", patch)
+    await world.owner.patch(kinds.KUBEVIRT, "kubevirt", "kubevirt", patch)
 
 
 async def settled(world: World) -> None:

@@ -10,20 +10,22 @@ from collections.abc import AsyncIterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from livevirt.api import registry
-from livevirt.api.request import Object
-from livevirt.client.local import LocalClient
 from livevirt.errors import BadRequest, Conflict
+from livevirt.kube.client.local import LocalClient
+from livevirt.kube.objects import core
+from livevirt.kube.objects.request import Object
+from livevirt.kube.server import kubeconfig, pki
+from livevirt.kube.server.authenticate import Authenticator
+from livevirt.kube.server.http import Front
+from livevirt.kube.server.listen import listening
+from livevirt.kube.server.metrics import Metrics
+from livevirt.kube.server.pod_log import Logs
+from livevirt.kube.server.tokens import Tokens
 from livevirt.paths import DataDir
 from livevirt.qemu.agent import Finished
-from livevirt.server import guest_access, kubeconfig, pki
-from livevirt.server.actions import Actions
-from livevirt.server.authenticate import Authenticator
-from livevirt.server.http import Front
-from livevirt.server.listen import listening
-from livevirt.server.logs import Logs
-from livevirt.server.metrics import Metrics
-from livevirt.server.tokens import Tokens
+from livevirt.vm import kinds
+from livevirt.vm.guest import access
+from livevirt.vm.subresources.router import Actions
 
 from .vm_world import NAMESPACE, NODE, World, now
 
@@ -91,7 +93,7 @@ class Guests:
                 "status": {"conditions": [*others, {"type": type_, "status": status}]},
             }
             with contextlib.suppress(Conflict):  # the controllers write conditions too
-                await client.patch(registry.VMI, vmi, NAMESPACE, patch)
+                await client.patch(kinds.VMI, vmi, NAMESPACE, patch)
                 return
 
 
@@ -163,8 +165,8 @@ async def serving(world: World, folder: Path) -> AsyncIterator[Served]:
     """Serve a world over TLS on loopback while the block lasts."""
     guests = Guests(world, folder)
     keys = pki.ensure(folder / "pki", ("127.0.0.1",), now())
-    actions = Actions(world.components, guests, guest_access.verbs(guests))
-    logs = Logs(guests, lambda space, name: world.read.get(registry.POD, name, space))
+    actions = Actions(world.components, guests, access.verbs(guests))
+    logs = Logs(guests, lambda space, name: world.read.get(core.POD, name, space))
     front = Front(
         world.api, Authenticator(Tokens(keys.token_key), world.read, now), Metrics(world.store)
     )

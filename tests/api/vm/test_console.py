@@ -14,10 +14,10 @@ from pathlib import Path
 import pytest
 from aiohttp import ClientWebSocketResponse, WSMsgType
 
-from livevirt.client import kubeconfig
-from livevirt.client.remote import RemoteClient
 from livevirt.errors import BadRequest, Conflict, NotFound
-from livevirt.server import console
+from livevirt.kube.client import kubeconfig
+from livevirt.kube.client.remote import RemoteClient
+from livevirt.vm.guest import console
 
 from .served import BIN, SECONDS, Served, ended, serving
 from .vm_world import NAMESPACE, PlayedNode, World

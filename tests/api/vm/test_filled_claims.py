@@ -12,9 +12,10 @@ from typing import Any
 import pytest
 from aiohttp import web
 
-from livevirt.api import conditions, registry
-from livevirt.controllers.volumes import storageclass
-from livevirt.controllers.volumes.factory import storage
+from livevirt.background_storage import storage
+from livevirt.kube.controllers.storage import storageclass
+from livevirt.kube.objects import conditions, core
+from livevirt.vm import kinds
 
 from .vm_world import NAMESPACE, World, a_vm, running
 
@@ -75,24 +76,24 @@ async def test_given_its_claim_is_still_imported_then_a_vm_waits_for_the_import(
     async with slow_site(gate) as url, controllers:
         room = {"resources": {"requests": {"storage": "8Mi"}}}
         data = {
-            "apiVersion": registry.DATA_VOLUME.api_version,
-            "kind": registry.DATA_VOLUME.kind,
+            "apiVersion": kinds.DATA_VOLUME.api_version,
+            "kind": kinds.DATA_VOLUME.kind,
             "metadata": {"name": "system"},
             "spec": {"source": {"http": {"url": url}}, "storage": room},
         }
-        await quiet.owner.create(registry.DATA_VOLUME, data, NAMESPACE)
+        await quiet.owner.create(kinds.DATA_VOLUME, data, NAMESPACE)
         await quiet.until(lambda: bound(quiet))
         vm = a_vm()
         vm["spec"]["template"]["spec"]["volumes"] = [{"name": "root", **source}]
-        await quiet.owner.create(registry.VM, vm, NAMESPACE)
+        await quiet.owner.create(kinds.VM, vm, NAMESPACE)
         await quiet.until(lambda: why_it_waits(quiet) or quiet.pods())
         assert (why_it_waits(quiet), quiet.pods()) == ("DataVolumesNotReady", [])
         gate.set()
         await quiet.until(quiet.pods)
-        found = quiet.get(registry.DATA_VOLUME, "system") or {}
+        found = quiet.get(kinds.DATA_VOLUME, "system") or {}
         assert found["status"]["phase"] == "Succeeded"
 
 
 def bound(world: World) -> bool:
-    claim = world.get(registry.CLAIM, "system") or {}
+    claim = world.get(core.CLAIM, "system") or {}
     return (claim.get("status") or {}).get("phase") == "Bound"

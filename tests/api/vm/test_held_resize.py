@@ -9,17 +9,18 @@ from typing import Any
 
 import pytest
 
-from livevirt.api import conditions, registry
-from livevirt.api.quantity import ZERO, parse
-from livevirt.api.request import Object
-from livevirt.client.local import LocalClient
 from livevirt.errors import Conflict, NotFound
+from livevirt.kube.client.local import LocalClient
+from livevirt.kube.objects import conditions, core
+from livevirt.kube.objects.quantity import ZERO, parse
+from livevirt.kube.objects.request import Object
 from livevirt.node import resize, sizing
 from livevirt.node.pod_status import RESIZE_PENDING
 from livevirt.node.progress import IDLE
 from livevirt.qemu.machine import Cpu, Machine, Memory, Thread
 from livevirt.qemu.observe import CpuSlot, MemoryState, Observed
 from livevirt.qemu.plan import Seen
+from livevirt.vm import kinds
 
 from .edits import template
 from .vm_world import NAMESPACE, NODE, PlayedNode, World, now
@@ -89,7 +90,7 @@ class Kubelet:
         container["allocatedResources"] = asked["requests"]
         status = {"conditions": found, "containerStatuses": [container]}
         if any(pod["status"].get(name) != value for name, value in status.items()):
-            await self._write(registry.POD, pod, status, "status")
+            await self._write(core.POD, pod, status, "status")
 
     async def _tell(self, pod: Object) -> None:
         vmi = self._world.vmi(pod["metadata"]["ownerReferences"][0]["name"])
@@ -99,7 +100,7 @@ class Kubelet:
         listed = sizing.told(vmi, pod, AS_STARTED, IDLE, now())
         status = {**TOLD, "conditions": listed}
         if any(told.get(name) != value for name, value in status.items()):
-            await self._write(registry.VMI, vmi, status)
+            await self._write(kinds.VMI, vmi, status)
 
     async def _write(self, kind: Any, obj: Object, status: Object, subresource: str = "") -> None:
         meta = obj["metadata"]
@@ -136,14 +137,14 @@ ROOT = [{"name": "root", "containerDisk": {"image": "livevirt/guest:latest"}}]
 async def quota(world: World, memory: str) -> None:
     """Make a quota, or change it."""
     spec = {"spec": {"hard": {"requests.memory": memory}}}
-    if world.get(registry.QUOTA, "team") is not None:
-        await world.owner.patch(registry.QUOTA, "team", NAMESPACE, spec)
+    if world.get(core.QUOTA, "team") is not None:
+        await world.owner.patch(core.QUOTA, "team", NAMESPACE, spec)
         return
     made = {"apiVersion": "v1", "kind": "ResourceQuota", "metadata": {"name": "team"}, **spec}
-    await world.owner.create(registry.QUOTA, made, NAMESPACE)
+    await world.owner.create(core.QUOTA, made, NAMESPACE)
 
     def counted() -> Any:
-        found = world.get(registry.QUOTA, "team") or {}
+        found = world.get(core.QUOTA, "team") or {}
         return (found.get("status") or {}).get("used")
 
     await world.until(counted)
@@ -167,7 +168,7 @@ async def writes(world: World) -> int:
         async with asyncio.timeout(QUIET_SECONDS):
             while True:
                 events = await anext(watch)
-                found += sum(event.key.resource == registry.VMI.resource for event in events)
+                found += sum(event.key.resource == kinds.VMI.resource for event in events)
     except TimeoutError:
         return found
     finally:

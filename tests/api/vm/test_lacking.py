@@ -8,11 +8,11 @@ from pathlib import Path
 
 import pytest
 
-from livevirt.api import registry
-from livevirt.client import kubeconfig
-from livevirt.client.kubeconfig import impersonation
-from livevirt.client.remote import RemoteClient
 from livevirt.errors import ApiError, Forbidden, NotFound
+from livevirt.kube.client import kubeconfig
+from livevirt.kube.client.kubeconfig import impersonation
+from livevirt.kube.client.remote import RemoteClient
+from livevirt.kube.objects import core
 
 from .served import serving
 from .vm_world import World
@@ -62,7 +62,7 @@ AS_OTHERS = {
 async def test_nobody_acts_as_somebody_else(
     admin: RemoteClient, headers: list[tuple[str, str]]
 ) -> None:
-    assert await admin.get(registry.NAMESPACE, "default")
+    assert await admin.get(core.NAMESPACE, "default")
     other = RemoteClient(replace(admin.access, impersonate=tuple(headers)))
     try:
         for path in ("/api/v1/namespaces/default", "/api", LACKING["vnc"][0]):

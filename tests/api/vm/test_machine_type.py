@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from livevirt.api import registry
-from livevirt.api.request import Object
+from livevirt.kube.objects.request import Object
+from livevirt.vm import kinds
 
 from .vm_world import PlayedNode, World
 
-KUBEVIRT = (registry.KUBEVIRT, "kubevirt", "kubevirt")
+KUBEVIRT = (kinds.KUBEVIRT, "kubevirt", "kubevirt")
 
 
 def named(type_: str | None) -> Object:

@@ -14,11 +14,12 @@ from typing import Any
 import pytest
 from aiohttp.test_utils import make_mocked_request
 
-from livevirt.api import registry
-from livevirt.api.request import Answer, Object
 from livevirt.errors import ApiError, BadRequest, Conflict, Invalid, MethodNotAllowed, NotFound
-from livevirt.server.actions import Actions
-from livevirt.server.route import Action
+from livevirt.kube.objects import core
+from livevirt.kube.objects.request import Answer, Object
+from livevirt.kube.server.route import Action
+from livevirt.vm import kinds
+from livevirt.vm.subresources.router import Actions
 
 from .served import SECONDS, Guests, Served, serving
 from .vm_world import ADMIN, NAMESPACE, World
@@ -43,15 +44,15 @@ class Played:
             "metadata": {"name": vm["metadata"]["name"]},
             "spec": {"domain": {"devices": {}, "memory": {"guest": "512Mi"}}},
         }
-        await self._client.create(registry.VMI, vmi, NAMESPACE)
+        await self._client.create(kinds.VMI, vmi, NAMESPACE)
         migratable = [{"type": "LiveMigratable", "status": "True"}]
         await self.tell(phase=phase, nodeName="node01", conditions=migratable)
 
     async def tell(self, **status: Any) -> None:
-        await self._client.patch(registry.VMI, "web", NAMESPACE, {"status": status})
+        await self._client.patch(kinds.VMI, "web", NAMESPACE, {"status": status})
 
     def migrations(self) -> list[Object]:
-        return self.world.read.list(registry.MIGRATION, NAMESPACE)
+        return self.world.read.list(kinds.MIGRATION, NAMESPACE)
 
     def migration(self) -> Object:
         *_, found = self.migrations()  # by name: that of `migrate` is the first
@@ -65,20 +66,20 @@ class Played:
             "metadata": {"name": "evacuation", "finalizers": [FINALIZER]},
             "spec": {"vmiName": "web"},
         }
-        return await self._client.create(registry.MIGRATION, obj, NAMESPACE)
+        return await self._client.create(kinds.MIGRATION, obj, NAMESPACE)
 
     async def goes(self, phase: str, **state: Any) -> None:
         status = {"phase": phase, "migrationState": state}
         name = self.migration()["metadata"]["name"]
         await self._client.patch(
-            registry.MIGRATION, name, NAMESPACE, {"status": status}, subresource="status"
+            kinds.MIGRATION, name, NAMESPACE, {"status": status}, subresource="status"
         )
 
     async def lets_go(self) -> None:
         """Let a deleted migration vanish."""
         name = self.migration()["metadata"]["name"]
         patch = {"metadata": {"finalizers": None}}
-        await self._client.patch(registry.MIGRATION, name, NAMESPACE, patch)
+        await self._client.patch(kinds.MIGRATION, name, NAMESPACE, patch)
 
     async def unplaced_pod(self, name: str, why: str, uid: str) -> None:
         """Make a pod for which there is no node, as the target of a migration."""
@@ -90,11 +91,11 @@ class Played:
             "metadata": {"name": name, "labels": labels},
             "spec": {"containers": [container]},
         }
-        await self._client.create(registry.POD, pod, NAMESPACE)
+        await self._client.create(core.POD, pod, NAMESPACE)
         unbound = {"type": "PodScheduled", "status": "False", "message": why}
         status = {"phase": "Pending", "conditions": [unbound]}
         await self._client.patch(
-            registry.POD, name, NAMESPACE, {"status": status}, subresource="status"
+            core.POD, name, NAMESPACE, {"status": status}, subresource="status"
         )
 
 

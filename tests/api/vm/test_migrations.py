@@ -9,12 +9,15 @@ from typing import Any
 
 import pytest
 
-from livevirt.api import conditions, registry
-from livevirt.api.request import Object
-from livevirt.client.local import LocalClient
-from livevirt.controllers import embedded, kubevirt, migration, vm, vmi
 from livevirt.errors import Conflict, Invalid, NotFound
-from livevirt.rollout.node_labels import MACHINE_TYPE, YES
+from livevirt.kube.client.local import LocalClient
+from livevirt.kube.controllers import embedded
+from livevirt.kube.objects import conditions, core
+from livevirt.kube.objects.request import Object
+from livevirt.vm import kinds, migration
+from livevirt.vm.config import controller
+from livevirt.vm.lifecycle import vm, vmi
+from livevirt.vm.spec.node_labels import MACHINE_TYPE, YES
 
 from .vm_world import NAMESPACE, NODE, World, now
 
@@ -38,12 +41,10 @@ class PlayedNodes:
             }  # fmt: skip
             meta = {"name": name, "labels": labels}
             node = {"apiVersion": "v1", "kind": "Node", "metadata": meta}
-            await self._client.create(registry.NODE, node)
+            await self._client.create(core.NODE, node)
             room = {"cpu": "8", "memory": "16Gi", "pods": "110"}
             status = {"allocatable": room, "conditions": [{"type": "Ready", "status": "True"}]}
-            await self._client.patch(
-                registry.NODE, name, "", {"status": status}, subresource="status"
-            )
+            await self._client.patch(core.NODE, name, "", {"status": status}, subresource="status")
 
     async def run(self) -> None:
         watch = self._world.store.watch(None, since=self._world.store.revision)
@@ -63,7 +64,7 @@ class PlayedNodes:
         for pod in self._world.pods():
             with contextlib.suppress(NotFound, Conflict):
                 await self._pod(pod)
-        for each in self._world.read.list(registry.VMI, NAMESPACE):
+        for each in self._world.read.list(kinds.VMI, NAMESPACE):
             with contextlib.suppress(NotFound, Conflict):
                 await self._guest(each)
 
@@ -76,8 +77,8 @@ class PlayedNodes:
             vmi = self._world.vmi(pod["metadata"]["ownerReferences"][0]["name"])
             if vmi and vmi["status"].get("nodeName") == pod["spec"]["nodeName"]:
                 ended = {"status": {"phase": "Succeeded"}}
-                await self._client.patch(registry.VMI, vmi["metadata"]["name"], NAMESPACE, ended)
-            await self._client.delete(registry.POD, name, NAMESPACE, uid=uid, grace_seconds=0)
+                await self._client.patch(kinds.VMI, vmi["metadata"]["name"], NAMESPACE, ended)
+            await self._client.delete(core.POD, name, NAMESPACE, uid=uid, grace_seconds=0)
         elif pod["status"]["phase"] == "Pending":
             await self._set_pod(name, "Running")
 
@@ -85,7 +86,7 @@ class PlayedNodes:
         ready = {"type": "Ready", "status": "True" if phase == "Running" else "False"}
         status = {"phase": phase, "conditions": [ready]}
         await self._client.patch(
-            registry.POD, name, NAMESPACE, {"status": status}, subresource="status"
+            core.POD, name, NAMESPACE, {"status": status}, subresource="status"
         )
 
     async def _guest(self, vmi: Object) -> None:
@@ -99,7 +100,7 @@ class PlayedNodes:
         if change:
             read = {"resourceVersion": meta["resourceVersion"]}
             patch = {"metadata": read, "status": change}
-            await self._client.patch(registry.VMI, meta["name"], NAMESPACE, patch)
+            await self._client.patch(kinds.VMI, meta["name"], NAMESPACE, patch)
 
     async def _move(self, state: Object) -> Object:
         if state.get("abortRequested"):
@@ -119,7 +120,7 @@ class PlayedNodes:
 @pytest.fixture
 async def nodes(quiet: World) -> AsyncIterator[PlayedNodes]:
     """The controllers at work, and two nodes."""
-    extra = (vm.run, vmi.run, kubevirt.run, migration.run)
+    extra = (vm.run, vmi.run, controller.run, migration.run)
     played = PlayedNodes(quiet)
     await played.register("node-1", "node-2")
     tasks = [
@@ -143,11 +144,11 @@ def a_migration(name: str = "move", vmi: str = "web", **spec: Any) -> Object:
 
 
 async def migrate(world: World, name: str = "move", vmi: str = "web", **spec: Any) -> None:
-    await world.owner.create(registry.MIGRATION, a_migration(name, vmi, **spec), NAMESPACE)
+    await world.owner.create(kinds.MIGRATION, a_migration(name, vmi, **spec), NAMESPACE)
 
 
 def status(world: World, name: str = "move") -> Object:
-    return (world.get(registry.MIGRATION, name) or {}).get("status") or {}
+    return (world.get(kinds.MIGRATION, name) or {}).get("status") or {}
 
 
 def in_phase(world: World, phase: str, name: str = "move") -> Callable[[], bool]:
@@ -188,7 +189,7 @@ async def test_a_guest_moves_to_the_other_node_and_leaves_one_pod(
     assert world.pods()[0]["spec"]["nodeName"] == node_of(world)
     assert status(world)["migrationState"]["sourceNode"] == before
     await world.until(
-        lambda: not (world.get(registry.MIGRATION, "move") or {})["metadata"].get("finalizers")
+        lambda: not (world.get(kinds.MIGRATION, "move") or {})["metadata"].get("finalizers")
     )
     assert world.vmi()["status"]["phase"] == "Running"
     labels = world.vmi()["metadata"].get("labels") or {}
@@ -206,8 +207,8 @@ async def test_given_a_cancel_on_the_way_then_the_guest_stays(
     before = node_of(world)
     await migrate(world)
     await world.until(in_phase(world, "Running"))
-    await world.owner.delete(registry.MIGRATION, "move", NAMESPACE)
-    await world.until(lambda: world.get(registry.MIGRATION, "move") is None)
+    await world.owner.delete(kinds.MIGRATION, "move", NAMESPACE)
+    await world.until(lambda: world.get(kinds.MIGRATION, "move") is None)
     assert node_of(world) == before
     assert world.vmi()["status"]["migrationState"]["abortStatus"] == "Succeeded"
     await world.until(lambda: all(pod["status"]["phase"] == "Failed" for pod in targets(world)))
@@ -225,8 +226,8 @@ async def test_given_a_target_that_fits_nowhere_then_a_cancel_leaves_nothing(
     await world.until(in_phase(world, "Scheduling"))
     with pytest.raises(Invalid, match=r"in-flight migration detected\. Active migration job"):
         await migrate(world, "second")
-    await world.owner.delete(registry.MIGRATION, "move", NAMESPACE)
-    await world.until(lambda: world.get(registry.MIGRATION, "move") is None)
+    await world.owner.delete(kinds.MIGRATION, "move", NAMESPACE)
+    await world.until(lambda: world.get(kinds.MIGRATION, "move") is None)
     await world.until(lambda: not targets(world))
     assert "migrationState" not in world.vmi()["status"]
 
@@ -240,9 +241,9 @@ async def test_given_a_full_quota_then_the_migration_waits_for_room(
         "apiVersion": "v1", "kind": "ResourceQuota", "metadata": {"name": "one"},
         "spec": {"hard": {"pods": "1"}},
     }  # fmt: skip
-    await world.owner.create(registry.QUOTA, quota, NAMESPACE)
+    await world.owner.create(core.QUOTA, quota, NAMESPACE)
     await world.until(
-        lambda: ((world.get(registry.QUOTA, "one") or {}).get("status") or {}).get("used")
+        lambda: ((world.get(core.QUOTA, "one") or {}).get("status") or {}).get("used")
     )
     await migrate(world)
     await world.until(
@@ -252,7 +253,7 @@ async def test_given_a_full_quota_then_the_migration_waits_for_room(
     )
     assert status(world)["phase"] == "Pending"
     more = {"spec": {"hard": {"pods": "2"}}}
-    await world.owner.patch(registry.QUOTA, "one", NAMESPACE, more)
+    await world.owner.patch(core.QUOTA, "one", NAMESPACE, more)
     await world.until(in_phase(world, "Succeeded"))
 
 
@@ -261,7 +262,7 @@ async def test_given_a_limit_of_one_then_migrations_go_one_after_the_other(
 ) -> None:
     world, nodes.until = quiet, "started"
     limits = {"spec": {"configuration": {"migrations": {"parallelMigrationsPerCluster": 1}}}}
-    await world.owner.patch(registry.KUBEVIRT, "kubevirt", "kubevirt", limits)
+    await world.owner.patch(kinds.KUBEVIRT, "kubevirt", "kubevirt", limits)
     await started(world, "web", "two")
     await migrate(world)
     await world.until(in_phase(world, "Running"))

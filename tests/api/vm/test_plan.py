@@ -14,17 +14,18 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from livevirt.admission import builtin, virtual
-from livevirt.api import conditions, registry
-from livevirt.api.kind import Kind
-from livevirt.api.request import Object
-from livevirt.client.local import LocalClient
-from livevirt.controllers import bootstrap
 from livevirt.errors import BadRequest, Conflict, Invalid, NotFound
-from livevirt.rollout.judgement import LIVE_VERDICTS
-from livevirt.server.api import Api
-from livevirt.server.services import Services, StoreReader
-from livevirt.store import Store
+from livevirt.kube.admission import builtin
+from livevirt.kube.client.local import LocalClient
+from livevirt.kube.controllers import bootstrap
+from livevirt.kube.objects import conditions, core
+from livevirt.kube.objects.kind import Kind
+from livevirt.kube.objects.request import Object
+from livevirt.kube.server.api import Api
+from livevirt.kube.server.services import Services, StoreReader
+from livevirt.kube.store import Store
+from livevirt.vm import admission, kinds
+from livevirt.vm.verdict.judgement import LIVE_VERDICTS
 
 from .edits import configure, edit, plan, required, settled, template
 from .served import Served, serving
@@ -62,10 +63,10 @@ async def test_a_plan_tells_every_field_and_what_it_was_made_from(guest: World) 
     versions = {
         "virtualMachine": guest.vm(),
         "virtualMachineInstance": guest.vmi(),
-        "node": guest.read.get(registry.NODE, "node-1"),
-        "kubevirt": guest.read.get(registry.KUBEVIRT, "kubevirt", "kubevirt"),
+        "node": guest.read.get(core.NODE, "node-1"),
+        "kubevirt": guest.read.get(kinds.KUBEVIRT, "kubevirt", "kubevirt"),
         "controllerRevision": guest.get(
-            registry.REVISION, guest.vmi()["status"]["virtualMachineRevisionName"]
+            core.REVISION, guest.vmi()["status"]["virtualMachineRevisionName"]
         ),
     }
     assert found["observed"] == {
@@ -146,7 +147,7 @@ async def test_a_body_that_is_neither_vm_nor_patch_is_refused(guest: World, body
 
 async def test_a_guest_nobody_knows_the_start_of_cannot_be_planned(guest: World) -> None:
     name = guest.vmi()["status"]["virtualMachineRevisionName"]
-    await guest.components.delete(registry.REVISION, name, NAMESPACE)
+    await guest.components.delete(core.REVISION, name, NAMESPACE)
     with pytest.raises(Conflict, match="a restart makes a new one"):
         await plan(guest, CORES)
 
@@ -196,9 +197,9 @@ async def test_what_the_pod_asks_for_otherwise_is_told(
 async def limited(world: World, hard: dict[str, str]) -> Object:
     """Give the namespace a quota; return it once it is counted."""
     team = {"metadata": {"name": "team"}, "spec": {"hard": hard}}
-    await world.owner.create(registry.QUOTA, {"apiVersion": "v1", **team}, NAMESPACE)
-    await world.until(lambda: (world.get(registry.QUOTA, "team") or {}).get("status"))
-    found = world.get(registry.QUOTA, "team")
+    await world.owner.create(core.QUOTA, {"apiVersion": "v1", **team}, NAMESPACE)
+    await world.until(lambda: (world.get(core.QUOTA, "team") or {}).get("status"))
+    found = world.get(core.QUOTA, "team")
     assert found is not None
     return found
 
@@ -207,13 +208,13 @@ async def bounded(world: World, type_: str, most: dict[str, str]) -> None:
     """Give the namespace a limit range."""
     limits = [{"type": type_, "max": most}]
     sane = {"apiVersion": "v1", "metadata": {"name": "sane"}, "spec": {"limits": limits}}
-    await world.owner.create(registry.LIMIT_RANGE, sane, NAMESPACE)
+    await world.owner.create(core.LIMIT_RANGE, sane, NAMESPACE)
 
 
 async def shrunk(world: World, **allocatable: str) -> None:
     """Make the node that small."""
     patch = {"status": {"allocatable": allocatable}}
-    await world.components.patch(registry.NODE, "node-1", "", patch, subresource="status")
+    await world.components.patch(core.NODE, "node-1", "", patch, subresource="status")
 
 
 async def verdict(world: World, patch: Object) -> tuple[str, str, bool, str]:
@@ -269,13 +270,13 @@ async def test_other_pods_of_the_node_count_until_they_end(guest: World) -> None
             "containers": [{"name": "a", "image": "a", "resources": {"requests": {"cpu": "300m"}}}],
         },
     }
-    other = await guest.owner.create(registry.NAMESPACE, a_namespace("elsewhere"))
-    await guest.owner.create(registry.POD, busy, other["metadata"]["name"])
+    other = await guest.owner.create(core.NAMESPACE, a_namespace("elsewhere"))
+    await guest.owner.create(core.POD, busy, other["metadata"]["name"])
     said = await verdict(guest, BIGGER)
     assert said[1:] == ("NodeFull", True, said[3])
     assert "Node node-1 lacks 1m of cpu" in said[3]
     await guest.components.patch(
-        registry.POD, "busy", "elsewhere", {"status": {"phase": "Succeeded"}}, subresource="status"
+        core.POD, "busy", "elsewhere", {"status": {"phase": "Succeeded"}}, subresource="status"
     )
     assert (await verdict(guest, BIGGER))[1] == "PodResize"
 
@@ -300,10 +301,10 @@ async def test_the_pod_grows_just_if_the_plan_did_not_say_it_waits(guest: World,
 
 
 async def test_a_quota_of_another_namespace_does_not_count(guest: World) -> None:
-    await guest.owner.create(registry.NAMESPACE, a_namespace("elsewhere"))
+    await guest.owner.create(core.NAMESPACE, a_namespace("elsewhere"))
     team = {"apiVersion": "v1", "metadata": {"name": "team"}, "spec": {"hard": {"cpu": "0"}}}
-    await guest.owner.create(registry.QUOTA, team, "elsewhere")
-    await guest.until(lambda: guest.read.list(registry.QUOTA, "elsewhere")[0].get("status"))
+    await guest.owner.create(core.QUOTA, team, "elsewhere")
+    await guest.until(lambda: guest.read.list(core.QUOTA, "elsewhere")[0].get("status"))
     assert (await verdict(guest, BIGGER))[1] == "PodResize"
 
 
@@ -320,17 +321,17 @@ async def test_a_plan_of_sizes_names_all_that_leaves_room_for_them(guest: World)
 
     assert observed.pop("podsOfNode").isdigit()
     assert observed == {
-        "virtualMachine": version(registry.VM, "web", NAMESPACE),
-        "virtualMachineInstance": version(registry.VMI, "web", NAMESPACE),
+        "virtualMachine": version(kinds.VM, "web", NAMESPACE),
+        "virtualMachineInstance": version(kinds.VMI, "web", NAMESPACE),
         "controllerRevision": version(
-            registry.REVISION, guest.vmi()["status"]["virtualMachineRevisionName"], NAMESPACE
+            core.REVISION, guest.vmi()["status"]["virtualMachineRevisionName"], NAMESPACE
         ),
-        "kubevirt": version(registry.KUBEVIRT, "kubevirt", "kubevirt"),
-        "node": version(registry.NODE, "node-1"),
-        "namespace": version(registry.NAMESPACE, NAMESPACE),
+        "kubevirt": version(kinds.KUBEVIRT, "kubevirt", "kubevirt"),
+        "node": version(core.NODE, "node-1"),
+        "namespace": version(core.NAMESPACE, NAMESPACE),
         "pod": pod["metadata"]["resourceVersion"],
-        "resourceQuotas": {"team": version(registry.QUOTA, "team", NAMESPACE)},
-        "limitRanges": {"sane": version(registry.LIMIT_RANGE, "sane", NAMESPACE)},
+        "resourceQuotas": {"team": version(core.QUOTA, "team", NAMESPACE)},
+        "limitRanges": {"sane": version(core.LIMIT_RANGE, "sane", NAMESPACE)},
     }
 
 
@@ -389,7 +390,7 @@ async def a_world(strategy: str, gates: list[str]) -> AsyncIterator[World]:
     with tempfile.TemporaryDirectory() as folder:
         store = Store.open(Path(folder) / "store.db")
         reader = StoreReader(store)
-        api = Api(Services(store, {**builtin.RULES, **virtual.RULES}, now, reader), {})
+        api = Api(Services(store, {**builtin.RULES, **admission.RULES}, now, reader), {})
         world = World(store, reader, api, LocalClient(api, ADMIN), LocalClient(api, CONTROLLER))
         await bootstrap.ensure(world.components)
         await configure(

@@ -9,8 +9,9 @@ from typing import Any
 
 import pytest
 
-from livevirt.api import registry
-from livevirt.client.local import LocalClient
+from livevirt.kube.client.local import LocalClient
+from livevirt.kube.objects import core
+from livevirt.vm import kinds
 
 from .edits import configure, edit, required, settled, template, waiting
 from .served import Served, serving
@@ -118,7 +119,7 @@ async def test_the_message_follows_what_waits_and_the_time_stays(running: World)
 async def lose_record(world: World) -> str:
     """Delete the record of the guest's start; return what is said of that."""
     name = world.vmi()["status"]["virtualMachineRevisionName"]
-    await world.components.delete(registry.REVISION, name, NAMESPACE)
+    await world.components.delete(core.REVISION, name, NAMESPACE)
     return f"the record of the guest's start ({name}) is missing; a restart makes a new one"
 
 
@@ -291,7 +292,7 @@ async def test_only_edits_of_the_template_of_a_running_guest_are_commented(
 async def test_components_are_told_nothing(running: World) -> None:
     told: list[str] = []
     component = LocalClient(running.api, CONTROLLER, warn=told.append)
-    await component.patch(registry.VM, "web", NAMESPACE, CORES)
+    await component.patch(kinds.VM, "web", NAMESPACE, CORES)
     assert told == []
 
 
@@ -307,14 +308,14 @@ async def test_no_secret_shows_in_status_or_warnings(world: World, node: PlayedN
     seed = {"name": "seed", "cloudInitNoCloud": {"userData": "#cloud-config\n"}}
     volumes = vm["spec"]["template"]["spec"]["volumes"]
     volumes.append(seed)
-    await world.owner.create(registry.VM, vm, NAMESPACE)
+    await world.owner.create(kinds.VM, vm, NAMESPACE)
     await world.until(world.ready)
     changed = {**seed, "cloudInitNoCloud": {"userData": f"#cloud-config\npassword: {SECRET}\n"}}
     told = await edit(world, template(volumes=[volumes[0], changed]))
     await world.until(lambda: required(world))
     assert SECRET not in json.dumps([told, world.vm()["status"]])
     assert "<changed>" in json.dumps(world.vm()["status"]["pendingChanges"])
-    assert all(SECRET not in json.dumps(e) for e in world.read.list(registry.EVENT, NAMESPACE))
+    assert all(SECRET not in json.dumps(e) for e in world.read.list(core.EVENT, NAMESPACE))
 
 
 # ---------------------------------------------------------------- as kubectl shows it

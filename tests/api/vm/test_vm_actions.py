@@ -7,11 +7,11 @@ from typing import Any
 import pytest
 from aiohttp.test_utils import make_mocked_request
 
-from livevirt.api import registry
-from livevirt.api.request import Answer, Object
 from livevirt.errors import ApiError, BadRequest, Conflict, MethodNotAllowed, NotFound
-from livevirt.server.actions import Actions
-from livevirt.server.route import Action
+from livevirt.kube.objects.request import Answer, Object
+from livevirt.kube.server.route import Action
+from livevirt.vm import kinds
+from livevirt.vm.subresources.router import Actions
 
 from .vm_world import ADMIN, NAMESPACE, PlayedNode, World
 
@@ -357,7 +357,7 @@ async def set_condition(world: World, type_: str, value: str = "True") -> None:
             "status": {"conditions": [*others, {"type": type_, "status": value}]},
         }
         try:
-            await world.components.patch(registry.VMI, "web", NAMESPACE, patch)
+            await world.components.patch(kinds.VMI, "web", NAMESPACE, patch)
         except Conflict:
             continue
         return

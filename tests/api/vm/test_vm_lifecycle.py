@@ -6,8 +6,9 @@ import asyncio
 import contextlib
 from datetime import timedelta
 
-from livevirt.api import conditions, registry, times
-from livevirt.api.request import Object
+from livevirt.kube.objects import conditions, core, times
+from livevirt.kube.objects.request import Object
+from livevirt.vm import kinds
 
 from .vm_world import NAMESPACE, UNCOUNTED, PlayedNode, World, a_vm, now, running
 
@@ -30,7 +31,7 @@ async def test_a_vm_that_always_runs_becomes_ready(world: World, node: PlayedNod
     assert vmi["status"]["activePods"] == {pod["metadata"]["uid"]: "node-1"}
     revision = vmi["status"]["virtualMachineRevisionName"]
     assert revision == f"revision-start-vm-{vm['metadata']['uid']}-1"
-    recorded = world.get(registry.REVISION, revision)
+    recorded = world.get(core.REVISION, revision)
     assert recorded is not None
     assert recorded["data"] == {"spec": vm["spec"]}
 
@@ -55,9 +56,9 @@ async def test_a_start_takes_at_most_ten_writes(world: World, node: PlayedNode) 
 async def test_a_deleted_vm_takes_its_guest_along(world: World, node: PlayedNode) -> None:
     await world.create_vm()
     await world.until(world.ready)
-    await world.owner.delete(registry.VM, "web", NAMESPACE)
+    await world.owner.delete(kinds.VM, "web", NAMESPACE)
     await world.until(lambda: not world.vm() and not world.vmi() and not world.pods())
-    await world.until(lambda: not world.read.list(registry.REVISION, NAMESPACE))
+    await world.until(lambda: not world.read.list(core.REVISION, NAMESPACE))
 
 
 # ---------------------------------------------------------------- run strategies
@@ -120,7 +121,7 @@ async def test_the_old_running_switch_still_works(world: World, node: PlayedNode
     vm = a_vm()
     del vm["spec"]["runStrategy"]
     vm["spec"]["running"] = True
-    await world.owner.create(registry.VM, vm, NAMESPACE)
+    await world.owner.create(kinds.VM, vm, NAMESPACE)
     await world.until(world.ready)
     await world.patch_vm({"spec": {"running": False}})
     await world.until(lambda: not world.vmi() and world.shown() == "Stopped")
@@ -138,9 +139,7 @@ async def test_a_restarted_guest_gets_the_vm_as_it_is_now(world: World, node: Pl
     generation = world.vm()["metadata"]["generation"]
     kept = f"revision-start-vm-{world.vm()['metadata']['uid']}-{generation}"
     await world.until(
-        lambda: (
-            [r["metadata"]["name"] for r in world.read.list(registry.REVISION, NAMESPACE)] == [kept]
-        )
+        lambda: [r["metadata"]["name"] for r in world.read.list(core.REVISION, NAMESPACE)] == [kept]
     )
 
 
@@ -186,7 +185,7 @@ async def test_a_claim_that_is_missing_is_waited_for(world: World, node: PlayedN
     vm["spec"]["template"]["spec"]["volumes"] = [
         {"name": "data", "persistentVolumeClaim": {"claimName": "data"}}
     ]
-    await world.owner.create(registry.VM, vm, NAMESPACE)
+    await world.owner.create(kinds.VM, vm, NAMESPACE)
     await world.until(lambda: world.shown() == "ErrorPvcNotFound")
     claim = {
         "apiVersion": "v1",
@@ -197,7 +196,7 @@ async def test_a_claim_that_is_missing_is_waited_for(world: World, node: PlayedN
             "resources": {"requests": {"storage": "1Gi"}},
         },
     }
-    await world.owner.create(registry.CLAIM, claim, NAMESPACE)
+    await world.owner.create(core.CLAIM, claim, NAMESPACE)
     await world.until(world.pods)
     [pod] = world.pods()
     assert pod["spec"]["volumes"] == [
@@ -212,11 +211,11 @@ async def test_a_quota_in_the_way_is_told_and_retried(world: World, node: Played
         "metadata": {"name": "small"},
         "spec": {"hard": {"requests.memory": "100Mi"}},
     }
-    await world.owner.create(registry.QUOTA, quota, NAMESPACE)
+    await world.owner.create(core.QUOTA, quota, NAMESPACE)
     await world.create_vm()
     await world.until(lambda: synchronized(world).get("reason") == "FailedCreate")
     assert "exceeded quota: small" in synchronized(world)["message"]
-    await world.owner.delete(registry.QUOTA, "small", NAMESPACE)
+    await world.owner.delete(core.QUOTA, "small", NAMESPACE)
     await world.until(world.ready)
     assert not synchronized(world)
 
@@ -230,7 +229,7 @@ async def test_a_pod_that_is_lost_before_it_has_a_node_fails_the_instance(world:
     await world.create_vm("Once")
     await world.until(lambda: (world.vmi().get("status") or {}).get("phase") == "Scheduling")
     [pod] = world.pods()
-    await world.owner.delete(registry.POD, pod["metadata"]["name"], NAMESPACE)
+    await world.owner.delete(core.POD, pod["metadata"]["name"], NAMESPACE)
     await world.until(lambda: world.vmi()["status"]["phase"] == "Failed")
     assert world.pods() == []
 
@@ -244,7 +243,7 @@ async def test_an_orphaned_guest_runs_on_and_a_new_vm_of_its_name_takes_it_over(
     await world.create_vm()
     await world.until(world.ready)
     guest = uid_of(world.vmi())
-    await world.owner.delete(registry.VM, "web", NAMESPACE, propagation="Orphan")
+    await world.owner.delete(kinds.VM, "web", NAMESPACE, propagation="Orphan")
     await world.until(lambda: not world.vm())
     assert uid_of(world.vmi()) == guest
     await world.create_vm()
@@ -261,9 +260,9 @@ async def test_an_instance_without_a_vm_runs_and_goes(world: World, node: Played
         "metadata": {"name": "solo"},
         "spec": {"domain": {"devices": {}, "memory": {"guest": "64Mi"}}},
     }
-    await world.owner.create(registry.VMI, vmi, NAMESPACE)
+    await world.owner.create(kinds.VMI, vmi, NAMESPACE)
     await world.until(lambda: world.vmi("solo")["status"]["phase"] == "Running")
-    await world.owner.delete(registry.VMI, "solo", NAMESPACE)
+    await world.owner.delete(kinds.VMI, "solo", NAMESPACE)
     await world.until(lambda: not world.vmi("solo") and not world.pods())
 
 
@@ -273,7 +272,7 @@ async def test_a_guest_whose_pod_is_still_there_keeps_its_instance(
     await world.create_vm()
     await world.until(world.ready)
     node.stuck = True
-    await world.owner.delete(registry.VM, "web", NAMESPACE)
+    await world.owner.delete(kinds.VM, "web", NAMESPACE)
     await world.until(lambda: "deletionTimestamp" in world.pods()[0]["metadata"])
     assert world.vmi()
     assert world.shown() == "Terminating"
@@ -286,7 +285,7 @@ async def test_a_guest_whose_pod_is_still_there_keeps_its_instance(
 async def test_a_vm_that_never_ran_is_deleted_at_once(world: World) -> None:
     await world.create_vm("Halted")
     await world.until(lambda: world.shown() == "Stopped")
-    await world.owner.delete(registry.VM, "web", NAMESPACE)
+    await world.owner.delete(kinds.VM, "web", NAMESPACE)
     await world.until(lambda: not world.vm())
 
 
@@ -326,17 +325,17 @@ async def test_data_volumes_are_made_and_the_start_waits_for_them(
     source = {"source": {"blank": {}}, "storage": {"resources": {"requests": {"storage": "1Gi"}}}}
     vm = a_vm(dataVolumeTemplates=[{"metadata": {"name": "disk"}, "spec": source}])
     vm["spec"]["template"]["spec"]["volumes"] = [{"name": "d", "dataVolume": {"name": "disk"}}]
-    await world.owner.create(registry.VM, vm, NAMESPACE)
-    await world.until(lambda: world.get(registry.DATA_VOLUME, "disk"))
+    await world.owner.create(kinds.VM, vm, NAMESPACE)
+    await world.until(lambda: world.get(kinds.DATA_VOLUME, "disk"))
     await world.until(lambda: world.shown() == "Provisioning")
-    made = world.get(registry.DATA_VOLUME, "disk")
+    made = world.get(kinds.DATA_VOLUME, "disk")
     assert made is not None
     uid = world.vm()["metadata"]["uid"]
     assert made["metadata"]["labels"] == {"kubevirt.io/created-by": uid}
     assert made["metadata"]["annotations"] == {"cdi.kubevirt.io/allowClaimAdoption": "true"}
     assert not world.vmi()
     await world.components.patch(
-        registry.DATA_VOLUME, "disk", NAMESPACE, {"status": {"phase": "Succeeded"}},
+        kinds.DATA_VOLUME, "disk", NAMESPACE, {"status": {"phase": "Succeeded"}},
         subresource="status",
     )  # fmt: skip
     await world.until(world.vmi)
@@ -344,7 +343,7 @@ async def test_data_volumes_are_made_and_the_start_waits_for_them(
 
 async def test_the_kubevirt_object_reports_that_it_is_deployed(world: World) -> None:
     def status() -> Object:
-        found = world.read.get(registry.KUBEVIRT, "kubevirt", "kubevirt") or {}
+        found = world.read.get(kinds.KUBEVIRT, "kubevirt", "kubevirt") or {}
         reported: Object = found.get("status") or {}
         return reported
 
@@ -356,5 +355,5 @@ async def test_the_kubevirt_object_reports_that_it_is_deployed(world: World) -> 
     assert status()["observedGeneration"] == 1
     assert status()["observedKubeVirtVersion"] == status()["targetKubeVirtVersion"]
     patch = {"spec": {"configuration": {"vmRolloutStrategy": "Stage"}}}
-    await world.owner.patch(registry.KUBEVIRT, "kubevirt", "kubevirt", patch)
+    await world.owner.patch(kinds.KUBEVIRT, "kubevirt", "kubevirt", patch)
     await world.until(lambda: status()["observedGeneration"] == 2)

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from livevirt.api import registry
-from livevirt.api.request import Object
 from livevirt.errors import Invalid
+from livevirt.kube.objects.request import Object
+from livevirt.vm import kinds
 
 from ..bad_requests import WRONG_TEMPLATES, with_wrong_template
 from ..manifests import a_vm as a_halted_vm
@@ -21,7 +21,7 @@ async def test_a_template_nothing_can_be_made_of_is_refused_and_its_place_named(
     for path, value in WRONG_TEMPLATES:
         vm = with_wrong_template(a_halted_vm("web"), path, value)
         with pytest.raises(Invalid) as refusal:
-            await quiet.owner.create(registry.VM, vm, NAMESPACE)
+            await quiet.owner.create(kinds.VM, vm, NAMESPACE)
         fields = [cause["field"] for cause in refusal.value.details["causes"]]
         assert any(f.startswith(f"spec.template.{path}") for f in fields), (path, value, fields)
         assert not quiet.vm(), (path, value)
@@ -37,14 +37,14 @@ WITHOUT_NAMES: dict[str, list[Object]] = {
 async def test_a_vm_edited_on_its_way_out_still_goes(
     world: World, node: PlayedNode, templates: list[Object]
 ) -> None:
-    await world.owner.create(registry.VM, a_vm(), NAMESPACE)
+    await world.owner.create(kinds.VM, a_vm(), NAMESPACE)
     await world.until(world.ready)
     node.stuck = True  # so that the guest outlives the edit
-    await world.owner.delete(registry.VM, "web", NAMESPACE)
+    await world.owner.delete(kinds.VM, "web", NAMESPACE)
     await world.until(lambda: world.shown() == "Terminating")
     await world.patch_vm({"spec": {"dataVolumeTemplates": templates}})
     node.stuck = False
     await world.owner.patch(
-        registry.VM, "web", NAMESPACE, {"metadata": {"annotations": {"wake": "the node"}}}
+        kinds.VM, "web", NAMESPACE, {"metadata": {"annotations": {"wake": "the node"}}}
     )
     await world.until(lambda: not world.vm() and not world.vmi() and not world.pods())

@@ -8,12 +8,12 @@ from typing import Any
 import pytest
 from aiohttp.test_utils import make_mocked_request
 
-from livevirt.api import registry
-from livevirt.api.request import Answer, Object
 from livevirt.errors import ApiError, BadRequest, Conflict, Invalid, NotFound
-from livevirt.rollout import config
-from livevirt.server.actions import Actions
-from livevirt.server.route import Action
+from livevirt.kube.objects.request import Answer, Object
+from livevirt.kube.server.route import Action
+from livevirt.vm import kinds
+from livevirt.vm.config import settings
+from livevirt.vm.subresources.router import Actions
 
 from .vm_world import ADMIN, NAMESPACE, PlayedNode, World
 
@@ -89,7 +89,7 @@ async def create_instance(world: World, *volumes: Object, **spec: Any) -> None:
         "metadata": {"name": "web"},
         "spec": a_spec(*volumes, **spec),
     }
-    await world.owner.create(registry.VMI, obj, NAMESPACE)
+    await world.owner.create(kinds.VMI, obj, NAMESPACE)
 
 
 def runs(world: World) -> bool:
@@ -99,7 +99,7 @@ def runs(world: World) -> bool:
 async def open_gates(world: World, *gates: str) -> None:
     developer = {"developerConfiguration": {"featureGates": [*gates]}}
     patch = {"spec": {"configuration": developer}}
-    await world.owner.patch(registry.KUBEVIRT, config.NAME, config.NAMESPACE, patch)
+    await world.owner.patch(kinds.KUBEVIRT, settings.NAME, settings.NAMESPACE, patch)
 
 
 # ---------------------------------------------------------------- VMs

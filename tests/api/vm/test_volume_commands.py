@@ -8,10 +8,11 @@ from typing import Any
 
 import pytest
 
-from livevirt.api import registry
-from livevirt.api.request import Object
-from livevirt.client.local import LocalClient
-from livevirt.rollout.volume_patch import FORCE_DETACH
+from livevirt.kube.client.local import LocalClient
+from livevirt.kube.objects import core
+from livevirt.kube.objects.request import Object
+from livevirt.vm import kinds
+from livevirt.vm.volumes.volume_patch import FORCE_DETACH
 
 from .served import Served, serving
 from .vm_world import NAMESPACE, NODE, PlayedNode, World
@@ -36,7 +37,7 @@ TEMPLATE = {
 async def served(world: World, node: PlayedNode, tmp_path: Path) -> AsyncIterator[Served]:
     async with serving(world, tmp_path) as server:
         for name in ("data", "disc", "other"):
-            await world.owner.create(registry.CLAIM, a_claim(name), NAMESPACE)
+            await world.owner.create(core.CLAIM, a_claim(name), NAMESPACE)
         yield server
 
 
@@ -78,7 +79,7 @@ def mark(world: World) -> Any:
 async def tell(world: World, *entries: Object) -> None:
     """Say what a node would of an instance's volumes."""
     patch = {"status": {"volumeStatus": [*entries]}}
-    await LocalClient(world.api, NODE).patch(registry.VMI, "web", NAMESPACE, patch)
+    await LocalClient(world.api, NODE).patch(kinds.VMI, "web", NAMESPACE, patch)
 
 
 def an_entry(name: str, phase: str, claim: str) -> Object:

@@ -8,12 +8,13 @@ from typing import Any
 import pytest
 from aiohttp.test_utils import make_mocked_request
 
-from livevirt.api import conditions, registry
-from livevirt.api.request import Object
-from livevirt.client.local import LocalClient
 from livevirt.errors import Conflict
-from livevirt.server.actions import Actions
-from livevirt.server.route import Action
+from livevirt.kube.client.local import LocalClient
+from livevirt.kube.objects import conditions, core
+from livevirt.kube.objects.request import Object
+from livevirt.kube.server.route import Action
+from livevirt.vm import kinds
+from livevirt.vm.subresources.router import Actions
 
 from .edits import configure, edit, plan, required, template, waiting
 from .vm_world import ADMIN, NAMESPACE, NODE, PlayedNode, World, now
@@ -56,7 +57,7 @@ class Played:
             version = {"resourceVersion": vmi["metadata"]["resourceVersion"]}
             with contextlib.suppress(Conflict):
                 await self._client.patch(
-                    registry.VMI, "web", NAMESPACE, {"metadata": version, "status": status}
+                    kinds.VMI, "web", NAMESPACE, {"metadata": version, "status": status}
                 )
                 return
 
@@ -69,7 +70,7 @@ class Played:
             version = {"resourceVersion": vmi["metadata"]["resourceVersion"]}
             with contextlib.suppress(Conflict):
                 await self._client.patch(
-                    registry.VMI, "web", NAMESPACE,
+                    kinds.VMI, "web", NAMESPACE,
                     {"metadata": version, "status": {"conditions": listed}},
                 )  # fmt: skip
                 return
@@ -81,7 +82,7 @@ async def running(world: World, node: PlayedNode) -> World:
     domain = {"memory": {"guest": "64Mi"}, "devices": {"disks": disks}}
     spec = {"domain": domain, "volumes": [ROOT, of("old")]}
     for name in ("old", "new"):
-        await world.owner.create(registry.CLAIM, a_claim(name), NAMESPACE)
+        await world.owner.create(core.CLAIM, a_claim(name), NAMESPACE)
     await world.create_vm(template={"spec": spec}, updateVolumesStrategy="Migration")
     await world.until(world.ready)
     return world
@@ -222,7 +223,7 @@ async def test_given_the_first_claim_never_was_then_a_restart_takes_the_right_on
     disks = [{"name": "root", "disk": {}}, {"name": "data", "disk": {"bus": "virtio"}}]
     domain = {"memory": {"guest": "64Mi"}, "devices": {"disks": disks}}
     spec = {"domain": domain, "volumes": [ROOT, of("typo")]}
-    await world.owner.create(registry.CLAIM, a_claim("right"), NAMESPACE)
+    await world.owner.create(core.CLAIM, a_claim("right"), NAMESPACE)
     await world.create_vm(template={"spec": spec}, updateVolumesStrategy="Migration")
     await world.until(lambda: world.shown() == "ErrorPvcNotFound")
     await world.patch_vm(to("right"))

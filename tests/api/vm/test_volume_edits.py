@@ -6,7 +6,8 @@ from typing import Any
 
 import pytest
 
-from livevirt.api import registry
+from livevirt.kube.objects import core
+from livevirt.vm import kinds
 
 from .edits import configure, plan, required, settled, template, waiting
 from .vm_world import NAMESPACE, PlayedNode, World
@@ -116,7 +117,7 @@ SILENT: dict[str, list[Any]] = {
 async def test_the_bus_that_a_hot_disk_leaves_open_is_the_preferred_one(
     world: World, node: PlayedNode, listed: list[Any]
 ) -> None:
-    await world.owner.create(registry.CLUSTER_PREFERENCE, PREFERRED)
+    await world.owner.create(kinds.CLUSTER_PREFERENCE, PREFERRED)
     root = {"name": "root", "disk": {"bus": "scsi"}}
     domain = {"memory": {"guest": "64Mi"}, "devices": {"disks": [root]}}
     spec = {"domain": domain, "volumes": [ROOT]}
@@ -155,7 +156,7 @@ BLANK = {
 @pytest.fixture
 async def stuck(running: World) -> World:
     """A VM with a DataVolume that the quota does not allow."""
-    await running.owner.create(registry.QUOTA, NO_MORE, NAMESPACE)
+    await running.owner.create(core.QUOTA, NO_MORE, NAMESPACE)
     more = {"name": "more", "dataVolume": {"name": "more", "hotpluggable": True}}
     patch = template(volumes=[ROOT, more])
     patch["spec"]["dataVolumeTemplates"] = [BLANK]
@@ -165,7 +166,7 @@ async def stuck(running: World) -> World:
 
 
 def refused(world: World) -> list[str]:
-    events = world.read.list(registry.EVENT, NAMESPACE)
+    events = world.read.list(core.EVENT, NAMESPACE)
     return [each["message"] for each in events if each["reason"] == "FailedDataVolumeCreate"]
 
 
@@ -174,8 +175,8 @@ async def test_given_a_data_volume_cannot_be_made_then_live_changes_go_on(stuck:
     await stuck.until(lambda: "more" in disks(stuck))
     await stuck.patch_vm(template(nodeSelector={"kubernetes.io/arch": "amd64"}))
     await stuck.until(lambda: "nodeSelector" in stuck.vmi()["spec"])
-    await stuck.owner.delete(registry.QUOTA, "none", NAMESPACE)
-    await stuck.until(lambda: stuck.get(registry.DATA_VOLUME, "more"))
+    await stuck.owner.delete(core.QUOTA, "none", NAMESPACE)
+    await stuck.until(lambda: stuck.get(kinds.DATA_VOLUME, "more"))
 
 
 async def test_given_a_data_volume_cannot_be_made_then_the_guest_can_be_stopped(
@@ -203,7 +204,7 @@ async def tell(world: World, **claims: str) -> None:
         for name, claim in claims.items()
     ]
     patch = {"status": {"volumeStatus": told}}
-    await world.components.patch(registry.VMI, "web", NAMESPACE, patch)
+    await world.components.patch(kinds.VMI, "web", NAMESPACE, patch)
 
 
 async def force(world: World, names: str | None) -> None:

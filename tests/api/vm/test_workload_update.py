@@ -10,14 +10,17 @@ from typing import Any
 
 import pytest
 
-from livevirt.api import conditions, registry
-from livevirt.api.request import Object
-from livevirt.client.local import LocalClient
-from livevirt.controllers import embedded, evacuation, kubevirt, vm, vmi, workload_update
-from livevirt.controllers.vmi import launcher
 from livevirt.errors import Conflict, TooManyRequests
-from livevirt.rollout.node_labels import MACHINE_TYPE, YES
-from livevirt.rollout.resources import Namespace
+from livevirt.kube.client.local import LocalClient
+from livevirt.kube.controllers import embedded
+from livevirt.kube.objects import conditions, core
+from livevirt.kube.objects.request import Object
+from livevirt.vm import evacuation, kinds, workload_update
+from livevirt.vm.config import controller
+from livevirt.vm.lifecycle import vm, vmi
+from livevirt.vm.lifecycle.vmi import launcher
+from livevirt.vm.spec.node_labels import MACHINE_TYPE, YES
+from livevirt.vm.spec.resources import Namespace
 
 from .edits import configure, plan, template
 from .served import serving
@@ -32,7 +35,7 @@ _EMPTY = {"machine": {"type": "q35"}, "devices": {}, "memory": {"guest": "64Mi"}
 @pytest.fixture
 async def world(quiet: World) -> AsyncIterator[World]:
     """A server with every controller but the one that carries migrations out."""
-    extra = (vm.run, vmi.run, kubevirt.run, workload_update.run, evacuation.run)
+    extra = (vm.run, vmi.run, controller.run, workload_update.run, evacuation.run)
     controllers = asyncio.create_task(embedded.run(quiet.components, quiet.store, now, extra))
     yield quiet
     assert not controllers.done(), "the controllers must never end by themselves"
@@ -50,16 +53,16 @@ async def a_node(world: World, name: str, cpu: str = "8") -> None:
         **{f"{MACHINE_TYPE}{each}": YES for each in ("q35", "pc-q35-7.2")},
     }
     meta = {"name": name, "labels": labels}
-    await client.create(registry.NODE, {"apiVersion": "v1", "kind": "Node", "metadata": meta})
+    await client.create(core.NODE, {"apiVersion": "v1", "kind": "Node", "metadata": meta})
     room = {"cpu": cpu, "memory": "16Gi", "pods": "110"}
     status = {"allocatable": room, "conditions": [{"type": "Ready", "status": "True"}]}
-    await client.patch(registry.NODE, name, "", {"status": status}, subresource="status")
+    await client.patch(core.NODE, name, "", {"status": status}, subresource="status")
 
 
 async def allow(world: World, *methods: str, **settings: Any) -> None:
     spec = {"workloadUpdateStrategy": {"workloadUpdateMethods": [*methods]}}
     patch = {"spec": {**spec, "configuration": settings}}
-    await world.owner.patch(registry.KUBEVIRT, "kubevirt", "kubevirt", patch)
+    await world.owner.patch(kinds.KUBEVIRT, "kubevirt", "kubevirt", patch)
 
 
 async def tell(world: World, change: Callable[[Object], Object], name: str = "web") -> None:
@@ -71,7 +74,7 @@ async def tell(world: World, change: Callable[[Object], Object], name: str = "we
             version = {"resourceVersion": found["metadata"]["resourceVersion"]}
             patch = {"metadata": version, "status": change(found.get("status") or {})}
             with contextlib.suppress(Conflict):  # the controllers write it too
-                await client.patch(registry.VMI, name, NAMESPACE, patch)
+                await client.patch(kinds.VMI, name, NAMESPACE, patch)
                 return
 
 
@@ -92,19 +95,19 @@ def reason(world: World) -> str:
 def migrations(world: World) -> list[Object]:
     return [
         each
-        for each in world.read.list(registry.MIGRATION, NAMESPACE)
+        for each in world.read.list(kinds.MIGRATION, NAMESPACE)
         if "deletionTimestamp" not in each["metadata"]
     ]
 
 
 def told_to_stay(world: World) -> str:
     """Return why guests do not migrate, as their owners are told."""
-    listed = world.read.list(registry.EVENT, NAMESPACE)
+    listed = world.read.list(core.EVENT, NAMESPACE)
     return "\n".join(event["message"] for event in listed if event["reason"] == "NoMigration")
 
 
 def outdated(world: World) -> int:
-    found = world.read.get(registry.KUBEVIRT, "kubevirt", "kubevirt") or {}
+    found = world.read.get(kinds.KUBEVIRT, "kubevirt", "kubevirt") or {}
     return int((found.get("status") or {}).get("outdatedVirtualMachineInstanceWorkloads", 0))
 
 
@@ -169,9 +172,9 @@ async def test_the_migration_is_there_a_moment_after_the_condition(guest: World)
         await guest.until(lambda: guest.vmi()["spec"]["domain"]["cpu"]["sockets"] == 1)
         await tell(guest, without_condition("HotVCPUChange"))  # as its node finds out
         await guest.until(lambda: not migrations(guest))
-        [called_off] = guest.read.list(registry.MIGRATION, NAMESPACE)
+        [called_off] = guest.read.list(kinds.MIGRATION, NAMESPACE)
         await guest.components.patch(  # as who carries migrations out does
-            registry.MIGRATION, called_off["metadata"]["name"], NAMESPACE,
+            kinds.MIGRATION, called_off["metadata"]["name"], NAMESPACE,
             {"metadata": {"finalizers": None}},
         )  # fmt: skip
     # A script that waits for the condition and then lists migrations must find it.
@@ -226,14 +229,14 @@ async def test_given_a_full_node_then_a_guest_goes_to_one_with_room_and_else_sta
     await guest.until(lambda: reason(guest) == "WaitingForResize")
     client = LocalClient(guest.api, NODE)
     taken = {"status": {"allocatable": {"cpu": "100m"}}}
-    await client.patch(registry.NODE, "node-2", "", taken, subresource="status")
+    await client.patch(core.NODE, "node-2", "", taken, subresource="status")
     words = {"reason": "Deferred", "message": "Node didn't have enough resource: cpu"}
     await tell(guest, with_condition("HotVCPUChange", **words))
 
     await guest.until(lambda: "Node node-2 lacks" in told_to_stay(guest))
     assert not migrations(guest)
     taken["status"]["allocatable"]["cpu"] = "8"
-    await client.patch(registry.NODE, "node-2", "", taken, subresource="status")
+    await client.patch(core.NODE, "node-2", "", taken, subresource="status")
     await guest.until(lambda: migrations(guest))
 
 
@@ -244,7 +247,7 @@ async def test_given_a_node_that_is_too_small_then_a_guest_leaves_for_a_larger_o
     client = LocalClient(guest.api, NODE)
     small = {"status": {"allocatable": {"cpu": "150m"}}}
     for name in ("node-1", "node-2"):
-        await client.patch(registry.NODE, name, "", small, subresource="status")
+        await client.patch(core.NODE, name, "", small, subresource="status")
     await guest.patch_vm(BIGGER)
     await guest.until(lambda: reason(guest) == "Infeasible")
     await guest.until(lambda: "Node node-2 lacks" in told_to_stay(guest))
@@ -264,8 +267,8 @@ async def test_given_a_quota_for_the_difference_only_then_a_full_node_is_not_lef
         "metadata": {"name": "team"},
         "spec": {"hard": {"requests.cpu": "350m"}},
     }
-    await guest.owner.create(registry.QUOTA, quota, NAMESPACE)
-    await guest.until(lambda: guest.read.list(registry.QUOTA, NAMESPACE)[0].get("status"))
+    await guest.owner.create(core.QUOTA, quota, NAMESPACE)
+    await guest.until(lambda: guest.read.list(core.QUOTA, NAMESPACE)[0].get("status"))
     await guest.patch_vm(BIGGER)
     await guest.until(lambda: reason(guest) == "WaitingForResize")
     words = {"reason": "Deferred", "message": "Node didn't have enough resource: cpu"}
@@ -299,7 +302,7 @@ async def test_given_pods_of_another_version_then_guests_are_evicted_only_if_tha
     name = pod["metadata"]["name"]
     image = {"name": "compute", "image": "livevirt/launcher:0.0.1"}
     await world.components.patch(
-        registry.POD, name, NAMESPACE, {"spec": {"containers": [image]}}, type_="strategic"
+        core.POD, name, NAMESPACE, {"spec": {"containers": [image]}}, type_="strategic"
     )
     await world.until(lambda: outdated(world) == 1)
     assert world.pods()
@@ -316,7 +319,7 @@ async def an_instance(world: World, strategy: str, name: str = "web") -> Object:
     spec = {"domain": _EMPTY, "evictionStrategy": strategy}
     meta = {"name": name}
     obj = {"apiVersion": "kubevirt.io/v1", "kind": "VirtualMachineInstance", "metadata": meta}
-    await world.owner.create(registry.VMI, {**obj, "spec": spec}, NAMESPACE)
+    await world.owner.create(kinds.VMI, {**obj, "spec": spec}, NAMESPACE)
     await world.until(lambda: (world.vmi(name).get("status") or {}).get("phase") == "Running")
     await tell(world, with_condition("LiveMigratable"), name)
     [pod] = [each for each in world.pods() if name in each["metadata"]["name"]]
@@ -327,7 +330,7 @@ async def evict(world: World, pod: Object, *, dry_run: bool = False) -> None:
     name = pod["metadata"]["name"]
     body = {"apiVersion": "policy/v1", "kind": "Eviction", "metadata": {"name": name}}
     await world.owner.create(
-        registry.POD, body, NAMESPACE, name=name, subresource="eviction", dry_run=dry_run
+        core.POD, body, NAMESPACE, name=name, subresource="eviction", dry_run=dry_run
     )
 
 
@@ -374,7 +377,7 @@ async def two_of_three_leave(world: World) -> tuple[str, ...]:
     for name in names:
         await an_instance(world, "LiveMigrate", name)
     taint = {"key": "kubevirt.io/drain", "effect": "NoSchedule"}
-    await world.owner.patch(registry.NODE, "node-1", "", {"spec": {"taints": [taint]}})
+    await world.owner.patch(core.NODE, "node-1", "", {"spec": {"taints": [taint]}})
     await world.until(lambda: len(migrations(world)) == 2)
     return names
 
@@ -388,7 +391,7 @@ async def test_given_the_drain_taint_then_guests_leave_as_many_as_may(
     await tell(world, lambda _: {"nodeName": "node-2"}, gone)
     patch = {"status": {"phase": "Succeeded"}}
     await world.components.patch(
-        registry.MIGRATION, first["metadata"]["name"], NAMESPACE, patch, subresource="status"
+        kinds.MIGRATION, first["metadata"]["name"], NAMESPACE, patch, subresource="status"
     )
     await world.until(lambda: len(migrations(world)) == 3)
     assert {each["spec"]["vmiName"] for each in migrations(world)} == {*names}
@@ -401,7 +404,7 @@ async def test_given_migrations_that_only_wait_then_other_guests_leave_all_the_s
     patch = {"status": {"phase": "Pending"}}  # as long as a quota has no room, say
     for each in migrations(world):
         await world.components.patch(
-            registry.MIGRATION, each["metadata"]["name"], NAMESPACE, patch, subresource="status"
+            kinds.MIGRATION, each["metadata"]["name"], NAMESPACE, patch, subresource="status"
         )
     await world.until(lambda: len(migrations(world)) == 3)
     assert {each["spec"]["vmiName"] for each in migrations(world)} == {*names}
@@ -429,7 +432,7 @@ async def test_kubectl_drains_a_node_by_moving_its_guests(
     assert drain.returncode == 0, (out, err)
     assert b"triggered evacuation" in err
     assert b"node/node-1 drained" in out
-    found = world.read.get(registry.NODE, "node-1") or {}
+    found = world.read.get(core.NODE, "node-1") or {}
     assert found["spec"]["unschedulable"] is True
     await world.until(lambda: mark(world) == "")
 
@@ -440,7 +443,7 @@ async def arrive(world: World, target: str, source: Object) -> None:
     pod = launcher.pod_of(world.vmi(), Namespace())
     pod["metadata"] |= {k: v for k, v in meta.items() if v}
     pod["spec"]["nodeName"] = target
-    await world.components.create(registry.POD, pod, NAMESPACE)
+    await world.components.create(core.POD, pod, NAMESPACE)
     await tell(world, lambda _: {"nodeName": target})
     name, uid = source["metadata"]["name"], source["metadata"]["uid"]
-    await world.components.delete(registry.POD, name, NAMESPACE, uid=uid, grace_seconds=0)
+    await world.components.delete(core.POD, name, NAMESPACE, uid=uid, grace_seconds=0)

@@ -9,20 +9,23 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Any
 
-from livevirt.api import conditions, registry
-from livevirt.api.kind import Kind
-from livevirt.api.request import Object, User
-from livevirt.client.local import LocalClient
-from livevirt.controllers import embedded, kubevirt, vm, vmi
-from livevirt.controllers.embedded import Factory
 from livevirt.errors import Conflict, NotFound
-from livevirt.rollout.node_labels import MACHINE_TYPE, YES
-from livevirt.server.api import Api
-from livevirt.server.services import StoreReader
-from livevirt.store import Store
+from livevirt.kube.client.local import LocalClient
+from livevirt.kube.controllers import embedded
+from livevirt.kube.controllers.embedded import Factory
+from livevirt.kube.objects import conditions, core
+from livevirt.kube.objects.kind import Kind
+from livevirt.kube.objects.request import Object, User
+from livevirt.kube.server.api import Api
+from livevirt.kube.server.services import StoreReader
+from livevirt.kube.store import Store
+from livevirt.vm import kinds
+from livevirt.vm.config import controller
+from livevirt.vm.lifecycle import vm, vmi
+from livevirt.vm.spec.node_labels import MACHINE_TYPE, YES
 
 NAMESPACE = "default"
-UNCOUNTED = (registry.EVENT.resource, registry.SERVICE_ACCOUNT.resource)
+UNCOUNTED = (core.EVENT.resource, core.SERVICE_ACCOUNT.resource)
 ADMIN = User("admin", ("system:masters",))
 CONTROLLER = User("system:serviceaccount:kubevirt:livevirt-controller")
 NODE = User("system:serviceaccount:kubevirt:livevirt-node")
@@ -46,13 +49,13 @@ class World:
         return self.read.get(kind, name, NAMESPACE)
 
     def vm(self, name: str = "web") -> Object:
-        return self.get(registry.VM, name) or {}
+        return self.get(kinds.VM, name) or {}
 
     def vmi(self, name: str = "web") -> Object:
-        return self.get(registry.VMI, name) or {}
+        return self.get(kinds.VMI, name) or {}
 
     def pods(self) -> list[Object]:
-        return self.read.list(registry.POD, NAMESPACE)
+        return self.read.list(core.POD, NAMESPACE)
 
     def shown(self, name: str = "web") -> str:
         status = self.vm(name).get("status") or {}
@@ -74,10 +77,10 @@ class World:
 
     async def create_vm(self, strategy: str = "Always", name: str = "web", **spec: Any) -> Object:
         obj = a_vm(strategy, name, **spec)
-        return await self.owner.create(registry.VM, obj, NAMESPACE)
+        return await self.owner.create(kinds.VM, obj, NAMESPACE)
 
     async def patch_vm(self, patch: Object, name: str = "web") -> Object:
-        return await self.owner.patch(registry.VM, name, NAMESPACE, patch)
+        return await self.owner.patch(kinds.VM, name, NAMESPACE, patch)
 
 
 def a_vm(strategy: str = "Always", name: str = "web", **spec: Any) -> Object:
@@ -110,12 +113,10 @@ class PlayedNode:
             "kubernetes.io/arch": "amd64",
             **{f"{MACHINE_TYPE}{name}": YES for name in ("q35", "pc-q35-6.2", "pc-q35-7.2")},
         }
-        await self._client.create(registry.NODE, node)
+        await self._client.create(core.NODE, node)
         room = {"cpu": "8", "memory": "16Gi", "pods": "110"}
         status = {"allocatable": room, "conditions": [{"type": "Ready", "status": "True"}]}
-        await self._client.patch(
-            registry.NODE, "node-1", "", {"status": status}, subresource="status"
-        )
+        await self._client.patch(core.NODE, "node-1", "", {"status": status}, subresource="status")
 
     async def run(self) -> None:
         watch = self._world.store.watch(None, since=self._world.store.revision)
@@ -134,7 +135,7 @@ class PlayedNode:
             await self.tell(_instance(pod), "Succeeded")
             with contextlib.suppress(NotFound):
                 await self._client.delete(
-                    registry.POD, meta["name"], NAMESPACE, uid=meta["uid"], grace_seconds=0
+                    core.POD, meta["name"], NAMESPACE, uid=meta["uid"], grace_seconds=0
                 )
         elif phase == "Pending" and self.broken:
             await self._pod(pod, "Failed")
@@ -169,7 +170,7 @@ class PlayedNode:
                 },
             }
             with contextlib.suppress(Conflict, NotFound):
-                await self._client.patch(registry.VMI, name, NAMESPACE, patch)
+                await self._client.patch(kinds.VMI, name, NAMESPACE, patch)
                 return
 
     def _machine(self, vmi: Object) -> Object:
@@ -181,7 +182,7 @@ class PlayedNode:
         status = {"phase": phase, "conditions": [{"type": "Ready", "status": ready}]}
         with contextlib.suppress(NotFound):
             await self._client.patch(
-                registry.POD, pod["metadata"]["name"], NAMESPACE, {"status": status},
+                core.POD, pod["metadata"]["name"], NAMESPACE, {"status": status},
                 subresource="status",
             )  # fmt: skip
 
@@ -192,7 +193,7 @@ def _instance(pod: Object) -> str:
 
 @contextlib.asynccontextmanager
 async def running(world: World, *more: Factory) -> AsyncIterator[None]:
-    extra = (vm.run, vmi.run, kubevirt.run, *more)
+    extra = (vm.run, vmi.run, controller.run, *more)
     controllers = asyncio.create_task(embedded.run(world.components, world.store, now, extra))
     try:
         yield

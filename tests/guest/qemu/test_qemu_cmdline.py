@@ -8,8 +8,8 @@ import pytest
 
 from livevirt.qemu.disk import Disk, Image
 from livevirt.qemu.machine import Cpu, Feature, Machine, Memory, Nic, Smbios
-from livevirt.rollout.config import Defaults
-from livevirt.rollout.cpu import Topology, max_sockets
+from livevirt.vm.config.settings import Defaults
+from livevirt.vm.spec.cpu import Topology, max_sockets
 
 pytestmark = pytest.mark.guest
 MIB = 1024 * 1024

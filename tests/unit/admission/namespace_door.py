@@ -5,14 +5,14 @@ from __future__ import annotations
 import copy
 from datetime import UTC, datetime
 
-from livevirt.admission import limits, quota
-from livevirt.admission.builtin import RULES
-from livevirt.admission.review import Review
-from livevirt.api import typed
-from livevirt.api.field_error import FieldError
-from livevirt.api.kind import Kind
-from livevirt.api.registry import LIMIT_RANGE, POD, QUOTA
-from livevirt.api.request import Object, User
+from livevirt.kube.admission import limits, quota
+from livevirt.kube.admission.builtin import RULES
+from livevirt.kube.objects import typed
+from livevirt.kube.objects.core import LIMIT_RANGE, POD, QUOTA
+from livevirt.kube.objects.field_error import FieldError
+from livevirt.kube.objects.kind import Kind
+from livevirt.kube.objects.request import Object, User
+from livevirt.kube.objects.review import Review
 
 NOON = datetime(2030, 1, 1, 12, 0, tzinfo=UTC)
 NAMESPACE = "team"

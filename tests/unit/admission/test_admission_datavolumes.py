@@ -6,8 +6,8 @@ from typing import Any
 
 import pytest
 
-from livevirt.admission.datavolumes import spec_errors, warnings
-from livevirt.api.request import Object
+from livevirt.kube.objects.request import Object
+from livevirt.vm.volumes.datavolume_admission import spec_errors, warnings
 
 SIZE = {"resources": {"requests": {"storage": "1Gi"}}}
 CLAIM = {"accessModes": ["ReadWriteOnce"], **SIZE}

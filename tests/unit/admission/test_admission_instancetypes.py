@@ -6,18 +6,13 @@ from typing import Any
 
 import pytest
 
-from livevirt.admission.review import Review
-from livevirt.admission.virtual import RULES
-from livevirt.api.field_error import FieldError
-from livevirt.api.instancetype_versions import convert
-from livevirt.api.kind import Kind
-from livevirt.api.registry import (
-    CLUSTER_INSTANCETYPE,
-    CLUSTER_PREFERENCE,
-    INSTANCETYPE,
-    PREFERENCE,
-)
-from livevirt.api.request import Object
+from livevirt.kube.objects.field_error import FieldError
+from livevirt.kube.objects.kind import Kind
+from livevirt.kube.objects.request import Object
+from livevirt.kube.objects.review import Review
+from livevirt.vm.admission import RULES
+from livevirt.vm.kinds import CLUSTER_INSTANCETYPE, CLUSTER_PREFERENCE, INSTANCETYPE, PREFERENCE
+from livevirt.vm.kinds.conversion import convert
 
 from .vm_door import JANE, LIVE, NOON, Cluster
 

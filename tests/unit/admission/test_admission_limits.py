@@ -2,9 +2,9 @@ from __future__ import annotations
 
 import pytest
 
-from livevirt.api.registry import CLAIM, LIMIT_RANGE, POD
-from livevirt.api.request import Object
 from livevirt.errors import Forbidden
+from livevirt.kube.objects.core import CLAIM, LIMIT_RANGE, POD
+from livevirt.kube.objects.request import Object
 
 from .namespace_door import Door, Refused, a_container, a_pod
 

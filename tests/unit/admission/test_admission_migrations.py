@@ -7,12 +7,12 @@ from typing import Any
 
 import pytest
 
-from livevirt.admission.migrations import FINALIZER, VMI_NAME
-from livevirt.admission.review import Review
-from livevirt.admission.virtual import RULES
-from livevirt.api.kind import Kind
-from livevirt.api.registry import MIGRATION, MIGRATION_POLICY, VMI
-from livevirt.api.request import Object, User
+from livevirt.kube.objects.kind import Kind
+from livevirt.kube.objects.request import Object, User
+from livevirt.kube.objects.review import Review
+from livevirt.vm.admission import RULES
+from livevirt.vm.kinds import MIGRATION, MIGRATION_POLICY, VMI
+from livevirt.vm.migration.admission import FINALIZER, VMI_NAME
 
 from .vm_door import COMPONENT, JANE, NOON
 

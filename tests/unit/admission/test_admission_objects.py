@@ -5,10 +5,9 @@ import copy
 
 import pytest
 
-from livevirt.admission.builtin import RULES
-from livevirt.admission.review import Review
-from livevirt.api.kind import Kind
-from livevirt.api.registry import (
+from livevirt.errors import Forbidden
+from livevirt.kube.admission.builtin import RULES
+from livevirt.kube.objects.core import (
     CONFIG_MAP,
     EVENT,
     EVENT_VIEW,
@@ -19,8 +18,9 @@ from livevirt.api.registry import (
     REVISION,
     SECRET,
 )
-from livevirt.api.request import Object, User
-from livevirt.errors import Forbidden
+from livevirt.kube.objects.kind import Kind
+from livevirt.kube.objects.request import Object, User
+from livevirt.kube.objects.review import Review
 
 from .namespace_door import NOON, Door, Refused
 

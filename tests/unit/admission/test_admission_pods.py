@@ -7,13 +7,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from livevirt.admission import pod_resources
-from livevirt.admission.builtin import RULES
-from livevirt.admission.pod_defaults import image_pull_policy
-from livevirt.api import typed
-from livevirt.api.registry import POD
-from livevirt.api.request import Object
 from livevirt.errors import Forbidden
+from livevirt.kube.admission.builtin import RULES
+from livevirt.kube.admission.pod_defaults import image_pull_policy
+from livevirt.kube.objects import pod_resources, typed
+from livevirt.kube.objects.core import POD
+from livevirt.kube.objects.request import Object
 
 from .namespace_door import Door, Refused, a_container, a_pod
 

@@ -6,11 +6,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from livevirt.admission.quota import recount
-from livevirt.admission.quota_usage import usage
-from livevirt.api.registry import CLAIM, CONFIG_MAP, POD, QUOTA, SECRET
-from livevirt.api.request import Object
 from livevirt.errors import Forbidden
+from livevirt.kube.admission.quota import recount
+from livevirt.kube.objects.core import CLAIM, CONFIG_MAP, POD, QUOTA, SECRET
+from livevirt.kube.objects.quota_usage import usage
+from livevirt.kube.objects.request import Object
 
 from .namespace_door import NOON, Door, Refused, a_container, a_pod
 

@@ -4,11 +4,11 @@ import copy
 
 import pytest
 
-from livevirt.admission.storageclasses import default_class
-from livevirt.api.kind import Kind
-from livevirt.api.registry import CLAIM, STORAGE_CLASS, VOLUME
-from livevirt.api.request import Object
 from livevirt.errors import Forbidden
+from livevirt.kube.admission.storageclasses import default_class
+from livevirt.kube.objects.core import CLAIM, STORAGE_CLASS, VOLUME
+from livevirt.kube.objects.kind import Kind
+from livevirt.kube.objects.request import Object
 
 from .namespace_door import Door, Refused
 

@@ -5,12 +5,11 @@ from typing import Any
 
 import pytest
 
-from livevirt.admission import support
-from livevirt.api.registry import KUBEVIRT, VM, VMI
-from livevirt.api.request import Object
-from livevirt.api.schema import definitions
-from livevirt.rollout import config as configs
-from livevirt.rollout import identity
+from livevirt.kube.objects.request import Object
+from livevirt.kube.objects.schema import definitions
+from livevirt.vm.config import settings as configs
+from livevirt.vm.kinds import KUBEVIRT, VM, VMI, support
+from livevirt.vm.spec import identity
 
 from .vm_door import COMPONENT, LIVE, STAGE, a_spec, a_vm, a_vmi, review
 

@@ -4,8 +4,8 @@ from typing import Any
 
 import pytest
 
-from livevirt.admission.pod_resources import exclusive_cpus
-from livevirt.api.request import Object
+from livevirt.kube.objects.pod_resources import exclusive_cpus
+from livevirt.kube.objects.request import Object
 
 MANAGED = {"kubevirt.io/cpumanager": "true"}
 TINY = {"cpu": "1m", "memory": "1Mi"}

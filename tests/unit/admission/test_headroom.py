@@ -10,22 +10,25 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from livevirt.admission import headroom, limits, pod_resources, quota
-from livevirt.admission.limitranges import LimitRangeRules
-from livevirt.admission.node_share import pod_of, taken
-from livevirt.admission.resource_lists import amounts
-from livevirt.admission.review import Review
-from livevirt.api.quantity import parse
-from livevirt.api.registry import POD
-from livevirt.api.request import Object, User
-from livevirt.controllers.vmi import launcher
 from livevirt.errors import Forbidden
-from livevirt.rollout import config, edit, instance, resources
-from livevirt.rollout.case import Around, Bound, Case
-from livevirt.rollout.judgement import Judgement
-from livevirt.rollout.namespaces import namespace_of
-from livevirt.rollout.resources import Namespace
-from livevirt.rollout.verdict import judge
+from livevirt.kube.admission import limits, quota
+from livevirt.kube.admission.limitranges import LimitRangeRules
+from livevirt.kube.objects import pod_resources
+from livevirt.kube.objects.core import POD
+from livevirt.kube.objects.node_share import pod_of, taken
+from livevirt.kube.objects.quantity import parse
+from livevirt.kube.objects.request import Object, User
+from livevirt.kube.objects.resource_lists import amounts
+from livevirt.kube.objects.review import Review
+from livevirt.vm.config import settings as config
+from livevirt.vm.lifecycle.vmi import launcher
+from livevirt.vm.spec import instance, resources
+from livevirt.vm.spec.namespaces import namespace_of
+from livevirt.vm.spec.resources import Namespace
+from livevirt.vm.verdict import edit, headroom
+from livevirt.vm.verdict.case import Around, Bound, Case
+from livevirt.vm.verdict.judgement import Judgement
+from livevirt.vm.verdict.verdict import judge
 
 from ..rollout.cases import LIVE, a_spec, running
 

@@ -6,10 +6,10 @@ from typing import Any
 
 import pytest
 
-from livevirt.admission.node_share import NOTHING, Share
-from livevirt.admission.placement import placement
-from livevirt.api.quantity import parse
-from livevirt.rollout.config import Config
+from livevirt.kube.objects.node_share import NOTHING, Share
+from livevirt.kube.objects.quantity import parse
+from livevirt.vm.config.settings import Config
+from livevirt.vm.verdict.placement import placement
 
 Object = dict[str, Any]
 

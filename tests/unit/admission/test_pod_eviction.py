@@ -6,10 +6,10 @@ from typing import Any
 
 import pytest
 
-from livevirt.admission.pod_eviction import Move, instance_of, move
-from livevirt.api.request import Object
 from livevirt.errors import TooManyRequests
-from livevirt.rollout.config import Config
+from livevirt.kube.objects.request import Object
+from livevirt.vm.config.settings import Config
+from livevirt.vm.migration.eviction import Move, instance_of, move
 
 CLUSTER = Config()
 FIXED, MOVABLE = "False", "True"

@@ -9,17 +9,16 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from livevirt.admission import headroom, node_choice
-from livevirt.admission.node_share import NOTHING, Share, by_node
-from livevirt.api.quantity import parse
-from livevirt.api.request import Object
-from livevirt.controllers.scheduler import node as nodes
-from livevirt.controllers.scheduler import pod as pods
-from livevirt.controllers.scheduler.fleet import Fleet
-from livevirt.controllers.scheduler.plan import Place, plan
-from livevirt.controllers.vmi import launcher
-from livevirt.rollout import edit
-from livevirt.rollout.resources import Namespace
+from livevirt.kube.controllers.scheduler import node as nodes
+from livevirt.kube.controllers.scheduler import pod as pods
+from livevirt.kube.controllers.scheduler.fleet import Fleet
+from livevirt.kube.controllers.scheduler.plan import Place, plan
+from livevirt.kube.objects.node_share import NOTHING, Share, by_node
+from livevirt.kube.objects.quantity import parse
+from livevirt.kube.objects.request import Object
+from livevirt.vm.lifecycle.vmi import launcher
+from livevirt.vm.spec.resources import Namespace
+from livevirt.vm.verdict import edit, headroom, node_choice
 
 from ..rollout.cases import a_spec, running
 

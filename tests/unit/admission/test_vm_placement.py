@@ -4,8 +4,8 @@ from typing import Any
 
 import pytest
 
-from livevirt.api.registry import VM
-from livevirt.api.request import Object
+from livevirt.kube.objects.request import Object
+from livevirt.vm.kinds import VM
 
 from .vm_door import LIVE, a_spec, a_vm, review
 

@@ -8,13 +8,14 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from livevirt.admission.pod_defaults import set_defaults
-from livevirt.admission.pod_validation import validate_new
-from livevirt.api import structural, typed
-from livevirt.api.registry import POD, VM, VMI
-from livevirt.api.request import Object
-from livevirt.controllers.vmi import launcher
-from livevirt.rollout.resources import Namespace
+from livevirt.kube.admission.pod_defaults import set_defaults
+from livevirt.kube.admission.pod_validation import validate_new
+from livevirt.kube.objects import structural, typed
+from livevirt.kube.objects.core import POD
+from livevirt.kube.objects.request import Object
+from livevirt.vm.kinds import VM, VMI
+from livevirt.vm.lifecycle.vmi import launcher
+from livevirt.vm.spec.resources import Namespace
 
 from .vm_door import LIVE, STAGE, a_spec, a_vm, a_vmi, review
 

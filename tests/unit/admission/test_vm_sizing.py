@@ -6,11 +6,11 @@ from typing import Any
 
 import pytest
 
-from livevirt.admission.vm_sizing import ignored, is_referred_anew, is_resized, size
-from livevirt.api.kind import Kind
-from livevirt.api.registry import CLUSTER_INSTANCETYPE, CLUSTER_PREFERENCE
-from livevirt.api.request import Object
-from livevirt.rollout.instancetypes.revisions import revision_of
+from livevirt.kube.objects.kind import Kind
+from livevirt.kube.objects.request import Object
+from livevirt.vm.instancetypes.rules.revisions import revision_of
+from livevirt.vm.instancetypes.sizing_admission import ignored, is_referred_anew, is_resized, size
+from livevirt.vm.kinds import CLUSTER_INSTANCETYPE, CLUSTER_PREFERENCE
 
 from .vm_door import a_spec, a_vm
 

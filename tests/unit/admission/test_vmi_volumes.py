@@ -7,8 +7,8 @@ from typing import Any
 
 import pytest
 
-from livevirt.api.registry import VM, VMI
-from livevirt.api.request import Object
+from livevirt.kube.objects.request import Object
+from livevirt.vm.kinds import VM, VMI
 
 from .vm_door import COMPONENT, JANE, LIVE, a_spec, a_vm, a_vmi, review
 

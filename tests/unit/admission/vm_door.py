@@ -6,12 +6,12 @@ import copy
 from datetime import UTC, datetime
 from typing import Any
 
-from livevirt.admission.review import Review
-from livevirt.admission.virtual import RULES
-from livevirt.api.field_error import FieldError
-from livevirt.api.kind import Kind
-from livevirt.api.registry import KUBEVIRT, VM, VMI
-from livevirt.api.request import Object, User
+from livevirt.kube.objects.field_error import FieldError
+from livevirt.kube.objects.kind import Kind
+from livevirt.kube.objects.request import Object, User
+from livevirt.kube.objects.review import Review
+from livevirt.vm.admission import RULES
+from livevirt.vm.kinds import KUBEVIRT, VM, VMI
 
 NOON = datetime(2030, 1, 1, 12, 0, tzinfo=UTC)
 JANE = User("jane")

@@ -8,7 +8,7 @@ from typing import Any
 from hypothesis import given
 from hypothesis import strategies as st
 
-from livevirt.api.conditions import find, is_true, with_condition, without_condition
+from livevirt.kube.objects.conditions import find, is_true, with_condition, without_condition
 
 NOON = datetime(2026, 1, 2, 12, tzinfo=UTC)
 LATER = NOON + timedelta(minutes=5)

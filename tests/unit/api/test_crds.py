@@ -8,11 +8,13 @@ from typing import Any
 
 import pytest
 
-from livevirt.api import crds, jsonpath, registry
-from livevirt.api.kind import Kind
-from livevirt.api.schema import Definitions
+from livevirt.kube.objects import core, jsonpath
+from livevirt.kube.objects.kind import Kind
+from livevirt.kube.objects.schema import Definitions
+from livevirt.kube.server.openapi import crds
+from livevirt.vm import kinds
 
-CUSTOM = [kind for kind in registry.KINDS if kind.custom]
+CUSTOM = [kind for kind in core.KINDS if kind.custom]
 
 Schema = dict[str, Any]
 
@@ -66,7 +68,7 @@ def test_a_definition_fits_into_the_annotation_of_kubectl_apply(kind: Kind) -> N
 
 
 def test_names_scope_columns_and_status_of_vms() -> None:
-    spec = crds.definition(registry.VM)["spec"]
+    spec = crds.definition(kinds.VM)["spec"]
     assert spec["names"] == {
         "plural": "virtualmachines",
         "singular": "virtualmachine",
@@ -82,7 +84,7 @@ def test_names_scope_columns_and_status_of_vms() -> None:
 
 
 def test_instance_types_are_served_in_both_versions_and_stored_in_one() -> None:
-    spec = crds.definition(registry.INSTANCETYPE)["spec"]
+    spec = crds.definition(kinds.INSTANCETYPE)["spec"]
     assert {v["name"]: (v["served"], v["storage"]) for v in spec["versions"]} == {
         "v1beta2": (True, True),
         "v1beta1": (True, False),
@@ -93,7 +95,7 @@ def test_instance_types_are_served_in_both_versions_and_stored_in_one() -> None:
 
 
 def test_quantities_may_be_numbers_and_templates_may_have_metadata() -> None:
-    (root,) = roots(registry.VM)
+    (root,) = roots(kinds.VM)
     template = root["properties"]["spec"]["properties"]["template"]["properties"]
     assert template["metadata"] == {
         "type": "object",
@@ -105,8 +107,8 @@ def test_quantities_may_be_numbers_and_templates_may_have_metadata() -> None:
 
 
 def test_given_a_kind_that_is_served_then_its_definition_is_established() -> None:
-    shown = crds.established(registry.VM, "2026-03-01T12:00:00Z", "7")
-    assert shown == crds.established(registry.VM, "2026-03-01T12:00:00Z", "7")
+    shown = crds.established(kinds.VM, "2026-03-01T12:00:00Z", "7")
+    assert shown == crds.established(kinds.VM, "2026-03-01T12:00:00Z", "7")
     assert shown["metadata"]["name"] == "virtualmachines.kubevirt.io"
     assert {c["type"]: c["status"] for c in shown["status"]["conditions"]} == {
         "NamesAccepted": "True",

@@ -9,8 +9,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from livevirt.api import field_error
-from livevirt.api.field_error import FieldError, Struct, quote, render
+from livevirt.kube.objects import field_error
+from livevirt.kube.objects.field_error import FieldError, Struct, quote, render
 
 WORDINGS = {
     "invalid": (

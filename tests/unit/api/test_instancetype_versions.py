@@ -9,17 +9,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from livevirt.api.instancetype_versions import convert, is_open
-from livevirt.api.kind import Kind
-from livevirt.api.registry import (
-    CLUSTER_INSTANCETYPE,
-    CLUSTER_PREFERENCE,
-    INSTANCETYPE,
-    PREFERENCE,
-)
-from livevirt.api.request import Object
-from livevirt.api.schema import Type, definitions
-from livevirt.api.structural import prune, validate
+from livevirt.kube.objects.kind import Kind
+from livevirt.kube.objects.request import Object
+from livevirt.kube.objects.schema import Type, definitions
+from livevirt.kube.objects.structural import prune, validate
+from livevirt.vm.kinds import CLUSTER_INSTANCETYPE, CLUSTER_PREFERENCE, INSTANCETYPE, PREFERENCE
+from livevirt.vm.kinds.conversion import convert, is_open
 
 TYPES = (INSTANCETYPE, CLUSTER_INSTANCETYPE)
 PREFERENCES = (PREFERENCE, CLUSTER_PREFERENCE)

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from livevirt.api.jsonpath import find
+from livevirt.kube.objects.jsonpath import find
 
 VM: dict[str, Any] = {
     "metadata": {"annotations": {"livevirt.io/note": "hi", "plain": "there"}},

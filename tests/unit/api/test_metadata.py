@@ -10,8 +10,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from livevirt.api import metadata, names
-from livevirt.api.field_error import FieldError
+from livevirt.kube.objects import metadata, names
+from livevirt.kube.objects.field_error import FieldError
 
 CASES: list[dict[str, Any]] = json.loads(
     (Path(__file__).parent / "data" / "metadata.json").read_text()

@@ -12,7 +12,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from livevirt.api import names
+from livevirt.kube.objects import names
 
 CASES = json.loads((Path(__file__).parent / "data" / "names.json").read_text())["cases"]
 

@@ -12,7 +12,16 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from livevirt.api.quantity import GIGA, KILO, MILLI, ZERO, Format, Quantity, QuantityError, parse
+from livevirt.kube.objects.quantity import (
+    GIGA,
+    KILO,
+    MILLI,
+    ZERO,
+    Format,
+    Quantity,
+    QuantityError,
+    parse,
+)
 
 CASES: list[dict[str, Any]] = json.loads(
     (Path(__file__).parent / "data" / "quantities.json").read_text()

@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from livevirt.api.selector import (
+from livevirt.kube.objects.selector import (
     EVERYTHING,
     NOTHING,
     FieldRequirement,

@@ -6,9 +6,10 @@ from typing import Any
 
 import pytest
 
-from livevirt.api import registry, structural
+from livevirt.kube.objects import structural
+from livevirt.vm import kinds
 
-VM = registry.VM.schema()
+VM = kinds.VM.schema()
 
 
 def a_vm(**domain: Any) -> dict[str, Any]:

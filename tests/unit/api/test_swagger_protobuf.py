@@ -9,10 +9,10 @@ from typing import Any
 
 import pytest
 
-from livevirt.api import openapi
-from livevirt.api.swagger_protobuf import encode
+from livevirt.kube.server.openapi import documents
+from livevirt.kube.server.openapi.swagger_protobuf import encode
 
-DOCUMENT, SPEC = openapi.swagger_protobuf(), json.loads(openapi.swagger().plain())
+DOCUMENT, SPEC = documents.swagger_protobuf(), json.loads(documents.swagger().plain())
 # Numbers of `openapi.v2` messages in gnostic-models.
 SWAGGER, INFO, PATHS, DEFINITIONS = 1, 2, 8, 9
 TEXTS = {1: "$ref", 2: "format", 4: "description"}  # of a schema

@@ -11,8 +11,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from livevirt.api import times
-from livevirt.api.times import TimeError
+from livevirt.kube.objects import times
+from livevirt.kube.objects.times import TimeError
 
 CASES: list[dict[str, Any]] = json.loads(
     (Path(__file__).parent / "data" / "times.json").read_text()

@@ -6,11 +6,11 @@ from typing import Any
 
 import pytest
 
-from livevirt.api import registry, typed
 from livevirt.errors import BadRequest
+from livevirt.kube.objects import core, typed
 
-POD = registry.POD.schema()
-CONFIG_MAP = registry.CONFIG_MAP.schema()
+POD = core.POD.schema()
+CONFIG_MAP = core.CONFIG_MAP.schema()
 
 KEPT = {
     "nulls vanish": ({"data": None, "metadata": {"labels": None}}, {"metadata": {}}),

@@ -10,7 +10,7 @@ from click.testing import CliRunner
 from livevirt.cli.vm import attachment
 from livevirt.cli.vm.attachment import Attachment, Outcome
 from livevirt.cli.vm.hotplug import addvolume
-from livevirt.rollout.volume_patch import FORCE_DETACH
+from livevirt.vm.volumes.volume_patch import FORCE_DETACH
 
 Object = dict[str, Any]
 

@@ -11,8 +11,8 @@ from click.testing import CliRunner
 
 from livevirt.cli import cluster
 from livevirt.cli.cluster import Chosen, access, overridden
-from livevirt.client.access import Access, Tls
-from livevirt.client.errors import ConfigError
+from livevirt.kube.client.access import Access, Tls
+from livevirt.kube.client.errors import ConfigError
 from livevirt.paths import DataDir
 
 

@@ -11,10 +11,11 @@ from click.testing import CliRunner
 from hypothesis import given
 from hypothesis import strategies as st
 
-from livevirt.api import registry, structural
-from livevirt.api.request import Object
 from livevirt.cli.virtctl import cli
 from livevirt.cli.vm.flags import FlagError, params
+from livevirt.kube.objects import structural
+from livevirt.kube.objects.request import Object
+from livevirt.vm import kinds
 
 
 def run(*args: str) -> dict[str, Any]:
@@ -327,7 +328,7 @@ def test_an_instance_type_may_leave_sizes_to_its_vms_in_the_version_that_allows_
 ) -> None:
     made = run("instancetype", "--name=open", *flags)
     assert (made["apiVersion"], made["spec"]) == ("instancetype.kubevirt.io/v1beta2", spec)
-    kind = registry.CLUSTER_INSTANCETYPE
+    kind = kinds.CLUSTER_INSTANCETYPE
     assert structural.validate(kind.schema("v1beta2"), made) == []
     assert structural.validate(kind.schema("v1beta1"), made) != []
 

@@ -14,14 +14,15 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from livevirt import catalog
-from livevirt.admission.instancetypes import InstancetypeRules
-from livevirt.admission.review import Review
-from livevirt.api import quantity, registry
-from livevirt.api.field_error import FieldError
-from livevirt.api.request import User
 from livevirt.cli.virtctl import cli
 from livevirt.cli.vm.named import INSTANCETYPES, PREFERENCES, Named, named
 from livevirt.cli.vm.variant import Wish, variant
+from livevirt.kube.objects import quantity
+from livevirt.kube.objects.field_error import FieldError
+from livevirt.kube.objects.request import User
+from livevirt.kube.objects.review import Review
+from livevirt.vm import kinds
+from livevirt.vm.instancetypes.admission import InstancetypeRules
 
 Object = dict[str, Any]
 
@@ -29,7 +30,7 @@ PREFIX = "instancetype.kubevirt.io/"
 SHIPPED = {obj["metadata"]["name"]: obj for obj in catalog.instancetypes()}
 PREFERRED = {obj["metadata"]["name"]: obj for obj in catalog.preferences()}
 NOON = datetime(2030, 1, 1, 12, tzinfo=UTC)
-OWN, SHARED = registry.INSTANCETYPE, registry.CLUSTER_INSTANCETYPE
+OWN, SHARED = kinds.INSTANCETYPE, kinds.CLUSTER_INSTANCETYPE
 
 
 def stored(obj: Object, **labels: str) -> Object:
@@ -166,7 +167,7 @@ def refused(obj: Object) -> list[FieldError]:
 
 
 def test_preferences_have_a_topology() -> None:
-    source, kind = stored(PREFERRED["windows.10"]), registry.PREFERENCE
+    source, kind = stored(PREFERRED["windows.10"]), kinds.PREFERENCE
     made = variant(source, kind, Wish("mine", topology="spread"))
     assert made["kind"] == "VirtualMachinePreference"
     assert made["spec"]["cpu"] == {"preferredCPUTopology": "spread"}
@@ -177,7 +178,7 @@ def test_preferences_have_a_topology() -> None:
 REFUSED = {
     "a topology of an instance type": ("u1.small", OWN, Wish("x", topology="spread"), "is for"),
     "a size of a preference": (
-        "alpine", registry.PREFERENCE, Wish("x", vcpus=2), "a preference has no sizes",
+        "alpine", kinds.PREFERENCE, Wish("x", vcpus=2), "a preference has no sizes",
     ),
     "less memory at most than at least": (
         "u1.large", OWN, Wish("x", max_guest="1Gi"), "--max-guest 1Gi is less",
@@ -285,8 +286,8 @@ NAMES = {
     "a kind and a name": ("VirtualMachineInstancetype/a", "", Named(OWN, "a")),
     "a plural": ("virtualmachineinstancetypes/a", "", Named(OWN, "a")),
     "a short name": ("vmf/a", "", Named(OWN, "a")),
-    "a kind in a flag": ("a", "vmcp", Named(registry.CLUSTER_PREFERENCE, "a")),
-    "a kind in both": ("vmp/a", "virtualmachinepreference", Named(registry.PREFERENCE, "a")),
+    "a kind in a flag": ("a", "vmcp", Named(kinds.CLUSTER_PREFERENCE, "a")),
+    "a kind in both": ("vmp/a", "virtualmachinepreference", Named(kinds.PREFERENCE, "a")),
 }
 
 

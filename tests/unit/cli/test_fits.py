@@ -6,9 +6,9 @@ from typing import Any
 
 import pytest
 
-from livevirt.api import registry
 from livevirt.cli.vm.fits import Fit, Reach, document, fit, ordered
 from livevirt.cli.vm.named import Named
+from livevirt.vm import kinds
 
 Object = dict[str, Any]
 
@@ -42,7 +42,7 @@ def a_type(name: str, vcpus: int | None = 1, memory: str | None = "1Gi") -> Obje
 
 
 def shared(name: str) -> Named:
-    return Named(registry.CLUSTER_INSTANCETYPE, name)
+    return Named(kinds.CLUSTER_INSTANCETYPE, name)
 
 
 GROWS = change(SOCKETS, "LiveAfterResize")
@@ -89,7 +89,7 @@ def test_reaches(plan: Object, reach: Reach, why: str) -> None:
 
 def test_the_one_it_has_is_marked() -> None:
     assert fit(VM, a_type("u1.nano"), shared("u1.nano"), a_plan("Live")).current
-    own = Named(registry.INSTANCETYPE, "u1.nano")
+    own = Named(kinds.INSTANCETYPE, "u1.nano")
     assert not fit(VM, a_type("u1.nano"), own, a_plan("Live")).current
 
 
@@ -105,7 +105,7 @@ def test_the_easiest_come_first_and_then_the_smallest() -> None:
 
 
 def test_programs_are_told_the_same() -> None:
-    own = Named(registry.INSTANCETYPE, "x")
+    own = Named(kinds.INSTANCETYPE, "x")
     told = document([Fit(own, a_type("x", None, None)["spec"], Reach.RESTART, "why", True)])
     assert told == [
         {

@@ -14,7 +14,7 @@ import pytest
 
 from livevirt.cli import process
 from livevirt.cli.process import ProcessError, served_directory
-from livevirt.client.errors import ConfigError
+from livevirt.kube.client.errors import ConfigError
 from livevirt.paths import DataDir
 from livevirt.settings import Settings
 

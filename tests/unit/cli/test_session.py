@@ -6,10 +6,10 @@ import click
 import pytest
 
 from livevirt.cli.session import VMI, Session, advice, seconds
-from livevirt.client.access import Access
-from livevirt.client.errors import Unreachable
-from livevirt.client.remote import RemoteClient
 from livevirt.errors import ApiError, Conflict, NotFound
+from livevirt.kube.client.access import Access
+from livevirt.kube.client.errors import Unreachable
+from livevirt.kube.client.remote import RemoteClient
 
 DURATIONS = {"": None, "0": None, "0s": None, "30": 30.0, "30s": 30.0, "1m30s": 90.0, "1h": 3600.0}
 

@@ -6,15 +6,15 @@ from typing import Any
 
 import pytest
 
-from livevirt.api import registry
 from livevirt.cli.vm import switch
 from livevirt.cli.vm.named import Named
 from livevirt.cli.vm.switch import Outcome, Planned, Since, Switch
-from livevirt.rollout.live_patch import MEMORY, SOCKETS
+from livevirt.vm import kinds
+from livevirt.vm.verdict.live_patch import MEMORY, SOCKETS
 
 Object = dict[str, Any]
 
-MICRO = Named(registry.CLUSTER_INSTANCETYPE, "u1.micro")
+MICRO = Named(kinds.CLUSTER_INSTANCETYPE, "u1.micro")
 TAKEN = {"name": "u1.micro", "controllerRevisionRef": {"name": "web-u1.micro-1"}}
 GROWN = Planned(2, {SOCKETS: 2, MEMORY: "1Gi"})
 SAME, RESTART = Planned(2), Planned(2, restart=True)
@@ -141,7 +141,7 @@ def test_whether_the_vm_refers_to_it_already(matcher: Object | None, made: bool)
 
 
 def test_what_was_pinned_or_inferred_before_is_let_go() -> None:
-    given = Named(registry.PREFERENCE, "mine")
+    given = Named(kinds.PREFERENCE, "mine")
     assert Switch(given).patch() == {
         "spec": {
             "preference": {

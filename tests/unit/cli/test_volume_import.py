@@ -7,8 +7,8 @@ from typing import Any
 
 import pytest
 
-from livevirt.api.request import Object
 from livevirt.cli.volume_import import VolumeError, Wish, new_claim, refuse_present
+from livevirt.kube.objects.request import Object
 
 MIB = 2**20
 

@@ -12,7 +12,7 @@ from unittest.mock import Mock
 import aiohttp
 import pytest
 
-from livevirt.client.connection import cause
+from livevirt.kube.client.connection import cause
 
 KEY: Any = SimpleNamespace(host="one", port=6443, ssl=ssl.create_default_context(), is_ssl=True)
 REFUSED = OSError(errno.ECONNREFUSED, "Connect call failed ('192.0.2.1', 6443)")

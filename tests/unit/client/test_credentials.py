@@ -11,9 +11,9 @@ from typing import Any
 
 import pytest
 
-from livevirt.client.access import Access, Plugin
-from livevirt.client.credentials import Credentials, ask, issued_of
-from livevirt.client.errors import ConfigError
+from livevirt.kube.client.access import Access, Plugin
+from livevirt.kube.client.credentials import Credentials, ask, issued_of
+from livevirt.kube.client.errors import ConfigError
 
 V1 = "client.authentication.k8s.io/v1"
 NOON = datetime(2026, 6, 1, 12, 0, tzinfo=UTC)

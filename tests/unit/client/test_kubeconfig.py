@@ -10,9 +10,9 @@ from typing import Any
 import pytest
 import yaml
 
-from livevirt.client.access import Access, Plugin, Tls
-from livevirt.client.errors import ConfigError
-from livevirt.client.kubeconfig import Choice, find, in_cluster, read
+from livevirt.kube.client.access import Access, Plugin, Tls
+from livevirt.kube.client.errors import ConfigError
+from livevirt.kube.client.kubeconfig import Choice, find, in_cluster, read
 
 
 def a_config(**changes: Any) -> dict[str, Any]:

@@ -10,11 +10,12 @@ from typing import Any
 import msgspec
 import pytest
 
-from livevirt.api.registry import INSTANCETYPE, NODE, POD, VM
-from livevirt.api.request import Answer, Object, Page, Request, User, WatchEvent
-from livevirt.client.interface import Client
-from livevirt.client.local import LocalClient
 from livevirt.errors import Conflict, NotFound
+from livevirt.kube.client.interface import Client
+from livevirt.kube.client.local import LocalClient
+from livevirt.kube.objects.core import NODE, POD
+from livevirt.kube.objects.request import Answer, Object, Page, Request, User, WatchEvent
+from livevirt.vm.kinds import INSTANCETYPE, VM
 
 USER = User("system:serviceaccount:kubevirt:controller", ("system:authenticated",))
 AN_OBJECT = {"metadata": {"name": "web", "namespace": "ns"}}
@@ -202,9 +203,9 @@ def test_neither_it_nor_the_controllers_parts_import_http_tls_or_yaml() -> None:
     code = """
 import importlib, pkgutil, sys
 import livevirt.client.local, livevirt.control
-for module in pkgutil.iter_modules(livevirt.control.__path__):
-    importlib.import_module(f"livevirt.control.{module.name}")
-print(*{"aiohttp", "yaml", "kubernetes", "livevirt.client.remote"} & set(sys.modules))
+for module in pkgutil.iter_modules(livevirt.kube.control.__path__):
+    importlib.import_module(f"livevirt.kube.control.{module.name}")
+print(*{"aiohttp", "yaml", "kubernetes", "livevirt.kube.client.remote"} & set(sys.modules))
 """
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert done.stdout.split() == []

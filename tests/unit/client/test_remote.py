@@ -16,12 +16,6 @@ from typing import Any
 import pytest
 from aiohttp import WSMsgType, web
 
-from livevirt.api.registry import INSTANCETYPE, POD, VM
-from livevirt.api.request import WatchEvent
-from livevirt.client.access import Access, Plugin, Tls
-from livevirt.client.errors import ConfigError, Unreachable
-from livevirt.client.interface import Client
-from livevirt.client.remote import WAITS, RemoteClient
 from livevirt.errors import (
     ApiError,
     BadRequest,
@@ -31,6 +25,13 @@ from livevirt.errors import (
     TooManyRequests,
     Unauthorized,
 )
+from livevirt.kube.client.access import Access, Plugin, Tls
+from livevirt.kube.client.errors import ConfigError, Unreachable
+from livevirt.kube.client.interface import Client
+from livevirt.kube.client.remote import WAITS, RemoteClient
+from livevirt.kube.objects.core import POD
+from livevirt.kube.objects.request import WatchEvent
+from livevirt.vm.kinds import INSTANCETYPE, VM
 
 from .certificates import Authority
 

@@ -6,10 +6,10 @@ import asyncio
 from collections.abc import AsyncIterator, Callable
 from typing import Any
 
-from livevirt.api.request import Answer, Object, Request, WatchEvent
-from livevirt.client.errors import Unreachable
-from livevirt.control.clock import ManualClock
 from livevirt.errors import AlreadyExists, ApiError, Conflict, Expired, NotFound
+from livevirt.kube.client.errors import Unreachable
+from livevirt.kube.control.clock import ManualClock
+from livevirt.kube.objects.request import Answer, Object, Request, WatchEvent
 
 
 class MemoryHandler:

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from livevirt.api.request import Object
-from livevirt.control.cache import Cache, Change
-from livevirt.control.key import Key
+from livevirt.kube.control.cache import Cache, Change
+from livevirt.kube.control.key import Key
+from livevirt.kube.objects.request import Object
 
 
 def an_object(name: str, version: int, uid: str = "u", node: str = "") -> Object:

@@ -6,7 +6,7 @@ import asyncio
 
 import pytest
 
-from livevirt.control.clock import ManualClock, before, sleep
+from livevirt.kube.control.clock import ManualClock, before, sleep
 
 from .memory_handler import settle
 

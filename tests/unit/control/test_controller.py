@@ -10,15 +10,16 @@ from datetime import timedelta
 
 import pytest
 
-from livevirt.api.registry import POD, VM
-from livevirt.api.request import Object, User
-from livevirt.client.local import LocalClient
-from livevirt.control.clock import ManualClock
-from livevirt.control.controller import DONE, Controller, Reconcile, Result
-from livevirt.control.informer import Informer
-from livevirt.control.key import Key, owner_key
-from livevirt.control.queue import Queue
 from livevirt.errors import Conflict, LivevirtError, Terminal
+from livevirt.kube.client.local import LocalClient
+from livevirt.kube.control.clock import ManualClock
+from livevirt.kube.control.controller import DONE, Controller, Reconcile, Result
+from livevirt.kube.control.informer import Informer
+from livevirt.kube.control.key import Key, owner_key
+from livevirt.kube.control.queue import Queue
+from livevirt.kube.objects.core import POD
+from livevirt.kube.objects.request import Object, User
+from livevirt.vm.kinds import VM
 
 from .memory_handler import MemoryHandler, settle, until
 

@@ -7,12 +7,20 @@ from datetime import UTC, datetime, timedelta
 
 import pytest
 
-from livevirt.api.request import Object, User
-from livevirt.client.local import LocalClient
-from livevirt.control import events
-from livevirt.control.events import Recorder, reference
-from livevirt.control.folding import BURST, COMBINED, SIMILAR, Create, Folding, Occurrence, Repeat
 from livevirt.errors import Forbidden
+from livevirt.kube.client.local import LocalClient
+from livevirt.kube.control import events
+from livevirt.kube.control.events import Recorder, reference
+from livevirt.kube.control.folding import (
+    BURST,
+    COMBINED,
+    SIMILAR,
+    Create,
+    Folding,
+    Occurrence,
+    Repeat,
+)
+from livevirt.kube.objects.request import Object, User
 
 from .memory_handler import UNREACHABLE, MemoryHandler, settle, until
 

@@ -11,15 +11,15 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule
 
-from livevirt.api.registry import NODE, POD
-from livevirt.api.request import Object, Request, User
-from livevirt.client.local import LocalClient
-from livevirt.control import informer as module
-from livevirt.control.cache import Change
-from livevirt.control.clock import ManualClock
-from livevirt.control.informer import Informer
-from livevirt.control.key import Key
 from livevirt.errors import ApiError, Forbidden
+from livevirt.kube.client.local import LocalClient
+from livevirt.kube.control import informer as module
+from livevirt.kube.control.cache import Change
+from livevirt.kube.control.clock import ManualClock
+from livevirt.kube.control.informer import Informer
+from livevirt.kube.control.key import Key
+from livevirt.kube.objects.core import NODE, POD
+from livevirt.kube.objects.request import Object, Request, User
 
 from .memory_handler import UNREACHABLE, MemoryHandler, settle, until
 

@@ -10,11 +10,11 @@ from typing import Any
 
 import pytest
 
-from livevirt.api.request import Object, User
-from livevirt.client.local import LocalClient
-from livevirt.control.clock import ManualClock
-from livevirt.control.key import Key
-from livevirt.control.lease import Election, Move, Observed, Timing, held, move, released
+from livevirt.kube.client.local import LocalClient
+from livevirt.kube.control.clock import ManualClock
+from livevirt.kube.control.key import Key
+from livevirt.kube.control.lease import Election, Move, Observed, Timing, held, move, released
+from livevirt.kube.objects.request import Object, User
 
 from .memory_handler import UNREACHABLE, MemoryHandler, settle, until
 

@@ -9,8 +9,8 @@ import pytest
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 
-from livevirt.control.clock import ManualClock
-from livevirt.control.queue import Queue, ShutDown
+from livevirt.kube.control.clock import ManualClock
+from livevirt.kube.control.queue import Queue, ShutDown
 
 KEYS = st.sampled_from("abcd")
 SECONDS = st.sampled_from([0.0, 0.5, 1.0, 2.0, 7.0])

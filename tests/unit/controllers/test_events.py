@@ -6,7 +6,7 @@ from typing import Any
 import msgspec
 import pytest
 
-from livevirt.controllers.events import KEEP, LONGEST, SHORTEST, Times, happened, next_sweep
+from livevirt.kube.controllers.events import KEEP, LONGEST, SHORTEST, Times, happened, next_sweep
 
 NOON = datetime(2026, 1, 1, 12, tzinfo=UTC)
 MADE = {"metadata": {"uid": "u", "creationTimestamp": "2026-01-01T08:00:00Z"}}

@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from livevirt.controllers.feed import Feed
-from livevirt.store import Compacted, Event, Key, Put, Store
+from livevirt.kube.controllers.feed import Feed
+from livevirt.kube.store import Compacted, Event, Key, Put, Store
 
 
 @pytest.fixture

@@ -4,10 +4,10 @@ from pathlib import Path
 
 import msgspec
 
-from livevirt.controllers import header
-from livevirt.controllers.header import PAGE, STORED, OwnerReference
-from livevirt.store import Key as StoreKey
-from livevirt.store import Put, Store
+from livevirt.kube.controllers import header
+from livevirt.kube.controllers.header import PAGE, STORED, OwnerReference
+from livevirt.kube.store import Key as StoreKey
+from livevirt.kube.store import Put, Store
 
 
 def test_a_reference_is_written_back_as_it_was() -> None:

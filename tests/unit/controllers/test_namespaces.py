@@ -3,9 +3,9 @@ from __future__ import annotations
 from datetime import UTC, datetime
 from typing import Any
 
-from livevirt.api import conditions
-from livevirt.api.request import Object
-from livevirt.controllers.namespaces import Content, Finish, Report, plan
+from livevirt.kube.controllers.namespaces import Content, Finish, Report, plan
+from livevirt.kube.objects import conditions
+from livevirt.kube.objects.request import Object
 
 NOON = datetime(2026, 1, 1, 12, tzinfo=UTC)
 EMPTY = Content()

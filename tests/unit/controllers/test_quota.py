@@ -2,16 +2,17 @@ from __future__ import annotations
 
 import pytest
 
-from livevirt.api import registry
-from livevirt.api.kind import Kind
-from livevirt.controllers.quota import counted_kinds
+from livevirt.kube.controllers.quota import counted_kinds
+from livevirt.kube.objects import core
+from livevirt.kube.objects.kind import Kind
+from livevirt.vm import kinds as virt_kinds
 
 COUNTED = {
-    "given pods, then pods": ({"pods": "1"}, [registry.POD]),
-    "given compute, then pods": ({"requests.memory": "1Gi", "limits.cpu": "1"}, [registry.POD]),
-    "given storage, then claims": ({"requests.storage": "1Gi"}, [registry.CLAIM]),
+    "given pods, then pods": ({"pods": "1"}, [core.POD]),
+    "given compute, then pods": ({"requests.memory": "1Gi", "limits.cpu": "1"}, [core.POD]),
+    "given storage, then claims": ({"requests.storage": "1Gi"}, [core.CLAIM]),
     "given a count, then that kind": (
-        {"count/virtualmachines.kubevirt.io": "1"}, [registry.VM]),
+        {"count/virtualmachines.kubevirt.io": "1"}, [virt_kinds.VM]),
     "given nothing, then nothing": ({}, []),
 }  # fmt: skip
 

@@ -8,19 +8,20 @@ from typing import Any, cast
 
 import pytest
 
-from livevirt.api import registry
-from livevirt.api.kind import Kind
-from livevirt.api.request import Object
-from livevirt.client.interface import Client
-from livevirt.control.clock import ManualClock
-from livevirt.control.controller import Controller
-from livevirt.control.events import Recorder
-from livevirt.control.key import Key
-from livevirt.control.queue import Queue
-from livevirt.controllers.informers import Informers
-from livevirt.controllers.vm.controller import VirtualMachines
-from livevirt.controllers.vmi.controller import Instances, Sources
 from livevirt.errors import Forbidden, NotFound
+from livevirt.kube.client.interface import Client
+from livevirt.kube.control.clock import ManualClock
+from livevirt.kube.control.controller import Controller
+from livevirt.kube.control.events import Recorder
+from livevirt.kube.control.informers import Informers
+from livevirt.kube.control.key import Key
+from livevirt.kube.control.queue import Queue
+from livevirt.kube.objects import core
+from livevirt.kube.objects.kind import Kind
+from livevirt.kube.objects.request import Object
+from livevirt.vm import kinds
+from livevirt.vm.lifecycle.vm.controller import VirtualMachines
+from livevirt.vm.lifecycle.vmi.controller import Instances, Sources
 
 NOON = datetime(2030, 1, 1, 12, tzinfo=UTC)
 WEB = Key("default", "web")
@@ -66,9 +67,9 @@ class Quiet:
 def an_instance(informers: Informers, client: Client) -> Controller:
     of = informers.of
     sources = Sources(
-        of(registry.VMI), of(registry.POD), of(registry.CLAIM), of(registry.DATA_VOLUME),
-        of(registry.QUOTA), of(registry.LIMIT_RANGE), of(registry.NAMESPACE),
-        of(registry.KUBEVIRT),
+        of(kinds.VMI), of(core.POD), of(core.CLAIM), of(kinds.DATA_VOLUME),
+        of(core.QUOTA), of(core.LIMIT_RANGE), of(core.NAMESPACE),
+        of(kinds.KUBEVIRT),
     )  # fmt: skip
     recorder = cast(Recorder, Quiet())
     return Instances(client, lambda: NOON, recorder, sources)._controller
@@ -87,8 +88,8 @@ VM: Object = {
     "status": {},
 }
 WAITING = {
-    "an instance whose pod is refused": (registry.VMI, VMI, an_instance, "Pod"),
-    "a VM whose instance is refused": (registry.VM, VM, a_machine, "VirtualMachineInstance"),
+    "an instance whose pod is refused": (kinds.VMI, VMI, an_instance, "Pod"),
+    "a VM whose instance is refused": (kinds.VM, VM, a_machine, "VirtualMachineInstance"),
 }
 
 
@@ -100,7 +101,7 @@ async def work(controller: Controller) -> None:
         controller.queue.done(key)
 
 
-@pytest.mark.parametrize("bound", [registry.QUOTA, registry.LIMIT_RANGE], ids=lambda k: k.kind)
+@pytest.mark.parametrize("bound", [core.QUOTA, core.LIMIT_RANGE], ids=lambda k: k.kind)
 @pytest.mark.parametrize(("kind", "obj", "make", "wanted"), WAITING.values(), ids=WAITING)
 async def test_given_twenty_refusals_when_a_bound_changes_then_it_is_tried_at_once(
     kind: Kind,

@@ -1,6 +1,6 @@
 from __future__ import annotations
 
-from livevirt.controllers.serviceaccounts import wanted
+from livevirt.kube.controllers.serviceaccounts import wanted
 
 ACTIVE = {"metadata": {"name": "n"}}
 GOING = {"metadata": {"name": "n", "deletionTimestamp": "2026-01-01T00:00:00Z"}}

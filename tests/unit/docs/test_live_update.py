@@ -7,9 +7,9 @@ from pathlib import Path
 
 import pytest
 
-from livevirt.rollout.case import NOT_YET
-from livevirt.rollout.differences import differences_table
-from livevirt.rollout.live_table import live_table
+from livevirt.vm.verdict.case import NOT_YET
+from livevirt.vm.verdict.differences import differences_table
+from livevirt.vm.verdict.live_table import live_table
 
 DOCS = Path(__file__).resolve().parents[3] / "docs"
 TABLES = {

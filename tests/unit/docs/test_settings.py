@@ -10,11 +10,12 @@ from typing import Any
 
 import pytest
 
-from livevirt.controllers import catalog
-from livevirt.controllers.migration import policy
-from livevirt.controllers.workload_update import view
-from livevirt.rollout import config, namespaces
-from livevirt.rollout.instancetypes.policy import reference_policy
+from livevirt.vm.config import settings
+from livevirt.vm.instancetypes import catalog
+from livevirt.vm.instancetypes.rules.policy import reference_policy
+from livevirt.vm.migration import policy
+from livevirt.vm.spec import namespaces
+from livevirt.vm.workload_update import view
 
 ROOT = Path(__file__).resolve().parents[3]
 SAMPLES: dict[str, Any] = {  # where any text does not do
@@ -75,7 +76,7 @@ def test_what_the_page_lists_is_what_is_read(page: ModuleType) -> None:
     listed = [each.path for each in page.honoured() if not each.path.startswith(migrations)]
     asked: set[str] = set()
     kubevirt: Any = {"spec": Noting(spec_with(listed), "", asked)}
-    config.read(kubevirt)
+    settings.read(kubevirt)
     reference_policy(kubevirt)
     catalog.enabled(kubevirt)
     namespaces.namespace_of([], None, kubevirt)

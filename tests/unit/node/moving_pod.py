@@ -13,9 +13,9 @@ from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
-from livevirt.api import registry
-from livevirt.control.key import Key
 from livevirt.errors import Conflict
+from livevirt.kube.control.key import Key
+from livevirt.kube.server.patches import merge
 from livevirt.node import intent as intents
 from livevirt.node.handover import Handovers
 from livevirt.node.intent import Incoming, Intent, Limits
@@ -24,7 +24,7 @@ from livevirt.node.local import Locals
 from livevirt.node.mover import Mover
 from livevirt.node.pod_dir import PodDir
 from livevirt.node.report import Reporter
-from livevirt.server.patches import merge
+from livevirt.vm import kinds
 
 from .moving_qemu import MACHINE, Qmp, a_guest
 
@@ -77,7 +77,7 @@ class Api:
         self, kind: Any, name: str, namespace: str, patch: Any, *, subresource: str = ""
     ) -> None:
         await asyncio.sleep(0)
-        what = "vmi" if kind is registry.VMI else "pod"
+        what = "vmi" if kind is kinds.VMI else "pod"
         old = getattr(self, what)
         if patch["metadata"].pop("resourceVersion") != old["metadata"]["resourceVersion"]:
             raise Conflict("somebody was faster")

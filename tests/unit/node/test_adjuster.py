@@ -17,7 +17,7 @@ from livevirt.qemu.errors import CommandFailed, Disconnected
 from livevirt.qemu.machine import Cpu, Machine, Memory, Thread
 from livevirt.qemu.observe import CpuSlot, MemoryState, Observed
 from livevirt.qemu.plan import PlugCpu, RequestMemory, Seen, SetVcpus, Step
-from livevirt.rollout.reservation import Size
+from livevirt.vm.sizing.reservation import Size
 
 MIB = 2**20
 MACHINE = Machine(

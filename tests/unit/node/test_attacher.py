@@ -15,13 +15,7 @@ from livevirt.node import guard, volume_status
 from livevirt.node.attacher import Attacher
 from livevirt.node.attachments import Item, goal
 from livevirt.node.volumes import Prepared, VolumeProblem
-from livevirt.qemu.agent import (
-    AgentCommand,
-    AgentInfo,
-    Filesystem,
-    FilesystemDisk,
-    PciAddress,
-)
+from livevirt.qemu.agent import AgentCommand, AgentInfo, Filesystem, FilesystemDisk, PciAddress
 from livevirt.qemu.disk import Disk, Image
 from livevirt.qemu.errors import AgentUnavailable, CommandFailed, Disconnected, UnplugRefused
 from livevirt.qemu.machine import Cpu, Machine, Memory

@@ -5,7 +5,7 @@ from datetime import UTC, datetime
 
 import pytest
 
-from livevirt.api.request import Object
+from livevirt.kube.objects.request import Object
 from livevirt.node.attachments import Goal, Problem, attachments, goal, wanted
 from livevirt.node.copying import (
     COPY_FAILED,
@@ -21,7 +21,7 @@ from livevirt.node.volumes import Prepared
 from livevirt.qemu.disk import Image
 from livevirt.qemu.mirror import Copy
 from livevirt.qemu.observe import Drive, MemoryState, Observed
-from livevirt.rollout.volume_migration import COPIED, COPYING, SWITCHING, VOLUMES_CHANGE, Move
+from livevirt.vm.volumes.volume_migration import COPIED, COPYING, SWITCHING, VOLUMES_CHANGE, Move
 
 NOON = datetime(2030, 1, 1, 12, 0, tzinfo=UTC)
 DISK = {"name": "data", "disk": {"bus": "scsi"}}

@@ -3,11 +3,11 @@ from typing import Any
 from hypothesis import given
 from hypothesis import strategies as st
 
-from livevirt.admission import node_share
-from livevirt.admission.node_share import Share
-from livevirt.api.quantity import parse
-from livevirt.control.cache import Change
-from livevirt.control.key import Key
+from livevirt.kube.control.cache import Change
+from livevirt.kube.control.key import Key
+from livevirt.kube.objects import node_share
+from livevirt.kube.objects.node_share import Share
+from livevirt.kube.objects.quantity import parse
 from livevirt.node.grants import Grants
 
 NAMES = ("web", "db", "cache")

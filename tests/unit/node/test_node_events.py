@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from livevirt.api.request import Object
+from livevirt.kube.objects.request import Object
 from livevirt.node import events
 
 

@@ -3,7 +3,7 @@ from typing import Any
 
 import pytest
 
-from livevirt.api import conditions
+from livevirt.kube.objects import conditions
 from livevirt.node import ending, pod_status
 from livevirt.node.pod_status import UNPAUSED, Resources, Seen, Waiting
 

@@ -4,7 +4,7 @@ from datetime import UTC, datetime, timedelta
 
 import pytest
 
-from livevirt.api import conditions, quantity
+from livevirt.kube.objects import conditions, quantity
 from livevirt.node import hugepages, registration
 from livevirt.node.registration import ACCELERATED, CONFINED, Facts
 from livevirt.qemu.accelerator import Accelerator

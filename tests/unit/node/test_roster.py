@@ -8,9 +8,9 @@ from typing import Any
 
 import pytest
 
-from livevirt.api import registry
-from livevirt.api.kind import Kind
 from livevirt.errors import NotFound
+from livevirt.kube.objects import core
+from livevirt.kube.objects.kind import Kind
 from livevirt.node import roster
 from livevirt.node.pod_dir import PodDir
 
@@ -25,19 +25,19 @@ class Objects:
     """A client of a server with these nodes and pods, and no leases."""
 
     def __init__(self, nodes: list[Any], pods: list[Any]) -> None:
-        self.kept = {registry.NODE: nodes, registry.POD: pods}
+        self.kept = {core.NODE: nodes, core.POD: pods}
 
     async def list(self, kind: Kind) -> Any:
         return SimpleNamespace(items=list(self.kept[kind]))
 
     async def delete(self, kind: Kind, name: str, namespace: str = "") -> None:
-        if kind is not registry.NODE:
+        if kind is not core.NODE:
             raise NotFound("no lease")
         self.kept[kind] = [each for each in self.kept[kind] if each["metadata"]["name"] != name]
 
     @property
     def nodes(self) -> list[str]:
-        return [each["metadata"]["name"] for each in self.kept[registry.NODE]]
+        return [each["metadata"]["name"] for each in self.kept[core.NODE]]
 
 
 async def settled(client: Objects, root: Path, count: int = 1) -> list[str]:

@@ -6,14 +6,14 @@ from typing import Any
 
 import pytest
 
-from livevirt.api import conditions
+from livevirt.kube.objects import conditions
 from livevirt.node.progress import IDLE, Progress, Trouble, progress, reached
 from livevirt.node.sizing import goal, told
 from livevirt.qemu.agent import Vcpu
 from livevirt.qemu.machine import Cpu, Machine, Memory, Thread
 from livevirt.qemu.observe import CpuSlot, MemoryState, Observed
 from livevirt.qemu.plan import Seen
-from livevirt.rollout.reservation import Size, held
+from livevirt.vm.sizing.reservation import Size, held
 
 NOON = datetime(2026, 1, 1, 12, tzinfo=UTC)
 MIB = 2**20

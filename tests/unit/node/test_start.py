@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from livevirt.api.request import Object
+from livevirt.kube.objects.request import Object
 from livevirt.node.domain import drive
 from livevirt.node.start import Starter
 from livevirt.node.volumes import Prepared, VolumeProblem
@@ -17,7 +17,7 @@ from livevirt.qemu.disk import Disk, Image
 from livevirt.qemu.machine import Machine, Thread
 from livevirt.qemu.migration import Undescribed
 from livevirt.qemu.observe import CpuSlot, Drive, MemoryState, Observed
-from livevirt.rollout.volume_lists import claim_of
+from livevirt.vm.volumes.volume_lists import claim_of
 
 from .moving_qemu import MACHINE
 

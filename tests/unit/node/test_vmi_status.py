@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 
-from livevirt.api import conditions
+from livevirt.kube.objects import conditions
 from livevirt.node import ending, vmi_status
 from livevirt.node.attachments import Attachment, Problem
 from livevirt.node.copying import Progress
@@ -15,7 +15,7 @@ from livevirt.qemu.disk import Disk, Image
 from livevirt.qemu.lifecycle import standing
 from livevirt.qemu.machine import Cpu, Machine, Memory, Nic, Thread
 from livevirt.qemu.observe import CpuSlot, Drive, MemoryState, Observed
-from livevirt.rollout.volume_migration import Move
+from livevirt.vm.volumes.volume_migration import Move
 
 NOON = datetime(2026, 1, 1, 12, tzinfo=UTC)
 AT = "2026-01-01T12:00:00Z"

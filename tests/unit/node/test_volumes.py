@@ -8,13 +8,14 @@ from typing import Any
 
 import pytest
 
-from livevirt.api import registry
-from livevirt.api.kind import Kind
 from livevirt.errors import NotFound
+from livevirt.files import loop_device, raw_file
+from livevirt.kube.objects import core
+from livevirt.kube.objects.kind import Kind
 from livevirt.node.images import ImageStore
 from livevirt.node.volumes import Prepared, VolumeProblem, Volumes, claim_size, unready
-from livevirt.qemu import loop_device, raw_file
 from livevirt.qemu.disk import Image
+from livevirt.vm import kinds as virt_kinds
 
 MIB = 1024 * 1024
 
@@ -53,10 +54,10 @@ def roots(tmp_path: Path) -> Path:
 
 async def prepared(roots: Path, wanted: Any, **objects: Any) -> Prepared:
     kinds = {
-        "claim": registry.CLAIM,
-        "data": registry.DATA_VOLUME,
-        "secret": registry.SECRET,
-        "volume": registry.VOLUME,
+        "claim": core.CLAIM,
+        "data": virt_kinds.DATA_VOLUME,
+        "secret": core.SECRET,
+        "volume": core.VOLUME,
     }
     known = {(kinds[key].kind, each["metadata"]["name"]): each for key, each in objects.items()}
     client: Any = Objects(known)
@@ -289,7 +290,7 @@ def some_volumes(roots: Path, *objects: tuple[Kind, Any]) -> Volumes:
 
 def bound(roots: Path) -> list[tuple[Kind, Any]]:
     volume = a_volume(roots / "volumes" / "one")
-    return [(registry.CLAIM, a_claim()), (registry.VOLUME, volume)]
+    return [(core.CLAIM, a_claim()), (core.VOLUME, volume)]
 
 
 FULL = {
@@ -339,7 +340,7 @@ async def test_an_import_of_the_claim_s_own_is_waited_for_and_a_namesake_s_is_no
     roots: Path,
 ) -> None:
     importing = {**IMPORTING, "metadata": {"name": "data", "uid": "dv"}}
-    objects = [*bound(roots), (registry.DATA_VOLUME, importing)]
+    objects = [*bound(roots), (virt_kinds.DATA_VOLUME, importing)]
     assert await some_volumes(roots, *objects).attachable("ns", HOT)
     objects[0][1]["metadata"]["ownerReferences"] = [{"uid": "dv"}]
     with pytest.raises(VolumeProblem, match="12% done"):

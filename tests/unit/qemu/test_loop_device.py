@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from livevirt.qemu import loop_device
+from livevirt.files import loop_device
 
 MIB = 2**20
 

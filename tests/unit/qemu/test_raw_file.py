@@ -9,8 +9,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from livevirt.qemu import raw_file
-from livevirt.qemu.raw_file import MIB
+from livevirt.files import raw_file
+from livevirt.files.raw_file import MIB
 
 
 def test_an_image_is_made_sparse_and_only_if_there_is_none(tmp_path: Path) -> None:

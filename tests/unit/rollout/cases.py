@@ -5,13 +5,13 @@ from __future__ import annotations
 import copy
 from typing import Any
 
-from livevirt.api.request import Object
-from livevirt.rollout import config as configs
-from livevirt.rollout import defaults, disks
-from livevirt.rollout.case import Around, Case
-from livevirt.rollout.config import Config, Defaults
-from livevirt.rollout.judgement import Judgement
-from livevirt.rollout.verdict import judge
+from livevirt.kube.objects.request import Object
+from livevirt.vm.config import settings as configs
+from livevirt.vm.config.settings import Config, Defaults
+from livevirt.vm.spec import defaults, disks
+from livevirt.vm.verdict.case import Around, Case
+from livevirt.vm.verdict.judgement import Judgement
+from livevirt.vm.verdict.verdict import judge
 
 GATES = frozenset({"VMLiveUpdateFeatures", "HotplugVolumes", "InjectEjectCDROM"})
 LIVE = Config(strategy="LiveUpdate", gates=GATES)

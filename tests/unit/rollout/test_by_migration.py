@@ -7,16 +7,16 @@ from typing import Any
 
 import pytest
 
-from livevirt.api.quantity import parse
-from livevirt.api.request import Object
-from livevirt.controllers.vmi import resizing
-from livevirt.rollout.case import Around, Bound
-from livevirt.rollout.config import Config
-from livevirt.rollout.live_patch import apply, live_patch
-from livevirt.rollout.migratability import NOT_ALLOWED
-from livevirt.rollout.reservation import held, told
-from livevirt.rollout.resources import Namespace
-from livevirt.rollout.summary import exit_status, plan_document
+from livevirt.kube.objects.quantity import parse
+from livevirt.kube.objects.request import Object
+from livevirt.vm.config.settings import Config
+from livevirt.vm.migration.migratability import NOT_ALLOWED
+from livevirt.vm.sizing import resizing
+from livevirt.vm.sizing.reservation import held, told
+from livevirt.vm.spec.resources import Namespace
+from livevirt.vm.verdict.case import Around, Bound
+from livevirt.vm.verdict.live_patch import apply, live_patch
+from livevirt.vm.verdict.summary import exit_status, plan_document
 
 from .cases import KVM, LIVE, TCG, a_spec, edited, judged, rulings, running
 

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from livevirt.rollout.disks import boot_disk, bus, set_buses
+from livevirt.vm.spec.disks import boot_disk, bus, set_buses
 
 from .cases import a_claim
 

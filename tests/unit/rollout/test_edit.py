@@ -8,10 +8,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from livevirt.api.quantity import parse
-from livevirt.api.request import Object
-from livevirt.rollout.case import Around, Bound
-from livevirt.rollout.edit import (
+from livevirt.kube.objects.quantity import parse
+from livevirt.kube.objects.request import Object
+from livevirt.vm.spec.resources import Namespace
+from livevirt.vm.verdict.case import Around, Bound
+from livevirt.vm.verdict.edit import (
     ACCELERATOR,
     Found,
     case,
@@ -21,12 +22,11 @@ from livevirt.rollout.edit import (
     resizes,
     revision_of,
 )
-from livevirt.rollout.judgement import LIVE_VERDICTS, Reason, Verdict
-from livevirt.rollout.live_patch import live_patch, settles
-from livevirt.rollout.live_table import live_table
-from livevirt.rollout.resources import Namespace
-from livevirt.rollout.verdict import judge
-from livevirt.rollout.volume_patch import volume_patch
+from livevirt.vm.verdict.judgement import LIVE_VERDICTS, Reason, Verdict
+from livevirt.vm.verdict.live_patch import live_patch, settles
+from livevirt.vm.verdict.live_table import live_table
+from livevirt.vm.verdict.verdict import judge
+from livevirt.vm.volumes.volume_patch import volume_patch
 
 from .cases import LIVE, a_claim, a_spec, edited, judged, rulings, running
 

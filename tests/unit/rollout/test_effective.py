@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import pytest
 
-from livevirt.api.quantity import parse
-from livevirt.api.schema import definitions
-from livevirt.rollout.changes import Name, differences, in_vm, spell
-from livevirt.rollout.effective import SETS, SILENCE, SPELLINGS, ByName, canonical, plain
+from livevirt.kube.objects.quantity import parse
+from livevirt.kube.objects.schema import definitions
+from livevirt.vm.spec.effective import SETS, SILENCE, SPELLINGS, ByName, canonical, plain
+from livevirt.vm.verdict.changes import Name, differences, in_vm, spell
 
 
 def test_every_field_named_in_the_tables_exists() -> None:

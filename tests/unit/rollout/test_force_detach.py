@@ -6,8 +6,8 @@ from typing import Any
 
 import pytest
 
-from livevirt.api.request import Object
-from livevirt.rollout.force_detach import left, names, passed_on
+from livevirt.kube.objects.request import Object
+from livevirt.vm.volumes.force_detach import left, names, passed_on
 
 from .cases import a_claim
 

@@ -8,14 +8,14 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from livevirt.api.quantity import parse
-from livevirt.api.request import Object
-from livevirt.rollout import instance
-from livevirt.rollout.case import Bound, Case
-from livevirt.rollout.growth import amounts, growth, pod_changes, shortages
-from livevirt.rollout.live_patch import apply, live_patch
-from livevirt.rollout.resources import Compute, compute
-from livevirt.rollout.verdict import judge
+from livevirt.kube.objects.quantity import parse
+from livevirt.kube.objects.request import Object
+from livevirt.vm.spec import instance
+from livevirt.vm.spec.resources import Compute, compute
+from livevirt.vm.verdict.case import Bound, Case
+from livevirt.vm.verdict.growth import amounts, growth, pod_changes, shortages
+from livevirt.vm.verdict.live_patch import apply, live_patch
+from livevirt.vm.verdict.verdict import judge
 
 from .cases import KVM, LIVE, a_spec, edited, running
 

@@ -1,10 +1,10 @@
 from datetime import UTC, datetime
 from typing import Any
 
-from livevirt.api import conditions
-from livevirt.rollout import hot_change
-from livevirt.rollout.judgement import Change, Judgement, Reason, Ruling, Verdict
-from livevirt.rollout.live_patch import MEMORY, SOCKETS
+from livevirt.kube.objects import conditions
+from livevirt.vm.sizing import hot_change
+from livevirt.vm.verdict.judgement import Change, Judgement, Reason, Ruling, Verdict
+from livevirt.vm.verdict.live_patch import MEMORY, SOCKETS
 
 NOON = datetime(2026, 1, 1, 12, tzinfo=UTC)
 

@@ -8,10 +8,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from livevirt.api.quantity import parse
-from livevirt.rollout import instance
-from livevirt.rollout.live_patch import apply, live_patch, merge_patch
-from livevirt.rollout.resources import compute
+from livevirt.kube.objects.quantity import parse
+from livevirt.vm.spec import instance
+from livevirt.vm.spec.resources import compute
+from livevirt.vm.verdict.live_patch import apply, live_patch, merge_patch
 
 from .cases import GONE, KVM, LIVE, STAGE, a_claim, a_spec, edited, judged, running, with_defaults
 

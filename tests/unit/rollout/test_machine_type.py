@@ -2,8 +2,8 @@ from __future__ import annotations
 
 import pytest
 
-from livevirt.api.request import Object
-from livevirt.rollout.machine_type import kept
+from livevirt.kube.objects.request import Object
+from livevirt.vm.spec.machine_type import kept
 
 from .cases import a_spec as a_template
 from .cases import judged, rulings, running, with_defaults

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from livevirt.api.request import Object
-from livevirt.rollout import config, migratability
+from livevirt.kube.objects.request import Object
+from livevirt.vm.config import settings as config
+from livevirt.vm.migration import migratability
 
 
 def a_vmi(*conditions: Object, **status: object) -> Object:

@@ -7,10 +7,10 @@ from typing import Any
 
 import pytest
 
-from livevirt.api.request import Object
-from livevirt.rollout import namespaces
-from livevirt.rollout.namespaces import MEMORY_RATIO, namespace_of
-from livevirt.rollout.resources import Namespace
+from livevirt.kube.objects.request import Object
+from livevirt.vm.spec import namespaces
+from livevirt.vm.spec.namespaces import MEMORY_RATIO, namespace_of
+from livevirt.vm.spec.resources import Namespace
 
 
 def a_quota(*hard: str) -> Object:

@@ -8,11 +8,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from livevirt.api.quantity import parse
-from livevirt.api.request import Object
-from livevirt.rollout.judgement import Judgement
-from livevirt.rollout.live_patch import apply, live_patch, settles
-from livevirt.rollout.reservation import asked, held, reservation, told
+from livevirt.kube.objects.quantity import parse
+from livevirt.kube.objects.request import Object
+from livevirt.vm.sizing.reservation import asked, held, reservation, told
+from livevirt.vm.verdict.judgement import Judgement
+from livevirt.vm.verdict.live_patch import apply, live_patch, settles
 
 from .cases import STAGE, a_spec, judged, rulings, running
 

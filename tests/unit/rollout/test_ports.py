@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from livevirt.rollout.summary import exit_status, plan_document
+from livevirt.vm.verdict.summary import exit_status, plan_document
 
 from .cases import GONE, a_claim, a_spec, edited, judged, rulings, running
 

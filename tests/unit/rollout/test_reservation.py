@@ -4,9 +4,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from livevirt.api.quantity import parse
-from livevirt.rollout.reservation import Size, asked, covers, held, reservation, resized, told
-from livevirt.rollout.resources import Compute, Namespace
+from livevirt.kube.objects.quantity import parse
+from livevirt.vm.sizing.reservation import Size, asked, covers, held, reservation, resized, told
+from livevirt.vm.spec.resources import Compute, Namespace
 
 MIB = 2**20
 

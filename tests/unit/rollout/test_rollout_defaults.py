@@ -7,11 +7,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from livevirt.api.quantity import parse
-from livevirt.api.request import Object
-from livevirt.rollout import config as configs
-from livevirt.rollout import defaults, disks, identity
-from livevirt.rollout.config import Config
+from livevirt.kube.objects.quantity import parse
+from livevirt.kube.objects.request import Object
+from livevirt.vm.config import settings as configs
+from livevirt.vm.config.settings import Config
+from livevirt.vm.spec import defaults, disks, identity
 
 UID = "0c6e8f0e-6b0e-4b57-8b3f-1d2c3b4a5f60"
 

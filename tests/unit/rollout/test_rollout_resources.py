@@ -7,11 +7,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from livevirt.api.quantity import parse
-from livevirt.api.request import Object
-from livevirt.rollout import instance, overhead
-from livevirt.rollout.config import Defaults
-from livevirt.rollout.resources import Compute, Namespace, compute
+from livevirt.kube.objects.quantity import parse
+from livevirt.kube.objects.request import Object
+from livevirt.vm.config.settings import Defaults
+from livevirt.vm.spec import instance, overhead
+from livevirt.vm.spec.resources import Compute, Namespace, compute
 
 MIB = 2**20
 

@@ -9,13 +9,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from livevirt.api.quantity import parse
-from livevirt.rollout.case import Around, Bound
-from livevirt.rollout.fields import FIELDS
-from livevirt.rollout.judgement import Change, Judgement, Reason, Ruling, Verdict
-from livevirt.rollout.live_table import live_table
-from livevirt.rollout.redaction import CHANGED, compact, redacted
-from livevirt.rollout.summary import condition, exit_status, pending, plan_document, warnings
+from livevirt.kube.objects.quantity import parse
+from livevirt.vm.verdict.case import Around, Bound
+from livevirt.vm.verdict.fields import FIELDS
+from livevirt.vm.verdict.judgement import Change, Judgement, Reason, Ruling, Verdict
+from livevirt.vm.verdict.live_table import live_table
+from livevirt.vm.verdict.redaction import CHANGED, compact, redacted
+from livevirt.vm.verdict.summary import condition, exit_status, pending, plan_document, warnings
 
 from .cases import KVM, TEMPLATE, a_claim, a_spec, edited, judged
 

@@ -7,14 +7,14 @@ from typing import Any
 
 import pytest
 
-from livevirt.api.field_error import FieldError
-from livevirt.api.quantity import parse
-from livevirt.api.request import Object
-from livevirt.rollout.case import Around, Bound, Case
-from livevirt.rollout.config import Config
-from livevirt.rollout.differences import DIFFERENCES
-from livevirt.rollout.judgement import Judgement, Verdict
-from livevirt.rollout.verdict import judge, refuse
+from livevirt.kube.objects.field_error import FieldError
+from livevirt.kube.objects.quantity import parse
+from livevirt.kube.objects.request import Object
+from livevirt.vm.config.settings import Config
+from livevirt.vm.verdict.case import Around, Bound, Case
+from livevirt.vm.verdict.differences import DIFFERENCES
+from livevirt.vm.verdict.judgement import Judgement, Verdict
+from livevirt.vm.verdict.verdict import judge, refuse
 
 from .cases import (
     GATES,

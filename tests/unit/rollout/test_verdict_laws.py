@@ -9,15 +9,15 @@ from typing import Any
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from livevirt.api.quantity import parse
-from livevirt.api.request import Object
-from livevirt.rollout.case import Around, Case
-from livevirt.rollout.config import Config
-from livevirt.rollout.effective import canonical, filled, refilled
-from livevirt.rollout.judgement import Judgement, Verdict
-from livevirt.rollout.live_patch import apply, live_patch
-from livevirt.rollout.summary import condition, pending
-from livevirt.rollout.verdict import judge
+from livevirt.kube.objects.quantity import parse
+from livevirt.kube.objects.request import Object
+from livevirt.vm.config.settings import Config
+from livevirt.vm.spec.effective import canonical, filled, refilled
+from livevirt.vm.verdict.case import Around, Case
+from livevirt.vm.verdict.judgement import Judgement, Verdict
+from livevirt.vm.verdict.live_patch import apply, live_patch
+from livevirt.vm.verdict.summary import condition, pending
+from livevirt.vm.verdict.verdict import judge
 
 from .cases import GONE, KVM, LIVE, STAGE, TCG, a_claim, a_spec, edited, judged, running
 

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from livevirt.rollout.volume_lists import Lists, NotInLists
+from livevirt.vm.volumes.volume_lists import Lists, NotInLists
 
 Object = dict[str, Any]
 

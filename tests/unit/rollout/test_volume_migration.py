@@ -9,15 +9,15 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from livevirt.api.request import Object
+from livevirt.kube.objects.request import Object
 from livevirt.node.volumes import DATA_FAILED, DATA_NOT_READY, PVC_NOT_FOUND
-from livevirt.rollout.case import Case
-from livevirt.rollout.config import Config
-from livevirt.rollout.judgement import Judgement
-from livevirt.rollout.live_patch import apply, settles
-from livevirt.rollout.verdict import judge
-from livevirt.rollout.volume_lists import claim_of
-from livevirt.rollout.volume_migration import (
+from livevirt.vm.config.settings import Config
+from livevirt.vm.verdict.case import Case
+from livevirt.vm.verdict.judgement import Judgement
+from livevirt.vm.verdict.live_patch import apply, settles
+from livevirt.vm.verdict.verdict import judge
+from livevirt.vm.volumes.volume_lists import claim_of
+from livevirt.vm.volumes.volume_migration import (
     COPIED,
     COPYING,
     SWITCHING,
@@ -27,7 +27,7 @@ from livevirt.rollout.volume_migration import (
     switching,
     to_start_from,
 )
-from livevirt.rollout.volume_patch import volume_patch
+from livevirt.vm.volumes.volume_patch import volume_patch
 
 from .cases import KVM, LIVE, STAGE, a_claim, a_spec, edited, running
 

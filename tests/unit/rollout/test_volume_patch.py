@@ -8,9 +8,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from livevirt.rollout.judgement import Verdict
-from livevirt.rollout.live_patch import apply, live_patch, settles
-from livevirt.rollout.volume_patch import merged, volume_patch
+from livevirt.vm.verdict.judgement import Verdict
+from livevirt.vm.verdict.live_patch import apply, live_patch, settles
+from livevirt.vm.volumes.volume_patch import merged, volume_patch
 
 from .cases import GONE, STAGE, a_claim, a_spec, edited, judged, running
 

@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from livevirt.errors import BadRequest
-from livevirt.server import bodies
+from livevirt.kube.server import bodies
 
 DEEP = 100  # levels that are still read
 

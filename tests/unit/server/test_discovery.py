@@ -8,9 +8,9 @@ from typing import Any
 
 import pytest
 
-from livevirt.api import registry
-from livevirt.server import discovery
-from livevirt.server.negotiate import PLAIN, Form
+from livevirt.kube.objects import core as registry
+from livevirt.kube.server import discovery
+from livevirt.kube.server.negotiate import PLAIN, Form
 
 ALL = Form(as_="APIGroupDiscoveryList", version="v2", group="apidiscovery.k8s.io")
 

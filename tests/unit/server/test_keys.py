@@ -10,9 +10,9 @@ from pathlib import Path
 from hypothesis import given
 from hypothesis import strategies as st
 
-from livevirt.server import kubeconfig, pki
-from livevirt.server.negotiate import choose, media_type
-from livevirt.server.tokens import Tokens, user_of
+from livevirt.kube.server import kubeconfig, pki
+from livevirt.kube.server.negotiate import choose, media_type
+from livevirt.kube.server.tokens import Tokens, user_of
 
 NOON = datetime(2026, 11, 15, 12, tzinfo=UTC)
 HERE = ("127.0.0.1", "::1")

@@ -11,8 +11,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from livevirt.errors import BadRequest
-from livevirt.server import logs
-from livevirt.server.logs import Wanted, next_part, read_options, tail_start
+from livevirt.kube.server import pod_log
+from livevirt.kube.server.pod_log import Wanted, next_part, read_options, tail_start
 
 texts = st.lists(st.sampled_from([b"a", b"bc", b"\n", b"\r\n", b""]), max_size=30).map(b"".join)
 
@@ -21,7 +21,7 @@ texts = st.lists(st.sampled_from([b"a", b"bc", b"\n", b"\r\n", b""]), max_size=3
 def test_the_tail_is_the_last_lines_however_the_file_is_read(
     text: bytes, lines: int, chunk: int
 ) -> None:
-    with mock.patch.object(logs, "_CHUNK", chunk):
+    with mock.patch.object(pod_log, "_CHUNK", chunk):
         start = tail_start(io.BytesIO(text), lines)
     pieces = text.split(b"\n")
     whole = [piece + b"\n" for piece in pieces[:-1]] + ([pieces[-1]] if pieces[-1] else [])

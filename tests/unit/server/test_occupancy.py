@@ -11,11 +11,11 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from livevirt.admission.node_share import NOTHING, Share
-from livevirt.api.quantity import parse
-from livevirt.api.request import Object
-from livevirt.server.occupancy import Occupancy
-from livevirt.store import Delete, Key, Put, Store
+from livevirt.kube.objects.node_share import NOTHING, Share
+from livevirt.kube.objects.quantity import parse
+from livevirt.kube.objects.request import Object
+from livevirt.kube.server.occupancy import Occupancy
+from livevirt.kube.store import Delete, Key, Put, Store
 
 OWN = "instance-1"
 
@@ -100,7 +100,7 @@ async def test_given_more_changes_than_a_watch_holds_then_all_is_counted_again(
     store = Store.open(tmp_path / "store.db")
     occupancy = Occupancy(store)
     occupancy.around("a", OWN)
-    monkeypatch.setattr("livevirt.store.watch.QUEUE", 2)
+    monkeypatch.setattr("livevirt.kube.store.watch.QUEUE", 2)
     await asyncio.gather(*(put(store, f"p{number}", a_pod("a")) for number in range(5)))
     await told(occupancy, "a", share("5", "5Gi"))
     await put(store, "p0", a_pod("a", "2"))

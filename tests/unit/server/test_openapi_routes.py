@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from livevirt.errors import NotAcceptable
-from livevirt.server.openapi_routes import swagger_form
+from livevirt.kube.server.openapi.routes import swagger_form
 
 JSON = "application/json"
 PROTOBUF = "application/com.github.proto-openapi.spec.v2.v1.0+protobuf"

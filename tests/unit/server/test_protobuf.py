@@ -12,9 +12,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from livevirt.api.schema import Type, definitions
 from livevirt.errors import BadRequest
-from livevirt.server import protobuf
+from livevirt.kube.objects.schema import Type, definitions
+from livevirt.kube.server import protobuf
 
 # Each object once as Kubernetes' own Go library writes it to protobuf and once as it writes JSON.
 WRITTEN: list[dict[str, Any]] = json.loads(

@@ -7,9 +7,10 @@ from typing import Any
 
 import pytest
 
-from livevirt.api import registry
-from livevirt.api.kind import Kind
-from livevirt.server.table import partial_metadata, partial_metadata_list, table
+from livevirt.kube.objects import core
+from livevirt.kube.objects.kind import Kind
+from livevirt.kube.server.table import partial_metadata, partial_metadata_list, table
+from livevirt.vm import kinds
 
 Object = dict[str, Any]
 
@@ -39,33 +40,33 @@ BINDING = Kind("rbac.authorization.k8s.io", "RoleBinding", "rolebindings", ("v1"
 
 ROWS: dict[str, tuple[Kind, Object, Object]] = {
     "a namespace": (
-        registry.NAMESPACE,
+        core.NAMESPACE,
         {"status": {"phase": "Active"}},
         {"Name": "a", "Status": "Active", "Age": "100s"},
     ),
     "a config map counts text and binary data": (
-        registry.CONFIG_MAP,
+        core.CONFIG_MAP,
         {"data": {"k": "1", "l": "2"}, "binaryData": {"b": "AA=="}},
         {"Name": "a", "Data": 3, "Age": "100s"},
     ),
     "a secret": (
-        registry.SECRET,
+        core.SECRET,
         {"type": "Opaque", "data": {"k": "djE="}},
         {"Name": "a", "Type": "Opaque", "Data": 1, "Age": "100s"},
     ),
-    "a service account": (registry.SERVICE_ACCOUNT, {}, {"Name": "a", "Age": "100s"}),
+    "a service account": (core.SERVICE_ACCOUNT, {}, {"Name": "a", "Age": "100s"}),
     "a lease": (
-        registry.LEASE,
+        core.LEASE,
         {"spec": {"holderIdentity": "me"}},
         {"Name": "a", "Holder": "me", "Age": "100s"},
     ),
     "a limit range says when, not how long ago": (
-        registry.LIMIT_RANGE,
+        core.LIMIT_RANGE,
         {},
         {"Name": "a", "Created At": "2026-03-01T11:58:20Z"},
     ),
     "an unbound claim": (
-        registry.CLAIM,
+        core.CLAIM,
         {
             "spec": {"accessModes": ["ReadWriteOnce"], "storageClassName": "fast"},
             "status": {"phase": "Pending"},
@@ -76,7 +77,7 @@ ROWS: dict[str, tuple[Kind, Object, Object]] = {
         },
     ),
     "a claim that is being deleted": (
-        registry.CLAIM,
+        core.CLAIM,
         {
             "metadata": DELETED,
             "spec": {"volumeName": "pv-1"},
@@ -93,7 +94,7 @@ ROWS: dict[str, tuple[Kind, Object, Object]] = {
         },
     ),
     "a volume": (
-        registry.VOLUME,
+        core.VOLUME,
         {
             "spec": {
                 "capacity": {"storage": "1Gi"}, "accessModes": ["ReadWriteOncePod"],
@@ -109,7 +110,7 @@ ROWS: dict[str, tuple[Kind, Object, Object]] = {
         },
     ),
     "the default storage class": (
-        registry.STORAGE_CLASS,
+        core.STORAGE_CLASS,
         {
             "metadata": {
                 **META,
@@ -124,7 +125,7 @@ ROWS: dict[str, tuple[Kind, Object, Object]] = {
         },
     ),
     "a quota parts limits from the rest": (
-        registry.QUOTA,
+        core.QUOTA,
         {
             "status": {
                 "hard": {"requests.cpu": "4", "limits.memory": "8Gi", "pods": "10"},
@@ -137,7 +138,7 @@ ROWS: dict[str, tuple[Kind, Object, Object]] = {
         },
     ),
     "a revision of a VM": (
-        registry.REVISION,
+        core.REVISION,
         {
             "metadata": {
                 **META,
@@ -154,7 +155,7 @@ ROWS: dict[str, tuple[Kind, Object, Object]] = {
         {"Name": "a", "Controller": "virtualmachine.kubevirt.io/web", "Revision": 3, "Age": "100s"},
     ),
     "a cordoned node with two roles": (
-        registry.NODE,
+        core.NODE,
         {
             "metadata": {
                 **META,
@@ -172,12 +173,12 @@ ROWS: dict[str, tuple[Kind, Object, Object]] = {
         },
     ),
     "a node nobody heard of": (
-        registry.NODE,
+        core.NODE,
         {},
         {"Name": "a", "Status": "Unknown", "Roles": "<none>", "Age": "100s", "Version": ""},
     ),
     "an event that came often": (
-        registry.EVENT,
+        core.EVENT,
         {
             "involvedObject": {"kind": "VirtualMachine", "name": "web"},
             "type": "Normal", "reason": "SuccessfulCreate", "message": " made it\n",
@@ -190,7 +191,7 @@ ROWS: dict[str, tuple[Kind, Object, Object]] = {
         },
     ),
     "the same event under its newer names": (
-        registry.EVENT_VIEW,
+        core.EVENT_VIEW,
         {
             "regarding": {"kind": "VirtualMachine", "name": "web"},
             "type": "Normal", "reason": "SuccessfulCreate", "note": "made it",
@@ -203,7 +204,7 @@ ROWS: dict[str, tuple[Kind, Object, Object]] = {
         },
     ),
     "a VM": (
-        registry.VM,
+        kinds.VM,
         {
             "status": {
                 "printableStatus": "Running",
@@ -216,22 +217,22 @@ ROWS: dict[str, tuple[Kind, Object, Object]] = {
         {"Name": "a", "Age": "100s", "Status": "Running", "Ready": "True"},
     ),
     "a VM without a status": (
-        registry.VM,
+        kinds.VM,
         {},
         {"Name": "a", "Age": "100s", "Status": None, "Ready": None},
     ),
     "a data volume": (
-        registry.DATA_VOLUME,
+        kinds.DATA_VOLUME,
         {"status": {"phase": "Succeeded", "progress": "100.0%", "restartCount": 2}},
         {"Name": "a", "Phase": "Succeeded", "Progress": "100.0%", "Restarts": 2, "Age": "100s"},
     ),
-    "a custom kind without columns": (registry.INSTANCETYPE, {}, {"Name": "a", "Age": "100s"}),
+    "a custom kind without columns": (kinds.INSTANCETYPE, {}, {"Name": "a", "Age": "100s"}),
     "a role binding": (
         BINDING,
         {"roleRef": {"kind": "Role", "name": "reader"}},
         {"Name": "a", "Role": "Role/reader", "Age": "100s"},
     ),
-    "a definition": (registry.CRD, {}, {"Name": "a", "Created At": "2026-03-01T11:58:20Z"}),
+    "a definition": (core.CRD, {}, {"Name": "a", "Created At": "2026-03-01T11:58:20Z"}),
 }  # fmt: skip
 
 
@@ -343,7 +344,7 @@ PODS: dict[str, tuple[Object, Object, tuple[str, str, str]]] = {
 
 @pytest.mark.parametrize(("spec", "status", "cells"), PODS.values(), ids=PODS)
 def test_a_pod(spec: Object, status: Object, cells: tuple[str, str, str]) -> None:
-    row = shown(registry.POD, an_object(registry.POD, spec=spec, status=status))
+    row = shown(core.POD, an_object(core.POD, spec=spec, status=status))
     assert (row["Ready"], row["Status"], row["Restarts"]) == cells
 
 
@@ -358,13 +359,13 @@ def test_a_pod(spec: Object, status: Object, cells: tuple[str, str, str]) -> Non
 def test_given_a_pod_that_is_being_deleted_then_its_status_says_so(
     status: Object, word: str
 ) -> None:
-    pod = {**an_object(registry.POD, spec=TWO, status=status), "metadata": DELETED}
-    assert shown(registry.POD, pod)["Status"] == word
+    pod = {**an_object(core.POD, spec=TWO, status=status), "metadata": DELETED}
+    assert shown(core.POD, pod)["Status"] == word
 
 
 def test_the_wide_columns_of_a_pod() -> None:
     pod = an_object(
-        registry.POD,
+        core.POD,
         spec={**TWO, "nodeName": "node-1", "readinessGates": [{"conditionType": "x"}]},
         status={
             "podIP": "10.0.0.1",
@@ -372,7 +373,7 @@ def test_the_wide_columns_of_a_pod() -> None:
             "conditions": [{"type": "x", "status": "True"}],
         },
     )
-    row = shown(registry.POD, pod, wide=True)
+    row = shown(core.POD, pod, wide=True)
     assert list(row) == [
         "Name", "Ready", "Status", "Restarts", "Age", "IP", "Node", "Nominated Node",
         "Readiness Gates",
@@ -391,38 +392,36 @@ def test_the_wide_columns_of_a_role_binding() -> None:
 
 
 def test_given_a_pod_that_ended_then_its_row_is_marked_completed() -> None:
-    pod = an_object(registry.POD, spec=TWO, status={"phase": "Succeeded"})
-    (row,) = table(registry.POD, "v1", [pod], now=NOON)["rows"]
+    pod = an_object(core.POD, spec=TWO, status={"phase": "Succeeded"})
+    (row,) = table(core.POD, "v1", [pod], now=NOON)["rows"]
     assert [(c["type"], c["reason"]) for c in row["conditions"]] == [("Completed", "Succeeded")]
 
 
 def test_include_chooses_what_a_row_carries() -> None:
-    obj = an_object(registry.CONFIG_MAP, data={"k": "1"})
+    obj = an_object(core.CONFIG_MAP, data={"k": "1"})
     carried = {
-        include: table(registry.CONFIG_MAP, "v1", [obj], now=NOON, include=include)["rows"][0][
-            "object"
-        ]
+        include: table(core.CONFIG_MAP, "v1", [obj], now=NOON, include=include)["rows"][0]["object"]
         for include in ("None", "Metadata", "Object")
     }
     assert carried == {"None": None, "Metadata": partial_metadata(obj), "Object": obj}
 
 
 def test_a_table_names_its_columns_once() -> None:
-    first = table(registry.SECRET, "v1", [], now=NOON, list_meta={"resourceVersion": "7"})
+    first = table(core.SECRET, "v1", [], now=NOON, list_meta={"resourceVersion": "7"})
     assert first["metadata"] == {"resourceVersion": "7"}
     assert [c["name"] for c in first["columnDefinitions"]] == ["Name", "Type", "Data", "Age"]
     assert first["columnDefinitions"][0]["format"] == "name"
-    later = table(registry.SECRET, "v1", [], now=NOON, headers=False)
+    later = table(core.SECRET, "v1", [], now=NOON, headers=False)
     assert later["columnDefinitions"] is None
 
 
-@pytest.mark.parametrize("kind", registry.KINDS, ids=lambda kind: kind.resource)
+@pytest.mark.parametrize("kind", core.KINDS, ids=lambda kind: kind.resource)
 def test_every_kind_can_be_shown_even_when_bare(kind: Kind) -> None:
     assert shown(kind, an_object(kind), wide=True)
 
 
 def test_metadata_only() -> None:
-    obj = an_object(registry.CONFIG_MAP, data={"k": "1"})
+    obj = an_object(core.CONFIG_MAP, data={"k": "1"})
     bare = {"kind": "PartialObjectMetadata", "apiVersion": "meta.k8s.io/v1", "metadata": META}
     assert partial_metadata(obj) == bare
     assert partial_metadata_list([obj], {"resourceVersion": "7"}) == {

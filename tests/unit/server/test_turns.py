@@ -6,8 +6,8 @@ import asyncio
 
 import pytest
 
-from livevirt.server.turns import Turns
-from livevirt.store import Key
+from livevirt.kube.server.turns import Turns
+from livevirt.kube.store import Key
 
 KEY, OTHER = Key("configmaps", "ns", "a"), Key("configmaps", "ns", "b")
 

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from livevirt.store import Store
+from livevirt.kube.store import Store
 
 
 @pytest.fixture

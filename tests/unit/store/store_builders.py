@@ -6,7 +6,7 @@ import asyncio
 import json
 from collections.abc import Callable
 
-from livevirt.store import Delete, Encode, Event, Key, Put, Store, Stored, Watch
+from livevirt.kube.store import Delete, Encode, Event, Key, Put, Store, Stored, Watch
 
 
 def a_key(name: str, namespace: str = "default", resource: str = "configmaps") -> Key:

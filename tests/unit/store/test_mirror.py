@@ -8,7 +8,7 @@ import msgspec
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from livevirt.store import Delete, Key, Put, Store
+from livevirt.kube.store import Delete, Key, Put, Store
 
 NAMES = st.sampled_from(["a", "b", "c"])
 STEPS = st.lists(st.tuples(st.sampled_from(["x", "y"]), NAMES, st.booleans()), max_size=25)

@@ -9,7 +9,7 @@ from pathlib import Path
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from livevirt.store import (
+from livevirt.kube.store import (
     Delete,
     Exists,
     Key,

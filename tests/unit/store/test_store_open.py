@@ -13,7 +13,7 @@ from pathlib import Path
 
 import pytest
 
-from livevirt.store import (
+from livevirt.kube.store import (
     Store,
     StoreCorrupt,
     StoreError,
@@ -22,7 +22,7 @@ from livevirt.store import (
     StoreTooNew,
     StoreUnusable,
 )
-from livevirt.store.schema import MIGRATIONS, create_tables, migrate, version
+from livevirt.kube.store.schema import MIGRATIONS, create_tables, migrate, version
 
 from .store_builders import a_key, create, state_of, update
 
@@ -136,7 +136,9 @@ def test_given_another_programs_database_then_it_is_refused_and_left_alone(path:
 async def test_given_an_open_store_when_opened_again_then_its_process_is_named(
     store: Store, path: Path
 ) -> None:
-    program = "import sys, pathlib, livevirt.store as s; s.Store.open(pathlib.Path(sys.argv[1]))"
+    program = (
+        "import sys, pathlib, livevirt.kube.store as s; s.Store.open(pathlib.Path(sys.argv[1]))"
+    )
     child = await asyncio.create_subprocess_exec(
         sys.executable, "-c", program, str(path), stderr=subprocess.PIPE
     )

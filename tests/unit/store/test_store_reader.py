@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from livevirt.store import Compacted, Key, NotYet, Retention, Store
+from livevirt.kube.store import Compacted, Key, NotYet, Retention, Store
 
 from .store_builders import a_key, churn, create, delete, state_of, update
 

@@ -4,10 +4,10 @@ from pathlib import Path
 
 import pytest
 
-from livevirt.store import Retention, Store
-from livevirt.store.event import Event
-from livevirt.store.retention import Ages
-from livevirt.store.ring import OVERHEAD, Ring
+from livevirt.kube.store import Retention, Store
+from livevirt.kube.store.event import Event
+from livevirt.kube.store.retention import Ages
+from livevirt.kube.store.ring import OVERHEAD, Ring
 
 from .store_builders import churn, collect, create, delete, replay, state_of, until
 

@@ -5,8 +5,8 @@ from pathlib import Path
 
 import pytest
 
-from livevirt.store import Compacted, Event, Overrun, Retention, Store, watch
-from livevirt.store.event import Event as PublishedEvent
+from livevirt.kube.store import Compacted, Event, Overrun, Retention, Store, watch
+from livevirt.kube.store.event import Event as PublishedEvent
 
 from .store_builders import a_key, churn, collect, create, delete, replay, state_of, until, update
 

@@ -7,16 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from livevirt.store import (
-    Exists,
-    Key,
-    Missing,
-    Put,
-    Stale,
-    Store,
-    StoreClosed,
-    StoreFull,
-)
+from livevirt.kube.store import Exists, Key, Missing, Put, Stale, Store, StoreClosed, StoreFull
 
 from .store_builders import a_key, create, delete, failing, saying, state_of, update
 

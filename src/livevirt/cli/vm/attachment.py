@@ -5,13 +5,13 @@ from __future__ import annotations
 from dataclasses import dataclass
 from enum import Enum
 
-from livevirt.api.phases import FINAL
-from livevirt.api.request import Object
 from livevirt.cli.vm.objects import status_of
-from livevirt.rollout.changes import TEMPLATE
-from livevirt.rollout.force_detach import names
-from livevirt.rollout.volume_lists import Lists
-from livevirt.rollout.volume_patch import FORCE_DETACH
+from livevirt.kube.objects.phases import FINAL
+from livevirt.kube.objects.request import Object
+from livevirt.vm.verdict.changes import TEMPLATE
+from livevirt.vm.volumes.force_detach import names
+from livevirt.vm.volumes.volume_lists import Lists
+from livevirt.vm.volumes.volume_patch import FORCE_DETACH
 
 
 class Outcome(Enum):

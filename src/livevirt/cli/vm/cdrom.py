@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import click
 
-from livevirt.api import registry
-from livevirt.api.request import Object
 from livevirt.cli import cluster
 from livevirt.cli.session import Session, refusals, talk
 from livevirt.cli.vm import attachment, hotplug
@@ -13,7 +11,9 @@ from livevirt.cli.vm.attachment import Attachment
 from livevirt.cli.vm.flags import Command, waits
 from livevirt.cli.vm.objects import instance
 from livevirt.errors import BadRequest
-from livevirt.rollout.volume_lists import Lists, NotInLists
+from livevirt.kube.objects.request import Object
+from livevirt.vm import kinds
+from livevirt.vm.volumes.volume_lists import Lists, NotInLists
 
 
 @click.group()
@@ -49,7 +49,7 @@ def inject(name: str, drive: str, volume_name: str, waits: bool, timeout: float 
         if not waits:
             return 0
         change = Attachment(name, drive, volume_name)
-        return await hotplug.settled(session, registry.VM, change, timeout)
+        return await hotplug.settled(session, kinds.VM, change, timeout)
 
     with refusals("error injecting a disc, {}"):
         return talk(work)
@@ -87,7 +87,7 @@ def eject(name: str, drive: str, force: bool, waits: bool, timeout: float | None
         if not (waits or force):
             return 0
         gone = Attachment(name, drive)
-        return await hotplug.settled(session, registry.VM, gone, timeout, forced=force)
+        return await hotplug.settled(session, kinds.VM, gone, timeout, forced=force)
 
     with refusals("error ejecting a disc, {}"):
         return talk(work)
@@ -95,7 +95,7 @@ def eject(name: str, drive: str, force: bool, waits: bool, timeout: float | None
 
 async def _edit(session: Session, name: str, change: hotplug.Change) -> None:
     try:
-        await hotplug.edit(session, registry.VM, name, change)
+        await hotplug.edit(session, kinds.VM, name, change)
     except NotInLists as error:
         raise BadRequest(str(error)) from None
 

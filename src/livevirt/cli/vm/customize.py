@@ -6,9 +6,6 @@ from typing import Any
 
 import click
 
-from livevirt.api import names
-from livevirt.api.kind import Kind
-from livevirt.api.request import Object
 from livevirt.cli import cluster
 from livevirt.cli.session import Session, refusals, talk
 from livevirt.cli.vm.flags import Command, quantity
@@ -16,6 +13,9 @@ from livevirt.cli.vm.manifest import TOPOLOGIES
 from livevirt.cli.vm.named import INSTANCETYPES, PREFERENCES, Named, named
 from livevirt.cli.vm.printing import print_yaml
 from livevirt.cli.vm.variant import NO, Wish, variant
+from livevirt.kube.objects import names
+from livevirt.kube.objects.kind import Kind
+from livevirt.kube.objects.request import Object
 
 _POSITIVE = click.IntRange(min=1)
 

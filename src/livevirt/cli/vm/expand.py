@@ -8,11 +8,11 @@ from typing import Any
 
 import click
 
-from livevirt.api.subresources import GROUP
 from livevirt.cli import cluster
 from livevirt.cli.session import VM, Session, refusals, talk
 from livevirt.cli.vm.flags import Command
 from livevirt.cli.vm.source import manifests, namespace_of
+from livevirt.vm.kinds.subresources import GROUP
 
 
 @click.command(cls=Command)

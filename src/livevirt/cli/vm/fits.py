@@ -10,13 +10,14 @@ from typing import Any
 
 import click
 
-from livevirt.api import quantity, registry
-from livevirt.api.request import Object
 from livevirt.cli import cluster
 from livevirt.cli.session import VM, Session, refusals, talk
 from livevirt.cli.vm.flags import Command
 from livevirt.cli.vm.named import INSTANCETYPES, Named
 from livevirt.cli.vm.switch import Switch
+from livevirt.kube.objects import quantity
+from livevirt.kube.objects.request import Object
+from livevirt.vm import kinds
 
 
 class Reach(StrEnum):
@@ -101,8 +102,8 @@ def _decides(change: Object, reach: Reach) -> bool:
 
 
 def _told(change: Object, reach: Reach) -> str:
-    from livevirt.rollout.changes import TEMPLATE
-    from livevirt.rollout.redaction import compact
+    from livevirt.vm.verdict.changes import TEMPLATE
+    from livevirt.vm.verdict.redaction import compact
 
     path = change["path"].removeprefix(f"{TEMPLATE}.").removeprefix("domain.")
     if reach not in (Reach.LIVE, Reach.START):
@@ -156,7 +157,7 @@ def what_fits(vm: str, output: str) -> None:
     """
 
     async def work(session: Session) -> list[Fit]:
-        found = await session.client.get(registry.VM, vm, session.namespace)
+        found = await session.client.get(kinds.VM, vm, session.namespace)
         fits = []
         for kind in INSTANCETYPES:
             page = await session.client.list(kind, session.namespace if kind.namespaced else "")

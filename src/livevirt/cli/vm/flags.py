@@ -115,7 +115,7 @@ def prefixed(flag: str, text: str, sort: str, kinds: Sequence[str]) -> tuple[str
 
 def quantity(flag: str, text: str) -> str:
     """Return a size as it was given, if it is one above zero."""
-    from livevirt.api.quantity import QuantityError, parse
+    from livevirt.kube.objects.quantity import QuantityError, parse
 
     try:
         amount = parse(text).nano

@@ -8,9 +8,6 @@ from typing import Any, TypeVar
 
 import click
 
-from livevirt.api import registry
-from livevirt.api.kind import Kind
-from livevirt.api.request import Object
 from livevirt.cli import cluster
 from livevirt.cli.session import DRY_RUN, VM, VMI, Session, refusals, talk
 from livevirt.cli.vm import attachment, wait
@@ -18,7 +15,11 @@ from livevirt.cli.vm.attachment import Attachment, Outcome
 from livevirt.cli.vm.flags import Command, announce, dry_runs, waits
 from livevirt.cli.vm.objects import instance, status_of
 from livevirt.errors import BadRequest, Conflict, NotFound
-from livevirt.rollout.volume_lists import Lists
+from livevirt.kube.objects import core
+from livevirt.kube.objects.kind import Kind
+from livevirt.kube.objects.request import Object
+from livevirt.vm import kinds
+from livevirt.vm.volumes.volume_lists import Lists
 
 F = TypeVar("F", bound=Callable[..., Any])
 Change = Callable[[Object], Object]  # from an object as it is to a merge patch of it
@@ -157,8 +158,8 @@ def _disk(disk_type: str, bus: str, serial: str, cache: str) -> Object:
 async def find_source(session: Session, name: str) -> Object:
     """Return the source of a volume: the DataVolume of a name, else the claim."""
     for kind, source in (
-        (registry.DATA_VOLUME, {"dataVolume": {"name": name, "hotpluggable": True}}),
-        (registry.CLAIM, {"persistentVolumeClaim": {"claimName": name, "hotpluggable": True}}),
+        (kinds.DATA_VOLUME, {"dataVolume": {"name": name, "hotpluggable": True}}),
+        (core.CLAIM, {"persistentVolumeClaim": {"claimName": name, "hotpluggable": True}}),
     ):
         try:
             await session.client.get(kind, name, session.namespace)
@@ -214,7 +215,7 @@ async def _end(
     what = f"{'attaching' if change.claim else 'detaching'} {change.volume}"
     with wait.telling(session, kind, name, seconds, what) as tell:
         async with asyncio.timeout(seconds):
-            if kind is registry.VM:
+            if kind is kinds.VM:
                 vm = await _seen(session, name)
                 if why := change.staged(vm):
                     return Outcome.RESTART, change.told(Outcome.RESTART, None, why)
@@ -225,7 +226,7 @@ async def _end(
                 tell(change.state(vmi))
                 return change.ends(vmi) is not None
 
-            await wait.follow(session, registry.VMI, name, arrived)
+            await wait.follow(session, kinds.VMI, name, arrived)
     end = change.ends(last)
     assert end is not None  # or it would still be followed
     return end, change.told(end, last)
@@ -233,17 +234,17 @@ async def _end(
 
 async def _seen(session: Session, name: str) -> Object:
     """Return a VM once its controller has looked at it as it is now."""
-    found = await session.client.get(registry.VM, name, session.namespace)
+    found = await session.client.get(kinds.VM, name, session.namespace)
     generation = found["metadata"]["generation"]
 
     def arrived(vm: Object | None) -> bool:
         nonlocal found
         if vm is None:
-            raise wait.deleted(registry.VM, name)
+            raise wait.deleted(kinds.VM, name)
         found = vm
         return bool((status_of(vm).get("desiredGeneration") or 0) >= generation)
 
-    await wait.follow(session, registry.VM, name, arrived)
+    await wait.follow(session, kinds.VM, name, arrived)
     return found
 
 
@@ -256,16 +257,16 @@ async def _ask(session: Session, name: str, verb: str, body: Object) -> Kind:
             await session.ask("PUT", VMI, name, verb, body)
         except NotFound:
             raise missing from None
-        return registry.VMI
-    return registry.VM
+        return kinds.VMI
+    return kinds.VM
 
 
 async def _found(session: Session, name: str) -> tuple[Kind, Object, Object | None]:
     """Return the VM, or the instance if there is no VM, and the instance."""
     vmi = await instance(session, name)
     try:
-        return registry.VM, await session.client.get(registry.VM, name, session.namespace), vmi
+        return kinds.VM, await session.client.get(kinds.VM, name, session.namespace), vmi
     except NotFound:
         if vmi is None:
             raise
-    return registry.VMI, vmi, vmi
+    return kinds.VMI, vmi, vmi

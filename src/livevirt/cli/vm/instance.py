@@ -27,9 +27,9 @@ def _sort(_: click.Context, __: click.Parameter, value: str) -> str:
 
 async def _of_vm(session: Session, name: str, verb: str, body: object) -> None:
     """Do it to the instance of a VM; say so if the VM is not meant to have one."""
-    from livevirt.api import registry
+    from livevirt.vm import kinds
 
-    vm = await session.client.get(registry.VM, name, session.namespace)
+    vm = await session.client.get(kinds.VM, name, session.namespace)
     try:
         await session.ask("PUT", VMI, name, verb, body)
     except NotFound:

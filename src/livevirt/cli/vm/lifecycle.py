@@ -49,11 +49,11 @@ def start(vm: str, paused: bool, dry_run: bool, waits: bool, timeout: float | No
         await session.ask("PUT", VM, vm, "start", body | (DRY_RUN if dry_run else {}))
         click.echo(f"VM {vm} was scheduled to start")
         if waits and not dry_run:
-            from livevirt.api import registry
             from livevirt.cli.vm import wait
+            from livevirt.vm import kinds
 
             goal = wait.paused if paused else wait.started
-            await wait.until(session, registry.VM, vm, goal, timeout, f"starting {vm}")
+            await wait.until(session, kinds.VM, vm, goal, timeout, f"starting {vm}")
 
     announce(dry_run)
     with refusals("Error starting VirtualMachine {}"):
@@ -83,10 +83,10 @@ def stop(
         await session.ask("PUT", VM, vm, "stop", body | (DRY_RUN if dry_run else {}))
         click.echo(f"VM {vm} was scheduled to stop")
         if waits and not dry_run:
-            from livevirt.api import registry
             from livevirt.cli.vm import wait
+            from livevirt.vm import kinds
 
-            await wait.until(session, registry.VM, vm, wait.stopped, timeout, f"stopping {vm}")
+            await wait.until(session, kinds.VM, vm, wait.stopped, timeout, f"stopping {vm}")
 
     announce(dry_run)
     forced = "error force stopping VirtualMachine: {}"
@@ -114,15 +114,15 @@ def restart(
     body: dict[str, Any] = {} if grace is None else {"gracePeriodSeconds": grace}
 
     async def work(session: Session) -> None:
-        from livevirt.api import registry
         from livevirt.cli.vm import wait
+        from livevirt.vm import kinds
 
         before = await wait.uid_of(session, vm) if waits else ""
         await session.ask("PUT", VM, vm, "restart", body | (DRY_RUN if dry_run else {}))
         click.echo(f"VM {vm} was scheduled to restart")
         if waits and not dry_run:
             goal = wait.replaced(before)
-            await wait.until(session, registry.VMI, vm, goal, timeout, f"restarting {vm}")
+            await wait.until(session, kinds.VMI, vm, goal, timeout, f"restarting {vm}")
 
     announce(dry_run)
     forced = "error force restarting VirtualMachine: {}"

@@ -8,8 +8,6 @@ from dataclasses import replace
 
 import click
 
-from livevirt.api import registry
-from livevirt.api.request import Object
 from livevirt.cli import cluster
 from livevirt.cli.progress import waiting
 from livevirt.cli.session import DRY_RUN, VM, Session, refusals, talk
@@ -18,7 +16,10 @@ from livevirt.cli.vm.flags import Command, FlagError, announce, dry_runs, waits
 from livevirt.cli.vm.migration import Outcome, View
 from livevirt.cli.vm.objects import instance
 from livevirt.errors import NotFound
-from livevirt.rollout import migratability
+from livevirt.kube.objects import core
+from livevirt.kube.objects.request import Object
+from livevirt.vm import kinds
+from livevirt.vm.migration import migratability
 
 
 @click.command(cls=Command)
@@ -92,7 +93,7 @@ def migrate_cancel(vm: str, dry_run: bool, waits: bool, timeout: float | None) -
         meta = found[0]["metadata"]
         if not dry_run:
             await session.client.delete(
-                registry.MIGRATION, meta["name"], session.namespace, uid=meta["uid"]
+                kinds.MIGRATION, meta["name"], session.namespace, uid=meta["uid"]
             )
         click.echo(f"VM {vm} was scheduled to migrate-cancel")
         if not waits or dry_run:
@@ -120,7 +121,7 @@ def _selector(given: tuple[str, ...]) -> dict[str, str]:
 
 async def _migrations(session: Session) -> list[Object]:
     # Not selected by KubeVirt's label: the name of a VM may be longer than a label's value.
-    return (await session.client.list(registry.MIGRATION, session.namespace)).items
+    return (await session.client.list(kinds.MIGRATION, session.namespace)).items
 
 
 def _under_way(migrations: list[Object], vm: str) -> Object | None:
@@ -166,8 +167,8 @@ async def _ended(
         try:
             async with asyncio.timeout(limit):
                 await wait.first(
-                    wait.follow(session, registry.MIGRATION, meta["name"], arrived),
-                    wait.follow_one(session, registry.POD, placed, labels=labels),
+                    wait.follow(session, kinds.MIGRATION, meta["name"], arrived),
+                    wait.follow_one(session, core.POD, placed, labels=labels),
                 )
         except TimeoutError:
             text = migration.too_slow(view, limit or 0, session.namespace)

@@ -6,10 +6,10 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from enum import Enum
 
-from livevirt.api import conditions
-from livevirt.api.phases import FINAL
-from livevirt.api.request import Object
 from livevirt.cli.vm.objects import status_of
+from livevirt.kube.objects import conditions
+from livevirt.kube.objects.phases import FINAL
+from livevirt.kube.objects.request import Object
 
 #: Conditions that say why a migration is not started yet.
 _HELD_UP = (

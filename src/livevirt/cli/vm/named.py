@@ -7,11 +7,12 @@ from dataclasses import dataclass
 
 import click
 
-from livevirt.api import names, registry
-from livevirt.api.kind import Kind
+from livevirt.kube.objects import names
+from livevirt.kube.objects.kind import Kind
+from livevirt.vm import kinds as virt_kinds
 
-INSTANCETYPES = (registry.CLUSTER_INSTANCETYPE, registry.INSTANCETYPE)
-PREFERENCES = (registry.CLUSTER_PREFERENCE, registry.PREFERENCE)
+INSTANCETYPES = (virt_kinds.CLUSTER_INSTANCETYPE, virt_kinds.INSTANCETYPE)
+PREFERENCES = (virt_kinds.CLUSTER_PREFERENCE, virt_kinds.PREFERENCE)
 
 
 @dataclass(frozen=True, slots=True)

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from livevirt.api import registry
-from livevirt.api.request import Object
 from livevirt.errors import NotFound
+from livevirt.kube.objects.request import Object
+from livevirt.vm import kinds
 
 if TYPE_CHECKING:
     from livevirt.cli.session import Session
@@ -20,6 +20,6 @@ def status_of(obj: Object | None) -> Object:
 async def instance(session: Session, name: str) -> Object | None:
     """Return the instance of a name, if there is one."""
     try:
-        return await session.client.get(registry.VMI, name, session.namespace)
+        return await session.client.get(kinds.VMI, name, session.namespace)
     except NotFound:
         return None

@@ -88,7 +88,7 @@ def _asked(vm: str, filename: str | None, patch: str | None) -> list[tuple[str, 
 
 def exit_status(document: Object) -> int:
     """Return how a command exits that shows a plan: as `virtctl plan` does."""
-    from livevirt.rollout import summary
+    from livevirt.vm.verdict import summary
 
     return summary.exit_status(document)
 
@@ -99,8 +99,8 @@ def show(name: str, document: Object) -> None:
     from rich.text import Text
 
     from livevirt.cli.vm.printing import print_table
-    from livevirt.rollout.changes import TEMPLATE
-    from livevirt.rollout.redaction import compact
+    from livevirt.vm.verdict.changes import TEMPLATE
+    from livevirt.vm.verdict.redaction import compact
 
     status, changes = exit_status(document), document["changes"]
     if not changes:

@@ -9,8 +9,6 @@ from typing import Any, TypeVar
 
 import click
 
-from livevirt.api import conditions, registry
-from livevirt.api.request import Object
 from livevirt.cli import cluster
 from livevirt.cli.progress import Tell
 from livevirt.cli.session import VM, Session, refusals, talk
@@ -20,7 +18,10 @@ from livevirt.cli.vm.named import INSTANCETYPES, PREFERENCES, Named, named
 from livevirt.cli.vm.objects import status_of
 from livevirt.cli.vm.switch import Outcome, Planned, Since, Switch
 from livevirt.errors import Conflict
-from livevirt.rollout.summary import RESTART_REQUIRED
+from livevirt.kube.objects import conditions
+from livevirt.kube.objects.request import Object
+from livevirt.vm import kinds
+from livevirt.vm.verdict.summary import RESTART_REQUIRED
 
 F = TypeVar("F", bound=Callable[..., Any])
 
@@ -98,9 +99,9 @@ def wait_for_it(name: str, timeout: float | None) -> int:
     """
 
     async def work(session: Session) -> int:
-        vm = await session.client.get(registry.VM, name, session.namespace)
+        vm = await session.client.get(kinds.VM, name, session.namespace)
         since = Since(vm["metadata"]["generation"])
-        with wait.telling(session, registry.VM, name, timeout, f"changing {name}") as tell:
+        with wait.telling(session, kinds.VM, name, timeout, f"changing {name}") as tell:
             async with asyncio.timeout(timeout):
                 watched = _Watched(session, vm, tell)
                 await watched.vm_until(lambda vm: _is_seen(vm, since))
@@ -136,7 +137,7 @@ def _update(name: str, to: Named, dry_run: bool, waits: bool, seconds: float | N
 
     async def work(session: Session) -> int:
         namespace = session.namespace
-        found = await session.client.get(registry.VM, name, namespace)
+        found = await session.client.get(kinds.VM, name, namespace)
         await session.client.get(to.kind, to.name, namespace if to.kind.namespaced else "")
         again = wanted.is_made(found)
         if dry_run:
@@ -145,11 +146,11 @@ def _update(name: str, to: Named, dry_run: bool, waits: bool, seconds: float | N
             announce(dry_run)
             plan.show(name, document)
             return plan.exit_status(document)
-        changed = await session.client.patch(registry.VM, name, namespace, wanted.patch())
+        changed = await session.client.patch(kinds.VM, name, namespace, wanted.patch())
         since = Since(changed["metadata"]["generation"])
         if again:
             left = await session.client.patch(
-                registry.VM, name, namespace, wanted.refresh(), subresource="status"
+                kinds.VM, name, namespace, wanted.refresh(), subresource="status"
             )
             if wanted.has_taken(changed):
                 since = Since(since.generation, switch.failure(left))
@@ -170,7 +171,7 @@ async def _settled(
     """Wait until the guest has what the VM was switched to, or it is known that it cannot."""
     name = changed["metadata"]["name"]
     what = f"switching {name} to {wanted.to.name}"
-    with wait.telling(session, registry.VM, name, seconds, what) as tell:
+    with wait.telling(session, kinds.VM, name, seconds, what) as tell:
         async with asyncio.timeout(seconds):
             watched = _Watched(session, changed, tell)
             await watched.vm_until(
@@ -201,12 +202,12 @@ class _Watched:
 
         def arrived(vm: Object | None) -> bool:
             if vm is None:
-                raise wait.deleted(registry.VM, self._name)
+                raise wait.deleted(kinds.VM, self._name)
             self.vm = vm
             self._tell(switch.state(vm, self.vmi))
             return holds(vm)
 
-        await wait.follow(self._session, registry.VM, self._name, arrived)
+        await wait.follow(self._session, kinds.VM, self._name, arrived)
 
     async def outcome(self, since: Since, plan: Planned | None = None) -> Outcome:
         """Follow both until it is known how the switch ended."""
@@ -227,7 +228,7 @@ class _Watched:
 
         await wait.first(
             self.vm_until(is_over),
-            wait.follow(self._session, registry.VMI, self._name, arrived),
+            wait.follow(self._session, kinds.VMI, self._name, arrived),
         )
         assert end is not None
         return end

@@ -6,17 +6,17 @@ from dataclasses import dataclass, field
 from enum import Enum
 from typing import Any
 
-from livevirt.api import conditions, quantity
-from livevirt.api.conditions import Condition
-from livevirt.api.phases import FINAL
-from livevirt.api.request import Object
 from livevirt.cli.vm.named import Named
 from livevirt.cli.vm.objects import status_of
-from livevirt.rollout.hot_change import under_way
-from livevirt.rollout.instancetypes.matchers import ROLES, Role
-from livevirt.rollout.judgement import Verdict
-from livevirt.rollout.live_patch import MEMORY, SOCKETS
-from livevirt.rollout.summary import RESTART_REQUIRED
+from livevirt.kube.objects import conditions, quantity
+from livevirt.kube.objects.conditions import Condition
+from livevirt.kube.objects.phases import FINAL
+from livevirt.kube.objects.request import Object
+from livevirt.vm.instancetypes.rules.matchers import ROLES, Role
+from livevirt.vm.sizing.hot_change import under_way
+from livevirt.vm.verdict.judgement import Verdict
+from livevirt.vm.verdict.live_patch import MEMORY, SOCKETS
+from livevirt.vm.verdict.summary import RESTART_REQUIRED
 
 _FAILURE = "Failure"
 

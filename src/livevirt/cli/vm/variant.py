@@ -8,11 +8,11 @@ from typing import Any
 
 import click
 
-from livevirt.api import quantity
-from livevirt.api.kind import Kind
-from livevirt.api.request import Object
 from livevirt.catalog import origin
 from livevirt.cli.vm.named import INSTANCETYPES
+from livevirt.kube.objects import quantity
+from livevirt.kube.objects.kind import Kind
+from livevirt.kube.objects.request import Object
 
 NO = "none"  # what takes a setting away
 _LAST_APPLIED = "kubectl.kubernetes.io/last-applied-configuration"

@@ -6,9 +6,9 @@ import json
 
 import click
 
-from livevirt.api import version as versions
 from livevirt.cli import cluster
 from livevirt.cli.vm.flags import Command
+from livevirt.vm.kinds import version as versions
 
 
 @click.command(cls=Command)

@@ -7,15 +7,16 @@ from collections.abc import Callable, Coroutine, Iterator
 from contextlib import contextmanager
 from typing import Any
 
-from livevirt.api import conditions, registry
-from livevirt.api.kind import Kind
-from livevirt.api.quantity import parse
-from livevirt.api.request import Object
 from livevirt.cli.progress import Tell, waiting
 from livevirt.cli.session import Session
 from livevirt.cli.vm.objects import instance, status_of
 from livevirt.errors import Expired, NotFound, Timeout
-from livevirt.rollout import hot_change
+from livevirt.kube.objects import conditions
+from livevirt.kube.objects.kind import Kind
+from livevirt.kube.objects.quantity import parse
+from livevirt.kube.objects.request import Object
+from livevirt.vm import kinds
+from livevirt.vm.sizing import hot_change
 
 #: Tells whether an object, None once it is gone, is where it should be.
 Goal = Callable[[Object | None], bool]
@@ -105,7 +106,7 @@ async def until(
             tell(state(obj))
             if goal(obj):
                 return True
-            if obj is None and kind is registry.VM:
+            if obj is None and kind is kinds.VM:
                 raise deleted(kind, name)
             return False
 

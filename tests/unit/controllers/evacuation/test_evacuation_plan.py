@@ -11,13 +11,13 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from livevirt.api.request import Object
-from livevirt.control.key import Key
-from livevirt.controllers.evacuation import view
-from livevirt.controllers.evacuation.plan import Clear, Migrate, Step, Stuck, plan
-from livevirt.controllers.evacuation.view import Guest, Seen
-from livevirt.controllers.migration.turn import Limits, Waiting, admitted
-from livevirt.controllers.migration_request import Unfinished
+from livevirt.kube.control.key import Key
+from livevirt.kube.objects.request import Object
+from livevirt.vm.evacuation import view
+from livevirt.vm.evacuation.plan import Clear, Migrate, Step, Stuck, plan
+from livevirt.vm.evacuation.view import Guest, Seen
+from livevirt.vm.migration.request import Unfinished
+from livevirt.vm.migration.turn import Limits, Waiting, admitted
 
 WEB = Key("team", "web")
 GO: list[Step] = [Migrate(WEB, "a")]

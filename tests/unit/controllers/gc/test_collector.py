@@ -7,11 +7,11 @@ from typing import Any
 import msgspec
 import pytest
 
-from livevirt.api.kind import Kind
-from livevirt.controllers.feed import Feed
-from livevirt.controllers.gc.collector import Collector, owner_key
-from livevirt.controllers.header import OwnerReference
-from livevirt.store import Key, Put, Store
+from livevirt.kube.controllers.feed import Feed
+from livevirt.kube.controllers.gc.collector import Collector, owner_key
+from livevirt.kube.controllers.header import OwnerReference
+from livevirt.kube.objects.kind import Kind
+from livevirt.kube.store import Key, Put, Store
 
 POD = Key("pods", "ns", "p")
 NODE = Key("nodes", "", "n")

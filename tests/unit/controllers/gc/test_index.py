@@ -3,9 +3,9 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from livevirt.controllers.gc.index import Index
-from livevirt.controllers.header import Header, OwnerReference
-from livevirt.store import Key
+from livevirt.kube.controllers.gc.index import Index
+from livevirt.kube.controllers.header import Header, OwnerReference
+from livevirt.kube.store import Key
 
 KEYS = [Key("pods", "ns", name) for name in "abc"]
 UIDS = ["1", "2", "3"]

@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from livevirt.controllers.gc.plan import (
+from livevirt.kube.controllers.gc.plan import (
     FOREGROUND,
     ORPHAN,
     Delete,
@@ -17,8 +17,8 @@ from livevirt.controllers.gc.plan import (
     Step,
     plan,
 )
-from livevirt.controllers.header import Header, OwnerReference
-from livevirt.store import Key
+from livevirt.kube.controllers.header import Header, OwnerReference
+from livevirt.kube.store import Key
 
 ALIVE, GONE, WAITING = Owner.ALIVE, Owner.GONE, Owner.WAITING
 

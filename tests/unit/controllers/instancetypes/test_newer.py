@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import pytest
 
-from livevirt.api.kind import Kind
-from livevirt.api.registry import CLUSTER_INSTANCETYPE
-from livevirt.api.request import Object
-from livevirt.controllers.instancetypes.newer import TYPE, condition
-from livevirt.rollout.instancetypes.resolution import Choice, Resolved
+from livevirt.kube.objects.kind import Kind
+from livevirt.kube.objects.request import Object
+from livevirt.vm.instancetypes.newer import TYPE, condition
+from livevirt.vm.instancetypes.rules.resolution import Choice, Resolved
+from livevirt.vm.kinds import CLUSTER_INSTANCETYPE
 
 VM = {"metadata": {"name": "web", "namespace": "default"}}
 CURE = "`virtctl vm update-instance-type web virtualmachineclusterinstancetype/small`"

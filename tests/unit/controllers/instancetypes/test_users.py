@@ -6,12 +6,12 @@ from typing import Any
 
 import pytest
 
-from livevirt.api.kind import Kind
-from livevirt.api.registry import CLUSTER_INSTANCETYPE, CLUSTER_PREFERENCE, INSTANCETYPE
-from livevirt.api.request import Object
-from livevirt.control.cache import Change
-from livevirt.control.key import Key
-from livevirt.controllers.instancetypes import goes_by, is_missed, users
+from livevirt.kube.control.cache import Change
+from livevirt.kube.control.key import Key
+from livevirt.kube.objects.kind import Kind
+from livevirt.kube.objects.request import Object
+from livevirt.vm.instancetypes import goes_by, is_missed, users
+from livevirt.vm.kinds import CLUSTER_INSTANCETYPE, CLUSTER_PREFERENCE, INSTANCETYPE
 
 
 def a_vm(status: Object | None = None, **spec: Any) -> Object:

@@ -6,7 +6,7 @@ from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
-from livevirt.controllers.migration.view import Instance, Migration, Pod, Seen, State
+from livevirt.vm.migration.view import Instance, Migration, Pod, Seen, State
 
 NOON = datetime(2030, 1, 1, 12, 0, tzinfo=UTC)
 UID = "m1"

@@ -7,32 +7,33 @@ from collections import deque
 from datetime import datetime, timedelta
 from typing import Any, cast
 
-from livevirt.admission.migrations import FINALIZER
-from livevirt.api import registry, times
-from livevirt.api.kind import Kind
-from livevirt.api.phases import FINAL
-from livevirt.api.quantity import parse
-from livevirt.api.request import Object, User
-from livevirt.client.interface import Client
-from livevirt.control.events import Recorder
-from livevirt.control.informer import Informer
-from livevirt.control.key import Key, key_of
-from livevirt.controllers.migration import policy
-from livevirt.controllers.migration.controller import Migrations
-from livevirt.controllers.migration.line import Line
-from livevirt.controllers.migration.observation import Sources
-from livevirt.controllers.migration.view import JOB_UID
-from livevirt.controllers.vmi.launcher import pod_of
 from livevirt.errors import AlreadyExists, ApiError, Conflict, Forbidden, NotFound
-from livevirt.rollout.resources import Namespace
-from livevirt.server.patches import merge
+from livevirt.kube.client.interface import Client
+from livevirt.kube.control.events import Recorder
+from livevirt.kube.control.informer import Informer
+from livevirt.kube.control.key import Key, key_of
+from livevirt.kube.objects import core, times
+from livevirt.kube.objects.kind import Kind
+from livevirt.kube.objects.phases import FINAL
+from livevirt.kube.objects.quantity import parse
+from livevirt.kube.objects.request import Object, User
+from livevirt.kube.server.patches import merge
+from livevirt.vm import kinds
+from livevirt.vm.lifecycle.vmi.launcher import pod_of
+from livevirt.vm.migration import policy
+from livevirt.vm.migration.admission import FINALIZER
+from livevirt.vm.migration.controller import Migrations
+from livevirt.vm.migration.line import Line
+from livevirt.vm.migration.observation import Sources
+from livevirt.vm.migration.view import JOB_UID
+from livevirt.vm.spec.resources import Namespace
 
 from .migration_builders import NOON
 
 SPACE = "default"
 KINDS = (
-    registry.MIGRATION, registry.VMI, registry.POD, registry.MIGRATION_POLICY, registry.QUOTA,
-    registry.NAMESPACE, registry.KUBEVIRT,
+    kinds.MIGRATION, kinds.VMI, core.POD, kinds.MIGRATION_POLICY, core.QUOTA,
+    core.NAMESPACE, kinds.KUBEVIRT,
 )  # fmt: skip
 
 
@@ -62,7 +63,7 @@ class World:
             "parallelOutboundMigrationsPerNode": node,
         }
         self.add(
-            registry.KUBEVIRT,
+            kinds.KUBEVIRT,
             {
                 "metadata": {"name": "kubevirt", "namespace": "kubevirt"},
                 "spec": {"configuration": {"migrations": limits}},
@@ -107,7 +108,7 @@ class World:
 
     def _store(self, kind: Kind, key: Key, obj: Object) -> None:
         meta = obj["metadata"]
-        gone = "deletionTimestamp" in meta and not meta.get("finalizers") and kind != registry.POD
+        gone = "deletionTimestamp" in meta and not meta.get("finalizers") and kind != core.POD
         if gone:
             self.objects.pop((kind.resource, key))
         else:
@@ -121,9 +122,9 @@ class World:
         return found
 
     async def create(self, kind: Kind, obj: Object, namespace: str = "") -> Object:
-        if kind is registry.EVENT:
+        if kind is core.EVENT:
             return obj
-        if kind is registry.POD and self.over_quota:
+        if kind is core.POD and self.over_quota:
             raise Forbidden("exceeded quota: small")
         made = self.add(kind, obj)
         made["status"] = {"phase": "Pending"}
@@ -143,7 +144,7 @@ class World:
         stamp = {"metadata": {"resourceVersion": str(self._version)}}
         new = merge.apply(merge.apply(old, patch), stamp)
         key = Key(old["metadata"].get("namespace") or "", old["metadata"]["name"])
-        if kind is registry.VMI:
+        if kind is kinds.VMI:
             self._check_handoff(old, new)
         self._store(kind, key, new)
         self._check_final(new)
@@ -153,11 +154,11 @@ class World:
         old = await self.get(kind, name, namespace)
         if rest.get("uid") not in (None, old["metadata"]["uid"]):
             raise Conflict(name)
-        if kind is registry.POD:
+        if kind is core.POD:
             self._check_harmless(old)
         mark = {"metadata": {"deletionTimestamp": times.format_time(self.time)}}
         self.change(kind, old, mark)
-        pod = kind is registry.POD
+        pod = kind is core.POD
         if pod and not (old["spec"].get("nodeName") and old["status"]["phase"] == "Running"):
             self.remove(kind, name)
 
@@ -171,12 +172,12 @@ class World:
         before, after = (obj["status"].get("migrationState") or {} for obj in (old, new))
         if before.get("migrationUid") != after.get("migrationUid"):
             assert not before or before.get("endTimestamp"), "handed over twice"
-            pod = self.objects[registry.POD.resource, Key(SPACE, after["targetPod"])]
+            pod = self.objects[core.POD.resource, Key(SPACE, after["targetPod"])]
             assert memory_of(pod) >= memory_of(pod_of(new, Namespace())), "the target is too small"
         assert not (before.get("completed") and after.get("failed") and not before.get("failed"))
 
     def _check_final(self, obj: Object) -> None:
-        if obj["kind"] != registry.MIGRATION.kind:
+        if obj["kind"] != kinds.MIGRATION.kind:
             return
         uid, phase = obj["metadata"]["uid"], (obj.get("status") or {}).get("phase") or ""
         assert self.finals.get(uid, phase) == phase, "a final migration changed"
@@ -186,7 +187,7 @@ class World:
     def _check_harmless(self, pod: Object) -> None:
         name = pod["metadata"]["name"]
         assert name not in self.homes.values(), "a guest was pulled away"
-        for vmi in self.all(registry.VMI):
+        for vmi in self.all(kinds.VMI):
             state = vmi["status"].get("migrationState") or {}
             if state and not state.get("endTimestamp"):
                 assert name not in (state["sourcePod"], state["targetPod"]), "not ours to end"
@@ -197,11 +198,11 @@ class World:
         targets = [uid for uid in jobs if uid]
         assert len(targets) == len(set(targets)), "two targets of a migration"
         leaving = []
-        for each in self.all(registry.MIGRATION):
+        for each in self.all(kinds.MIGRATION):
             phase = (each.get("status") or {}).get("phase") or ""
             if phase in FINAL or each["metadata"]["uid"] not in targets:
                 continue
-            vmi = self.objects.get((registry.VMI.resource, Key(SPACE, each["spec"]["vmiName"])))
+            vmi = self.objects.get((kinds.VMI.resource, Key(SPACE, each["spec"]["vmiName"])))
             status = (vmi or {}).get("status") or {}
             state = status.get("migrationState") or {}
             mine = state.get("migrationUid") == each["metadata"]["uid"]
@@ -210,7 +211,7 @@ class World:
         assert all(leaving.count(each) <= node for each in leaving), "more than a node allows"
         known = self.controller._seen
         anew = Line(known._place)
-        anew.note(map(key_of, self.informers[registry.MIGRATION.resource].list()))
+        anew.note(map(key_of, self.informers[kinds.MIGRATION.resource].list()))
         limits = policy.limits(known.settings())
         assert known.first() == anew.first(limits, self.time), "a change was overlooked"
 
@@ -220,7 +221,7 @@ class World:
         return [obj for (resource, _), obj in self.objects.items() if resource == kind.resource]
 
     def pods(self) -> list[Object]:
-        return self.all(registry.POD)
+        return self.all(core.POD)
 
     # ------------------------------------------------------------ what happens
 
@@ -245,7 +246,7 @@ class World:
 
     def add_guest(self, name: str, node: str) -> None:
         vmi = self.add(
-            registry.VMI,
+            kinds.VMI,
             {
                 "metadata": {"name": name, "namespace": SPACE},
                 "spec": {"domain": {"devices": {}, "memory": {"guest": "64Mi"}}},
@@ -255,18 +256,18 @@ class World:
         pod = pod_of(vmi, Namespace())
         pod["spec"]["nodeName"] = node
         pod["status"] = {"phase": "Running"}
-        self.add(registry.POD, pod)
+        self.add(core.POD, pod)
         self.homes[name] = pod["metadata"]["name"]
 
     def add_migration(self, name: str, vmi: str, **spec: Any) -> None:
-        key = (registry.MIGRATION.resource, Key(SPACE, name))
+        key = (kinds.MIGRATION.resource, Key(SPACE, name))
         if key not in self.objects:
             meta = {"name": name, "namespace": SPACE, "finalizers": [FINALIZER]}
-            self.add(registry.MIGRATION, {"metadata": meta, "spec": {"vmiName": vmi, **spec}})
+            self.add(kinds.MIGRATION, {"metadata": meta, "spec": {"vmiName": vmi, **spec}})
 
     async def cancel(self, name: str) -> None:
-        if (registry.MIGRATION.resource, Key(SPACE, name)) in self.objects:
-            await self.delete(registry.MIGRATION, name, SPACE)
+        if (kinds.MIGRATION.resource, Key(SPACE, name)) in self.objects:
+            await self.delete(kinds.MIGRATION, name, SPACE)
 
     def start_pod(self, index: int, *, well: bool = True) -> None:
         """Bind and start one of the pods that wait, or let it fail."""
@@ -274,28 +275,28 @@ class World:
         if waiting:
             pod = waiting[index % len(waiting)]
             status = {"phase": "Running" if well else "Failed"}
-            self.change(registry.POD, pod, {"spec": {"nodeName": "t"}, "status": status})
+            self.change(core.POD, pod, {"spec": {"nodeName": "t"}, "status": status})
 
     def end_pods(self) -> None:
         """Let the pods that are being deleted be gone."""
         for pod in self.pods():
             if "deletionTimestamp" in pod["metadata"]:
-                self.remove(registry.POD, pod["metadata"]["name"])
+                self.remove(core.POD, pod["metadata"]["name"])
 
     def node_step(self, name: str, *, well: bool) -> None:
         """Let the nodes of a guest that moves do the next thing."""
-        vmi = self.objects[registry.VMI.resource, Key(SPACE, name)]
+        vmi = self.objects[kinds.VMI.resource, Key(SPACE, name)]
         state = vmi["status"].get("migrationState") or {}
         if not state or state.get("endTimestamp"):
             return
         ended = {"endTimestamp": times.format_time(self.time)}
-        target = self.objects.get((registry.POD.resource, Key(SPACE, state["targetPod"])))
+        target = self.objects.get((core.POD.resource, Key(SPACE, state["targetPod"])))
         if target is None:
             return
         change: Object = {}
         if state.get("abortRequested") or not well:
             change = {**ended, "failed": True, "failureReason": "a node said so"}
-            self.change(registry.POD, target, {"status": {"phase": "Failed"}})
+            self.change(core.POD, target, {"status": {"phase": "Failed"}})
         elif not state.get("targetNodeAddress"):
             change = {"targetNodeAddress": "here"}
         elif not state.get("startTimestamp"):
@@ -304,13 +305,13 @@ class World:
             change = {**ended, "completed": True}
             self.homes[name] = state["targetPod"]
         moved = {"nodeName": state["targetNode"]} if change.get("completed") else {}
-        self.change(registry.VMI, vmi, {"status": {"migrationState": change, **moved}})
+        self.change(kinds.VMI, vmi, {"status": {"migrationState": change, **moved}})
 
     def grow(self, name: str) -> None:
         """Let a guest be given more memory, as far as it has not been."""
-        vmi = self.objects[registry.VMI.resource, Key(SPACE, name)]
+        vmi = self.objects[kinds.VMI.resource, Key(SPACE, name)]
         memory = {"guest": "128Mi"}
-        self.change(registry.VMI, vmi, {"spec": {"domain": {"memory": memory}}})
+        self.change(kinds.VMI, vmi, {"spec": {"domain": {"memory": memory}}})
 
     def pass_time(self, seconds: int) -> None:
         self.time += timedelta(seconds=seconds)

@@ -4,8 +4,8 @@ from datetime import timedelta
 
 import pytest
 
-from livevirt.controllers.migration import history
-from livevirt.controllers.migration.view import Migration
+from livevirt.vm.migration import history
+from livevirt.vm.migration.view import Migration
 
 from .migration_builders import NOON, later
 

@@ -5,9 +5,9 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from livevirt.control.key import Key
-from livevirt.controllers.migration.line import Going, Later, Line, Place
-from livevirt.controllers.migration.turn import Limits, Waiting
+from livevirt.kube.control.key import Key
+from livevirt.vm.migration.line import Going, Later, Line, Place
+from livevirt.vm.migration.turn import Limits, Waiting
 
 from .migration_builders import NOON, later
 

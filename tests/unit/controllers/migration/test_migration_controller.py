@@ -6,13 +6,14 @@ from typing import Any
 
 import pytest
 
-from livevirt.api import conditions, registry
-from livevirt.api.kind import Kind
-from livevirt.api.request import Object
-from livevirt.control.key import Key
-from livevirt.control.queue import Queue
-from livevirt.controllers.migration import view
-from livevirt.controllers.migration.view import JOB_UID, NO_BACK_OFF, TARGET_NODE, WORKLOAD_UPDATE
+from livevirt.kube.control.key import Key
+from livevirt.kube.control.queue import Queue
+from livevirt.kube.objects import conditions, core
+from livevirt.kube.objects.kind import Kind
+from livevirt.kube.objects.request import Object
+from livevirt.vm import kinds
+from livevirt.vm.migration import view
+from livevirt.vm.migration.view import JOB_UID, NO_BACK_OFF, TARGET_NODE, WORKLOAD_UPDATE
 
 from .migration_world import SPACE, World, memory_of
 
@@ -31,11 +32,11 @@ def found(world: World, kind: Kind, name: str) -> Object:
 
 
 def status(world: World, name: str = "m0") -> Object:
-    return found(world, registry.MIGRATION, name).get("status") or {}
+    return found(world, kinds.MIGRATION, name).get("status") or {}
 
 
 def state(world: World, name: str = "g0") -> Object:
-    return found(world, registry.VMI, name)["status"].get("migrationState") or {}
+    return found(world, kinds.VMI, name)["status"].get("migrationState") or {}
 
 
 def targets(world: World) -> list[Object]:
@@ -60,19 +61,19 @@ async def test_a_guest_moves_and_its_old_pod_goes_after_that_is_said() -> None:
     first = world.homes["g0"]
     await handed_over(world)
     assert status(world)["phase"] == "PreparingTarget"
-    assert found(world, registry.VMI, "g0")["metadata"]["labels"] == {TARGET_NODE: "t"}
+    assert found(world, kinds.VMI, "g0")["metadata"]["labels"] == {TARGET_NODE: "t"}
     for _ in range(3):
         world.node_step("g0", well=True)
         await go_on(world, times=1)
     assert status(world)["phase"] == "Succeeded"
-    assert "deletionTimestamp" not in found(world, registry.POD, first)["metadata"]
+    assert "deletionTimestamp" not in found(world, core.POD, first)["metadata"]
     await go_on(world)
-    assert "deletionTimestamp" in found(world, registry.POD, first)["metadata"]
-    assert found(world, registry.MIGRATION, "m0")["metadata"]["finalizers"]
+    assert "deletionTimestamp" in found(world, core.POD, first)["metadata"]
+    assert found(world, kinds.MIGRATION, "m0")["metadata"]["finalizers"]
     world.end_pods()
     await go_on(world)
-    assert not found(world, registry.MIGRATION, "m0")["metadata"].get("finalizers")
-    assert TARGET_NODE not in found(world, registry.VMI, "g0")["metadata"]["labels"]
+    assert not found(world, kinds.MIGRATION, "m0")["metadata"].get("finalizers")
+    assert TARGET_NODE not in found(world, kinds.VMI, "g0")["metadata"]["labels"]
     passed = [each["phase"] for each in status(world)["phaseTransitionTimestamps"]]
     assert passed == [
         "Pending", "Scheduling", "Scheduled", "PreparingTarget", "TargetReady", "Running",
@@ -87,7 +88,7 @@ async def test_the_settings_of_the_moment_are_handed_over() -> None:
         "metadata": {"name": "slow"},
         "spec": {"selectors": {}, "bandwidthPerMigration": "1Mi"},
     }
-    world.add(registry.MIGRATION_POLICY, policy)
+    world.add(kinds.MIGRATION_POLICY, policy)
     await handed_over(world)
     assert state(world)["migrationPolicyName"] == "slow"
     settings = state(world)["migrationConfiguration"]
@@ -101,7 +102,7 @@ async def test_given_a_pod_that_is_not_seen_yet_then_it_counts_already() -> None
     await world.reconcile("m1")
     world.add_guest("g2", "b")
     world.add_migration("urgent", "g2", priority="system-critical")
-    for kind in (registry.VMI, *[registry.MIGRATION] * 3):  # all but the pods
+    for kind in (kinds.VMI, *[kinds.MIGRATION] * 3):  # all but the pods
         world.tell(kind)
     await world.reconcile("urgent")
     assert len(targets(world)) == 1
@@ -149,8 +150,8 @@ async def test_given_a_cancel_right_after_the_handoff_then_the_nodes_are_asked()
     world.tell_all()
     await world.reconcile("m0")  # handed over, which our copy does not know yet
     await world.cancel("m0")
-    world.tell(registry.MIGRATION)
-    world.tell(registry.MIGRATION)
+    world.tell(kinds.MIGRATION)
+    world.tell(kinds.MIGRATION)
     await world.reconcile("m0")
     assert status(world)["phase"] != "Failed"
     await go_on(world)
@@ -158,7 +159,7 @@ async def test_given_a_cancel_right_after_the_handoff_then_the_nodes_are_asked()
     assert targets(world)[0]["status"]["phase"] == "Running"
     world.node_step("g0", well=True)
     await go_on(world)
-    assert world.all(registry.MIGRATION) == []
+    assert world.all(kinds.MIGRATION) == []
 
 
 async def test_given_a_cancel_before_the_handoff_then_no_target_is_left() -> None:
@@ -167,7 +168,7 @@ async def test_given_a_cancel_before_the_handoff_then_no_target_is_left() -> Non
     await world.cancel("m0")
     await go_on(world)
     assert targets(world) == []
-    assert world.all(registry.MIGRATION) == []
+    assert world.all(kinds.MIGRATION) == []
     assert state(world) == {}
 
 
@@ -184,7 +185,7 @@ async def test_a_failure_before_the_handoff_says_why() -> None:
 async def test_given_a_target_lost_after_the_handoff_then_the_instance_is_free_again() -> None:
     world = a_world()
     await handed_over(world)
-    world.remove(registry.POD, targets(world)[0]["metadata"]["name"])
+    world.remove(core.POD, targets(world)[0]["metadata"]["name"])
     await go_on(world)
     assert state(world)["failed"] is True
     assert state(world)["endTimestamp"]
@@ -239,7 +240,7 @@ async def test_given_the_next_target_is_lost_then_the_migration_fails() -> None:
     world.grow("g0")
     await go_on(world)
     (large,) = targets(world)
-    world.remove(registry.POD, large["metadata"]["name"])
+    world.remove(core.POD, large["metadata"]["name"])
     await go_on(world)
     assert status(world)["phase"] == "Failed"
 
@@ -254,7 +255,7 @@ async def test_given_a_full_quota_then_it_says_so_until_there_is_room() -> None:
     world.over_quota = False
     await go_on(world)
     assert targets(world) == []  # it was told to wait
-    world.add(registry.QUOTA, {"metadata": {"name": "small", "namespace": SPACE}, "spec": {}})
+    world.add(core.QUOTA, {"metadata": {"name": "small", "namespace": SPACE}, "spec": {}})
     await go_on(world)
     assert len(targets(world)) == 1
     assert status(world)["phase"] == "Scheduling"
@@ -275,15 +276,15 @@ async def test_given_two_of_one_guest_then_the_second_fails() -> None:
 async def test_given_an_instance_that_goes_then_the_migration_fails() -> None:
     world = a_world()
     await go_on(world)
-    vmi = found(world, registry.VMI, "g0")
-    world.change(registry.VMI, vmi, {"metadata": {"finalizers": ["x"], "deletionTimestamp": "x"}})
+    vmi = found(world, kinds.VMI, "g0")
+    world.change(kinds.VMI, vmi, {"metadata": {"finalizers": ["x"], "deletionTimestamp": "x"}})
     await go_on(world)
     assert status(world)["phase"] == "Failed"
 
 
 async def failing(world: World, name: str, **annotations: str) -> None:
     meta = {"name": name, "namespace": SPACE, "annotations": annotations, "finalizers": []}
-    world.add(registry.MIGRATION, {"metadata": meta, "spec": {"vmiName": "g0"}})
+    world.add(kinds.MIGRATION, {"metadata": meta, "spec": {"vmiName": "g0"}})
     world.pass_time(1)
 
 
@@ -316,7 +317,7 @@ async def test_the_newest_five_are_kept_and_dead_pods_go_with_the_others() -> No
         world.pass_time(1)
     for number in range(7):
         await go_on(world, f"m{number}")
-    names = [obj["metadata"]["name"] for obj in world.all(registry.MIGRATION)]
+    names = [obj["metadata"]["name"] for obj in world.all(kinds.MIGRATION)]
     assert names == ["m2", "m3", "m4", "m5", "m6"]
     assert len(targets(world)) == 5
 
@@ -324,7 +325,7 @@ async def test_the_newest_five_are_kept_and_dead_pods_go_with_the_others() -> No
 async def test_given_a_migration_removed_by_force_then_its_target_goes() -> None:
     world = a_world()
     await go_on(world)
-    world.remove(registry.MIGRATION, "m0")
+    world.remove(kinds.MIGRATION, "m0")
     await go_on(world)
     assert targets(world) == []
 
@@ -332,7 +333,7 @@ async def test_given_a_migration_removed_by_force_then_its_target_goes() -> None
 async def test_given_a_handed_over_one_removed_by_force_then_the_next_can_go() -> None:
     world = a_world()
     await handed_over(world)
-    world.remove(registry.MIGRATION, "m0")
+    world.remove(kinds.MIGRATION, "m0")
     await go_on(world)
     assert state(world)["abortRequested"] is True
     world.node_step("g0", well=True)
@@ -340,28 +341,26 @@ async def test_given_a_handed_over_one_removed_by_force_then_the_next_can_go() -
     await go_on(world, "next")
     world.start_pod(0)
     await go_on(world, "next")
-    assert (
-        state(world)["migrationUid"] == found(world, registry.MIGRATION, "next")["metadata"]["uid"]
-    )
+    assert state(world)["migrationUid"] == found(world, kinds.MIGRATION, "next")["metadata"]["uid"]
     assert "failed" not in state(world)
 
 
 async def test_given_a_guest_that_copies_a_volume_then_the_migration_waits_for_it() -> None:
     world = a_world()
-    vmi = found(world, registry.VMI, "g0")
+    vmi = found(world, kinds.VMI, "g0")
     copying = {"type": "VolumesChange", "status": "True", "message": "to be copied: volume data"}
     stays = {
         "type": "LiveMigratable", "status": "False",
         "reason": "DisksNotLiveMigratable", "message": "volume data is to be copied",
     }  # fmt: skip
-    vmi = world.change(registry.VMI, vmi, {"status": {"conditions": [stays, copying]}})
+    vmi = world.change(kinds.VMI, vmi, {"status": {"conditions": [stays, copying]}})
     await go_on(world)
     assert status(world)["phase"] == "Pending"
     listed = status(world)["conditions"]
     told = conditions.find(listed, "migrationBlockedByVolumesChange")
     assert told is not None
     assert told["message"] == "to be copied: volume data"
-    world.change(registry.VMI, vmi, {"status": {"conditions": []}})
+    world.change(kinds.VMI, vmi, {"status": {"conditions": []}})
     await go_on(world)
     assert status(world)["phase"] == "Scheduling"
     assert status(world)["conditions"] == []

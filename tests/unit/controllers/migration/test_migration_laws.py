@@ -8,10 +8,10 @@ from typing import Any
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from livevirt.api import registry
-from livevirt.api.phases import FINAL
-from livevirt.api.request import Object
-from livevirt.controllers.migration.view import JOB_UID, TARGET_NODE
+from livevirt.kube.objects.phases import FINAL
+from livevirt.kube.objects.request import Object
+from livevirt.vm import kinds
+from livevirt.vm.migration.view import JOB_UID, TARGET_NODE
 
 from .migration_world import KINDS, SPACE, World
 
@@ -76,7 +76,7 @@ async def settle(world: World, cluster: int, node: int) -> None:
     """Let everybody do their work until all migrations have ended."""
     world.over_quota = False
     for _ in range(60):
-        if all(_done(obj) for obj in world.all(registry.MIGRATION)):
+        if all(_done(obj) for obj in world.all(kinds.MIGRATION)):
             return
         for name in MIGRATIONS:
             world.tell_all()
@@ -120,8 +120,8 @@ def test_given_any_order_of_things_then_the_promises_hold_and_all_ends(
 
 
 def check_settled(world: World) -> None:
-    alive = {obj["metadata"]["uid"] for obj in world.all(registry.MIGRATION)}
-    for obj in world.all(registry.MIGRATION):
+    alive = {obj["metadata"]["uid"] for obj in world.all(kinds.MIGRATION)}
+    for obj in world.all(kinds.MIGRATION):
         assert (obj.get("status") or {}).get("phase") in FINAL
         assert not obj["metadata"].get("finalizers")
     homes = set(world.homes.values())
@@ -132,6 +132,6 @@ def check_settled(world: World) -> None:
             continue
         assert phase in FINAL, f"{name} was left behind"
         assert pod["metadata"]["labels"][JOB_UID] in alive, f"{name} outlived its migration"
-    for vmi in world.all(registry.VMI):
+    for vmi in world.all(kinds.VMI):
         assert TARGET_NODE not in (vmi["metadata"].get("labels") or {})
         assert vmi["metadata"]["namespace"] == SPACE

@@ -5,7 +5,7 @@ from datetime import timedelta
 
 import pytest
 
-from livevirt.controllers.migration.plan import (
+from livevirt.vm.migration.plan import (
     CANCELLED,
     PATIENCE,
     Abort,
@@ -23,7 +23,7 @@ from livevirt.controllers.migration.plan import (
     phases,
     plan,
 )
-from livevirt.controllers.migration.view import Instance, Pod, Seen
+from livevirt.vm.migration.view import Instance, Pod, Seen
 
 from .migration_builders import (
     ENDED,

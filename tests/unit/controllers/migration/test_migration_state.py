@@ -5,8 +5,8 @@ from typing import Any
 from hypothesis import given
 from hypothesis import strategies as st
 
-from livevirt.controllers.migration import state
-from livevirt.server.patches import merge
+from livevirt.kube.server.patches import merge
+from livevirt.vm.migration import state
 
 from .migration_builders import NOON, READY, SOURCE
 

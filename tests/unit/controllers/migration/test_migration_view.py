@@ -5,10 +5,10 @@ from typing import Any
 
 import pytest
 
-from livevirt.api.conditions import Condition
-from livevirt.api.request import Object
-from livevirt.controllers.migration import view
-from livevirt.controllers.migration.plan import _deadlines
+from livevirt.kube.objects.conditions import Condition
+from livevirt.kube.objects.request import Object
+from livevirt.vm.migration import view
+from livevirt.vm.migration.plan import _deadlines
 
 from .migration_builders import NOON
 

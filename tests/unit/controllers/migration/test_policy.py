@@ -4,9 +4,9 @@ from typing import Any
 
 import pytest
 
-from livevirt.api.request import Object
-from livevirt.controllers.migration.policy import DEFAULTS, best, effective, limits, settings
-from livevirt.controllers.migration.turn import Limits
+from livevirt.kube.objects.request import Object
+from livevirt.vm.migration.policy import DEFAULTS, best, effective, limits, settings
+from livevirt.vm.migration.turn import Limits
 
 
 def a_kubevirt(**migrations: Any) -> Object:

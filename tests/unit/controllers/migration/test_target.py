@@ -4,10 +4,10 @@ from typing import Any
 
 import pytest
 
-from livevirt.api.request import Object
-from livevirt.controllers.migration import target
-from livevirt.controllers.vmi import launcher
-from livevirt.rollout.resources import Namespace
+from livevirt.kube.objects.request import Object
+from livevirt.vm.lifecycle.vmi import launcher
+from livevirt.vm.migration import target
+from livevirt.vm.spec.resources import Namespace
 
 PLAIN = Namespace()
 _REQUIRED = "requiredDuringSchedulingIgnoredDuringExecution"

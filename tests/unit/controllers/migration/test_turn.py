@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from livevirt.controllers.migration.turn import Limits, Waiting, admitted
+from livevirt.vm.migration.turn import Limits, Waiting, admitted
 
 from .migration_builders import NOON, later
 

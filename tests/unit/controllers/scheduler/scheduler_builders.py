@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from typing import Any
 
-from livevirt.api.request import Object
-from livevirt.controllers.scheduler import node as nodes
-from livevirt.controllers.scheduler import pod as pods
-from livevirt.controllers.scheduler.fleet import Fleet
-from livevirt.controllers.scheduler.node import Node
-from livevirt.controllers.scheduler.pod import Pod
+from livevirt.kube.controllers.scheduler import node as nodes
+from livevirt.kube.controllers.scheduler import pod as pods
+from livevirt.kube.controllers.scheduler.fleet import Fleet
+from livevirt.kube.controllers.scheduler.node import Node
+from livevirt.kube.controllers.scheduler.pod import Pod
+from livevirt.kube.objects.request import Object
 
 REQUIRED = "requiredDuringSchedulingIgnoredDuringExecution"
 PREFERRED = "preferredDuringSchedulingIgnoredDuringExecution"

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from typing import Any
 
-from livevirt.api.request import Object
-from livevirt.controllers.scheduler import pod as pods
-from livevirt.controllers.scheduler.plan import Place, Wait, plan
-from livevirt.controllers.scheduler.pod import Pod
+from livevirt.kube.controllers.scheduler import pod as pods
+from livevirt.kube.controllers.scheduler.plan import Place, Wait, plan
+from livevirt.kube.controllers.scheduler.pod import Pod
+from livevirt.kube.objects.request import Object
 
 from .scheduler_builders import a_fleet, a_node, a_pod
 

@@ -7,10 +7,10 @@ from dataclasses import replace
 from hypothesis import given
 from hypothesis import strategies as st
 
-from livevirt.control.key import Key
-from livevirt.controllers.scheduler.affinity import pod_term as read_term
-from livevirt.controllers.scheduler.fleet import Fleet
-from livevirt.controllers.scheduler.pod import Pod, read
+from livevirt.kube.control.key import Key
+from livevirt.kube.controllers.scheduler.affinity import pod_term as read_term
+from livevirt.kube.controllers.scheduler.fleet import Fleet
+from livevirt.kube.controllers.scheduler.pod import Pod, read
 
 from .scheduler_builders import a_fleet, a_node, a_pod, a_pod_object, apart, pod_term
 

@@ -8,10 +8,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from livevirt.controllers.scheduler.fleet import Fleet
-from livevirt.controllers.scheduler.node import Node
-from livevirt.controllers.scheduler.plan import NO_NODES, Place, Wait, plan
-from livevirt.controllers.scheduler.pod import Pod
+from livevirt.kube.controllers.scheduler.fleet import Fleet
+from livevirt.kube.controllers.scheduler.node import Node
+from livevirt.kube.controllers.scheduler.plan import NO_NODES, Place, Wait, plan
+from livevirt.kube.controllers.scheduler.pod import Pod
 
 from .scheduler_builders import (
     PREFERRED,

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from datetime import timedelta
 
-from livevirt.api import conditions
-from livevirt.api.request import Object
-from livevirt.controllers.vm import view
-from livevirt.controllers.vm.status import changes, noted, status
-from livevirt.rollout.judgement import Change, Judgement, Reason, Ruling, Verdict
+from livevirt.kube.objects import conditions
+from livevirt.kube.objects.request import Object
+from livevirt.vm.lifecycle.vm import view
+from livevirt.vm.lifecycle.vm.status import changes, noted, status
+from livevirt.vm.verdict.judgement import Change, Judgement, Reason, Ruling, Verdict
 
 from .vm_builders import NOON, a_vm, a_vmi
 

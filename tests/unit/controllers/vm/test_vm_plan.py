@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from livevirt.controllers.vm.plan import (
+from livevirt.vm.lifecycle.vm.plan import (
     STARTING,
     Adopt,
     CreateInstance,
@@ -20,7 +20,7 @@ from livevirt.controllers.vm.plan import (
     Wait,
     plan,
 )
-from livevirt.controllers.vm.view import Guest, Machine, Request, Seen
+from livevirt.vm.lifecycle.vm.view import Guest, Machine, Request, Seen
 
 from .vm_builders import NOON, START, STOP, a_guest, a_machine, failed, seen
 

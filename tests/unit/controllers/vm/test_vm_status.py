@@ -7,10 +7,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from livevirt.api import conditions, times
-from livevirt.api.request import Object
-from livevirt.controllers.vm import view
-from livevirt.controllers.vm.status import changes, next_try, printable, status
+from livevirt.kube.objects import conditions, times
+from livevirt.kube.objects.request import Object
+from livevirt.vm.lifecycle.vm import view
+from livevirt.vm.lifecycle.vm.status import changes, next_try, printable, status
 
 from .vm_builders import NOON, a_vm, a_vmi
 

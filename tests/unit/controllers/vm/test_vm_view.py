@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from livevirt.controllers.vm import view
+from livevirt.vm.lifecycle.vm import view
 
 from .vm_builders import a_vm
 

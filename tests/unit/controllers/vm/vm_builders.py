@@ -3,9 +3,9 @@ from __future__ import annotations
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
-from livevirt.api import times
-from livevirt.api.request import Object
-from livevirt.controllers.vm.view import Guest, Machine, Request, Seen, StartFailure
+from livevirt.kube.objects import times
+from livevirt.kube.objects.request import Object
+from livevirt.vm.lifecycle.vm.view import Guest, Machine, Request, Seen, StartFailure
 
 NOON = datetime(2030, 1, 1, 12, 0, tzinfo=UTC)
 UID = "vm-uid"

@@ -5,12 +5,12 @@ from typing import Any
 from hypothesis import given
 from hypothesis import strategies as st
 
-from livevirt.admission import builtin, pod_resources
-from livevirt.api import names
-from livevirt.api.request import Object
-from livevirt.controllers.vmi.launcher import claim_names, grace, hostname, pod_name, pod_of
-from livevirt.rollout.config import RECORDED, Defaults
-from livevirt.rollout.resources import Namespace
+from livevirt.kube.admission import builtin
+from livevirt.kube.objects import names, pod_resources
+from livevirt.kube.objects.request import Object
+from livevirt.vm.config.settings import RECORDED, Defaults
+from livevirt.vm.lifecycle.vmi.launcher import claim_names, grace, hostname, pod_name, pod_of
+from livevirt.vm.spec.resources import Namespace
 
 
 def a_vmi(name: str = "web", **spec: Any) -> Object:

@@ -4,11 +4,11 @@ from typing import Any
 
 import pytest
 
-from livevirt.controllers.vmi import resizing
-from livevirt.controllers.vmi.resizing import Ask, Attempts, Bounds
 from livevirt.errors import Forbidden, Invalid
-from livevirt.rollout.reservation import Size, held
-from livevirt.rollout.resources import Namespace
+from livevirt.vm.sizing import resizing
+from livevirt.vm.sizing.reservation import Size, held
+from livevirt.vm.sizing.resizing import Ask, Attempts, Bounds
+from livevirt.vm.spec.resources import Namespace
 
 NOON = datetime(2026, 1, 1, 12, tzinfo=UTC)
 FREE = Namespace()

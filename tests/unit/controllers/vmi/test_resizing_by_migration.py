@@ -7,15 +7,15 @@ from typing import Any
 
 import pytest
 
-from livevirt.controllers.vmi import resizing
-from livevirt.controllers.vmi.resizing import Ask, Bounds
 from livevirt.errors import Forbidden
-from livevirt.rollout.config import Config
-from livevirt.rollout.growth import BY_MIGRATION
-from livevirt.rollout.judgement import Reason
-from livevirt.rollout.migratability import NOT_ALLOWED
-from livevirt.rollout.reservation import Size, held
-from livevirt.rollout.resources import Namespace
+from livevirt.vm.config.settings import Config
+from livevirt.vm.migration.migratability import NOT_ALLOWED
+from livevirt.vm.sizing import resizing
+from livevirt.vm.sizing.reservation import Size, held
+from livevirt.vm.sizing.resizing import Ask, Bounds
+from livevirt.vm.spec.resources import Namespace
+from livevirt.vm.verdict.growth import BY_MIGRATION
+from livevirt.vm.verdict.judgement import Reason
 
 OPEN = Config(update_methods=frozenset({"LiveMigrate"}))
 CLOSED = replace(OPEN, disabled=frozenset({"InPlaceHotplug"}))

@@ -6,9 +6,9 @@ from typing import Any
 
 import pytest
 
-from livevirt.api import conditions
-from livevirt.api.request import Object
-from livevirt.controllers.vmi.plan import (
+from livevirt.kube.objects import conditions
+from livevirt.kube.objects.request import Object
+from livevirt.vm.lifecycle.vmi.plan import (
     PATIENCE,
     CreatePod,
     DeletePod,
@@ -18,8 +18,8 @@ from livevirt.controllers.vmi.plan import (
     phase,
     plan,
 )
-from livevirt.controllers.vmi.status import changes, label_changes
-from livevirt.controllers.vmi.view import Instance, Launcher, Seen, pod
+from livevirt.vm.lifecycle.vmi.status import changes, label_changes
+from livevirt.vm.lifecycle.vmi.view import Instance, Launcher, Seen, pod
 
 NOON = datetime(2030, 1, 1, 12, 0, tzinfo=UTC)
 

@@ -7,8 +7,7 @@ from typing import Any
 
 import pytest
 
-from livevirt.api.request import Object
-from livevirt.controllers.volumes.claim_plan import (
+from livevirt.kube.controllers.storage.claim_plan import (
     BIND_AT_ONCE,
     BIND_COMPLETED,
     PROTECTION,
@@ -27,7 +26,8 @@ from livevirt.controllers.volumes.claim_plan import (
     Step,
     plan,
 )
-from livevirt.controllers.volumes.provision import claim_reference, volume_for
+from livevirt.kube.controllers.storage.provision import claim_reference, volume_for
+from livevirt.kube.objects.request import Object
 
 from .volume_builders import EAGER, FOREIGN, WAITING, a_bound_claim, a_claim, a_volume
 

@@ -10,10 +10,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from livevirt.api import conditions
-from livevirt.api.request import Object
-from livevirt.controllers.volumes import datavolume_claim
-from livevirt.controllers.volumes.datavolume_plan import (
+from livevirt.kube.objects import conditions
+from livevirt.kube.objects.request import Object
+from livevirt.vm.datavolumes import claim as datavolume_claim
+from livevirt.vm.datavolumes.imports import Job
+from livevirt.vm.datavolumes.plan import (
     AdoptClaim,
     CreateClaim,
     Origin,
@@ -24,8 +25,7 @@ from livevirt.controllers.volumes.datavolume_plan import (
     Stop,
     plan,
 )
-from livevirt.controllers.volumes.datavolume_status import status
-from livevirt.controllers.volumes.imports import Job
+from livevirt.vm.datavolumes.status import status
 
 from .volume_builders import FOREIGN, WAITING, a_bound_claim, a_claim, a_data_volume
 

@@ -10,8 +10,8 @@ from pathlib import Path
 import pytest
 from aiohttp import web
 
-from livevirt.controllers.volumes.download import Source, download
-from livevirt.controllers.volumes.failure import ImportFailed, ImportRefused
+from livevirt.node.importing.download import Source, download
+from livevirt.vm.datavolumes.failure import ImportFailed, ImportRefused
 
 CONTENT = b"start" + bytes(2**20) + b"end"
 BODIES = {"/empty": b"", "/half.gz": gzip.compress(CONTENT)[:-20]}

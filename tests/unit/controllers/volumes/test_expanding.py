@@ -9,8 +9,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from livevirt.controllers.volumes.expanding import PIECE, expander
-from livevirt.controllers.volumes.failure import ImportFailed, ImportRefused
+from livevirt.node.importing.decompress import PIECE, expander
+from livevirt.vm.datavolumes.failure import ImportFailed, ImportRefused
 
 PACKERS = {"gzip": gzip.compress, "xz": lzma.compress}
 

@@ -8,8 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from livevirt.controllers.volumes import filling
-from livevirt.controllers.volumes.failure import ImportFailed, ImportRefused
+from livevirt.node.importing import filling
+from livevirt.vm.datavolumes.failure import ImportFailed, ImportRefused
 
 MIB = 2**20
 

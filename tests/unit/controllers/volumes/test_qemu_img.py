@@ -8,8 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from livevirt.controllers.volumes import qemu_img
-from livevirt.controllers.volumes.failure import ImportFailed, ImportRefused
+from livevirt.node.importing import qemu_img
+from livevirt.vm.datavolumes.failure import ImportFailed, ImportRefused
 
 MIB = 2**20
 needs_qemu_img = pytest.mark.skipif(shutil.which("qemu-img") is None, reason="qemu-img is missing")

@@ -10,9 +10,9 @@ from pathlib import Path
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from livevirt.api.quantity import parse
-from livevirt.api.request import Object
-from livevirt.controllers.volumes import claim_plan, matching, provision, volume_plan
+from livevirt.kube.controllers.storage import claim_plan, matching, provision, volume_plan
+from livevirt.kube.objects.quantity import parse
+from livevirt.kube.objects.request import Object
 
 from .volume_builders import EAGER, WAITING, a_claim, a_volume
 

@@ -2,8 +2,8 @@
 
 from typing import Any
 
-from livevirt.control.key import Key
-from livevirt.controllers.volumes.usage import has_left, machine_claims
+from livevirt.kube.control.key import Key
+from livevirt.vm.volumes.usage import has_left, machine_claims
 
 
 def a_machine(volumes: list[Any], told: list[Any]) -> Any:

@@ -6,8 +6,8 @@ from typing import Any
 
 import pytest
 
-from livevirt.controllers.volumes.provision import VOLUME_PROTECTION
-from livevirt.controllers.volumes.volume_plan import (
+from livevirt.kube.controllers.storage.provision import VOLUME_PROTECTION
+from livevirt.kube.controllers.storage.volume_plan import (
     Delete,
     MakeDirectory,
     Protect,

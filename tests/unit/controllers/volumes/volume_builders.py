@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from typing import Any
 
-from livevirt.api.request import Object
-from livevirt.controllers.volumes import provision, storageclass
-from livevirt.controllers.volumes.claim_plan import BIND_COMPLETED, PROTECTION
-from livevirt.controllers.volumes.provision import VOLUME_PROTECTION
+from livevirt.kube.controllers.storage import provision, storageclass
+from livevirt.kube.controllers.storage.claim_plan import BIND_COMPLETED, PROTECTION
+from livevirt.kube.controllers.storage.provision import VOLUME_PROTECTION
+from livevirt.kube.objects.request import Object
 
 WAITING: Object = storageclass.DEFAULT
 EAGER: Object = {**WAITING, "metadata": {"name": "eager"}, "volumeBindingMode": "Immediate"}

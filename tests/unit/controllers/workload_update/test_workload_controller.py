@@ -5,13 +5,13 @@ from typing import Any, cast
 
 import pytest
 
-from livevirt.admission import node_share
-from livevirt.api import registry
-from livevirt.api.request import Object
-from livevirt.client.interface import Client
-from livevirt.control.events import Recorder
-from livevirt.controllers.informers import Informers
-from livevirt.controllers.workload_update.controller import WorkloadUpdates
+from livevirt.kube.client.interface import Client
+from livevirt.kube.control.events import Recorder
+from livevirt.kube.control.informers import Informers
+from livevirt.kube.objects import node_share
+from livevirt.kube.objects.request import Object
+from livevirt.vm import kinds
+from livevirt.vm.workload_update.controller import WorkloadUpdates
 
 NOON = datetime(2030, 1, 1, 12, tzinfo=UTC)
 GATES = ["VMLiveUpdateFeatures"]
@@ -51,6 +51,6 @@ def test_what_the_nodes_have_given_out_is_added_up_once_for_all_that_wait(
     informers, nobody = Informers(cast(Client, None)), cast(Recorder, None)
     controller = WorkloadUpdates(cast(Client, None), lambda: NOON, nobody, informers)
     for number in range(20):
-        informers.of(registry.VMI)._cache.put(a_waiting_guest(number))
+        informers.of(kinds.VMI)._cache.put(a_waiting_guest(number))
     assert len(controller._seen(KUBEVIRT).guests) == 20
     assert added == 1

@@ -11,10 +11,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from livevirt.control.key import Key
-from livevirt.controllers.migration.turn import Limits
-from livevirt.controllers.migration_request import Unfinished
-from livevirt.controllers.workload_update.plan import (
+from livevirt.kube.control.key import Key
+from livevirt.vm.migration.request import Unfinished
+from livevirt.vm.migration.turn import Limits
+from livevirt.vm.workload_update.plan import (
     AGAIN,
     PATIENCE,
     Abort,
@@ -25,7 +25,7 @@ from livevirt.controllers.workload_update.plan import (
     Wait,
     plan,
 )
-from livevirt.controllers.workload_update.view import Guest, Need, Seen, Settings
+from livevirt.vm.workload_update.view import Guest, Need, Seen, Settings
 
 NOON = datetime(2030, 1, 1, 12, tzinfo=UTC)
 WEB = Key("team", "web")

@@ -7,11 +7,11 @@ from typing import Any
 
 import pytest
 
-from livevirt.api.request import Object
-from livevirt.controllers.migration.turn import Limits
-from livevirt.controllers.vmi import launcher
-from livevirt.controllers.workload_update import view
-from livevirt.controllers.workload_update.view import Need
+from livevirt.kube.objects.request import Object
+from livevirt.vm.lifecycle.vmi import launcher
+from livevirt.vm.migration.turn import Limits
+from livevirt.vm.workload_update import view
+from livevirt.vm.workload_update.view import Need
 
 
 def a_vmi(*conditions: Object, **status: Any) -> Object:

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from typing import Any
 
-from livevirt.api.kind import Kind
-from livevirt.api.registry import CLUSTER_INSTANCETYPE, CLUSTER_PREFERENCE, REVISION, VM
-from livevirt.api.request import Object
-from livevirt.rollout.instancetypes import revisions
+from livevirt.kube.objects.core import REVISION
+from livevirt.kube.objects.kind import Kind
+from livevirt.kube.objects.request import Object
+from livevirt.vm.instancetypes.rules import revisions
+from livevirt.vm.kinds import CLUSTER_INSTANCETYPE, CLUSTER_PREFERENCE, VM
 
 SPACE = "default"
 

@@ -6,8 +6,8 @@ from typing import Any
 
 import pytest
 
-from livevirt.api.request import Object
-from livevirt.rollout.instancetypes.conflicts import conflict_error, conflicts
+from livevirt.kube.objects.request import Object
+from livevirt.vm.instancetypes.rules.conflicts import conflict_error, conflicts
 
 SIZED: Object = {"cpu": {"guest": 2}, "memory": {"guest": "1Gi"}}
 OPEN: Object = {"cpu": {}, "memory": {}}

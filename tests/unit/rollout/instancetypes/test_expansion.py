@@ -6,10 +6,10 @@ from typing import Any
 
 import pytest
 
-from livevirt.api.quantity import parse
-from livevirt.api.request import Object
-from livevirt.rollout.instancetypes.expansion import Expanded, Sizing, expand
-from livevirt.rollout.instancetypes.sizes import overcommitted
+from livevirt.kube.objects.quantity import parse
+from livevirt.kube.objects.request import Object
+from livevirt.vm.instancetypes.rules.expansion import Expanded, Sizing, expand
+from livevirt.vm.instancetypes.rules.sizes import overcommitted
 
 D = "spec.template.spec.domain"
 

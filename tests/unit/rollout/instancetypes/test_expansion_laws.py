@@ -8,10 +8,10 @@ from typing import Any
 from hypothesis import given
 from hypothesis import strategies as st
 
-from livevirt.api.registry import VMI
-from livevirt.api.request import Object
-from livevirt.api.structural import prune, validate
-from livevirt.rollout.instancetypes.expansion import Sizing, expand
+from livevirt.kube.objects.request import Object
+from livevirt.kube.objects.structural import prune, validate
+from livevirt.vm.instancetypes.rules.expansion import Sizing, expand
+from livevirt.vm.kinds import VMI
 
 flags = st.sampled_from((None, True, False))
 sizes = st.sampled_from(("512Mi", "1Gi", "2Gi", "3G"))

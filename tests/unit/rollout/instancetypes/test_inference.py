@@ -6,17 +6,18 @@ from typing import Any
 
 import pytest
 
-from livevirt.api.registry import CLAIM, DATA_VOLUME
-from livevirt.api.request import Object
-from livevirt.rollout.instancetypes import matchers
-from livevirt.rollout.instancetypes.inference import (
+from livevirt.kube.objects.core import CLAIM
+from livevirt.kube.objects.request import Object
+from livevirt.vm.instancetypes.rules import matchers
+from livevirt.vm.instancetypes.rules.inference import (
     DATA_SOURCE,
     SNAPSHOT,
     Inferred,
     NotInferred,
     infer,
 )
-from livevirt.rollout.instancetypes.matchers import Role
+from livevirt.vm.instancetypes.rules.matchers import Role
+from livevirt.vm.kinds import DATA_VOLUME
 
 from .instancetype_builders import Objects, a_vm, an_object
 

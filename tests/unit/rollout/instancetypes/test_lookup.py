@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from livevirt.api.kind import Kind
-from livevirt.api.request import Object
-from livevirt.rollout.instancetypes.lookup import Lookup, decide
-from livevirt.rollout.instancetypes.machine import Machine, expand_vm
+from livevirt.kube.objects.kind import Kind
+from livevirt.kube.objects.request import Object
+from livevirt.vm.instancetypes.rules.lookup import Lookup, decide
+from livevirt.vm.instancetypes.rules.machine import Machine, expand_vm
 
 from .instancetype_builders import Objects, a_preference, a_type, a_vm, reference, taken
 

@@ -7,18 +7,18 @@ import copy
 from hypothesis import given
 from hypothesis import strategies as st
 
-from livevirt.api.registry import INSTANCETYPE, VMI
-from livevirt.api.request import Object
-from livevirt.rollout import edit
-from livevirt.rollout.instancetypes.machine import (
+from livevirt.kube.objects.request import Object
+from livevirt.vm.instancetypes.rules.machine import (
     detached,
     expand_vm,
     instance_annotations,
     sized_by,
     unmet_requirements,
 )
-from livevirt.rollout.judgement import Verdict
-from livevirt.rollout.verdict import judge
+from livevirt.vm.kinds import INSTANCETYPE, VMI
+from livevirt.vm.verdict import edit
+from livevirt.vm.verdict.judgement import Verdict
+from livevirt.vm.verdict.verdict import judge
 
 from .instancetype_builders import Objects, a_preference, a_type, a_vm, reference, taken
 

@@ -4,16 +4,11 @@ from __future__ import annotations
 
 import pytest
 
-from livevirt.api.kind import Kind
-from livevirt.api.registry import (
-    CLUSTER_INSTANCETYPE,
-    CLUSTER_PREFERENCE,
-    INSTANCETYPE,
-    PREFERENCE,
-)
-from livevirt.api.request import Object
-from livevirt.rollout.instancetypes import matchers
-from livevirt.rollout.instancetypes.matchers import Role, matcher_errors
+from livevirt.kube.objects.kind import Kind
+from livevirt.kube.objects.request import Object
+from livevirt.vm.instancetypes.rules import matchers
+from livevirt.vm.instancetypes.rules.matchers import Role, matcher_errors
+from livevirt.vm.kinds import CLUSTER_INSTANCETYPE, CLUSTER_PREFERENCE, INSTANCETYPE, PREFERENCE
 
 from .instancetype_builders import a_vm
 

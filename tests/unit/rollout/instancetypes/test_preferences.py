@@ -6,9 +6,9 @@ from typing import Any
 
 import pytest
 
-from livevirt.api.request import Object
-from livevirt.rollout.instancetypes import preferences
-from livevirt.rollout.instancetypes.expansion import Sizing, expand
+from livevirt.kube.objects.request import Object
+from livevirt.vm.instancetypes.rules import preferences
+from livevirt.vm.instancetypes.rules.expansion import Sizing, expand
 
 
 def applied(spec: Object, preference: Object) -> Object:

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from livevirt.api.request import Object
-from livevirt.rollout.instancetypes.expansion import Sizing, expand, unmet
+from livevirt.kube.objects.request import Object
+from livevirt.vm.instancetypes.rules.expansion import Sizing, expand, unmet
 
 CPU, MEMORY = "spec.template.spec.domain.cpu", "spec.template.spec.domain.memory"
 PREFIX = "failure checking preference requirements: "

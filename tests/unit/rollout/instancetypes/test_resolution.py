@@ -6,16 +6,11 @@ from typing import Any
 
 import pytest
 
-from livevirt.api.registry import CLAIM, INSTANCETYPE
-from livevirt.api.request import Object
-from livevirt.rollout.instancetypes import matchers
-from livevirt.rollout.instancetypes.resolution import (
-    Choice,
-    Resolved,
-    newer,
-    references,
-    resolve,
-)
+from livevirt.kube.objects.core import CLAIM
+from livevirt.kube.objects.request import Object
+from livevirt.vm.instancetypes.rules import matchers
+from livevirt.vm.instancetypes.rules.resolution import Choice, Resolved, newer, references, resolve
+from livevirt.vm.kinds import INSTANCETYPE
 
 from .instancetype_builders import (
     Objects,

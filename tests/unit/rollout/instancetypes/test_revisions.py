@@ -6,10 +6,10 @@ import copy
 
 import pytest
 
-from livevirt.api import names
-from livevirt.api.registry import CLUSTER_INSTANCETYPE
-from livevirt.api.request import Object
-from livevirt.rollout.instancetypes import matchers, revisions
+from livevirt.kube.objects import names
+from livevirt.kube.objects.request import Object
+from livevirt.vm.instancetypes.rules import matchers, revisions
+from livevirt.vm.kinds import CLUSTER_INSTANCETYPE
 
 from .instancetype_builders import a_preference, a_revision, a_type, a_vm, taken
 

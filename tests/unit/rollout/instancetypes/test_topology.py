@@ -8,9 +8,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from livevirt.api.request import Object
-from livevirt.rollout.cpu import Topology
-from livevirt.rollout.instancetypes.topology import (
+from livevirt.kube.objects.request import Object
+from livevirt.vm.instancetypes.rules.topology import (
     ACROSS,
     ALIASES,
     TOPOLOGIES,
@@ -20,6 +19,7 @@ from livevirt.rollout.instancetypes.topology import (
     spread,
     wish,
 )
+from livevirt.vm.spec.cpu import Topology
 
 
 def a_preference(topology: str | None = None, older: int = 0, **options: Any) -> Object:

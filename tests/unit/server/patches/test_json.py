@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from livevirt.errors import BadRequest, Invalid, RequestEntityTooLarge
-from livevirt.server.patches import json
+from livevirt.kube.server.patches import json
 
 STORED: dict[str, Any] = {
     "metadata": {"annotations": {"golden.test/x": "1", "n": "1"}, "finalizers": ["a", "c"]},

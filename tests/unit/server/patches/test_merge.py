@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from livevirt.errors import BadRequest
-from livevirt.server.patches import merge
+from livevirt.kube.server.patches import merge
 
 # The examples of RFC 7386, appendix A, whose target and patch are objects.
 EXAMPLES: list[tuple[dict[str, Any], dict[str, Any], dict[str, Any]]] = [

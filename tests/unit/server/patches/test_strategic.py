@@ -9,9 +9,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from livevirt.api.registry import CONFIG_MAP, POD, SECRET
 from livevirt.errors import BadRequest
-from livevirt.server.patches import strategic
+from livevirt.kube.objects.core import CONFIG_MAP, POD, SECRET
+from livevirt.kube.server.patches import strategic
 
 Object = dict[str, Any]
 

@@ -1,0 +1,1 @@
+"""A Kubernetes API server that fits in one process; it knows nothing about virtual machines."""

@@ -1,0 +1,45 @@
+"""The rules of every built-in kind, by the name of its resource."""
+
+from __future__ import annotations
+
+from livevirt.kube.admission.claims import ClaimRules
+from livevirt.kube.admission.configmaps import ConfigMapRules
+from livevirt.kube.admission.events import EventRules
+from livevirt.kube.admission.leases import LeaseRules
+from livevirt.kube.admission.limitranges import LimitRangeRules
+from livevirt.kube.admission.namespaces import NamespaceRules
+from livevirt.kube.admission.nodes import NodeRules
+from livevirt.kube.admission.pods import PodRules
+from livevirt.kube.admission.quotas import QuotaRules
+from livevirt.kube.admission.rbac import BindingRules, RoleRules
+from livevirt.kube.admission.revisions import RevisionRules
+from livevirt.kube.admission.secrets import SecretRules
+from livevirt.kube.admission.serviceaccounts import ServiceAccountRules
+from livevirt.kube.admission.storageclasses import StorageClassRules
+from livevirt.kube.admission.volumes import VolumeRules
+from livevirt.kube.objects import core
+from livevirt.kube.objects.review import Rules
+
+_EVENTS = EventRules()
+
+RULES: dict[str, Rules] = {
+    core.NAMESPACE.resource: NamespaceRules(),
+    core.NODE.resource: NodeRules(),
+    core.POD.resource: PodRules(),
+    core.CLAIM.resource: ClaimRules(),
+    core.VOLUME.resource: VolumeRules(),
+    core.SECRET.resource: SecretRules(),
+    core.CONFIG_MAP.resource: ConfigMapRules(),
+    core.SERVICE_ACCOUNT.resource: ServiceAccountRules(),
+    core.EVENT.resource: _EVENTS,
+    core.EVENT_VIEW.resource: _EVENTS,  # given the event in its core form
+    core.QUOTA.resource: QuotaRules(),
+    core.LIMIT_RANGE.resource: LimitRangeRules(),
+    core.REVISION.resource: RevisionRules(),
+    core.LEASE.resource: LeaseRules(),
+    core.STORAGE_CLASS.resource: StorageClassRules(),
+    core.ROLE.resource: RoleRules(namespaced=True),
+    core.CLUSTER_ROLE.resource: RoleRules(namespaced=False),
+    core.ROLE_BINDING.resource: BindingRules(namespaced=True),
+    core.CLUSTER_ROLE_BINDING.resource: BindingRules(namespaced=False),
+}

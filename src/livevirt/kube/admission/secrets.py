@@ -1,0 +1,83 @@
+"""Secrets: `stringData` becomes `data`, and typed secrets hold the keys of their type."""
+
+from __future__ import annotations
+
+import base64
+import json
+
+from livevirt.kube.admission.configmaps import (
+    MAX_SIZE,
+    decoded_size,
+    immutability_errors,
+    key_errors,
+)
+from livevirt.kube.objects.field_checks import immutable
+from livevirt.kube.objects.field_error import FieldError, invalid, required, too_long
+from livevirt.kube.objects.request import Object
+from livevirt.kube.objects.review import Review, Rules
+
+OPAQUE = "Opaque"
+SERVICE_ACCOUNT_NAME = "kubernetes.io/service-account.name"
+
+_KEYS = {
+    "kubernetes.io/ssh-auth": ("ssh-privatekey",),
+    "kubernetes.io/tls": ("tls.crt", "tls.key"),
+}
+_JSON_KEYS = {
+    "kubernetes.io/dockercfg": ".dockercfg",
+    "kubernetes.io/dockerconfigjson": ".dockerconfigjson",
+}
+_REDACTED = "<secret contents redacted>"
+
+
+class SecretRules(Rules):
+    """What a Secret must be."""
+
+    def default(self, obj: Object) -> None:
+        """Fold `stringData` into `data` and give the secret a type."""
+        obj.setdefault("type", OPAQUE)
+        if plain := obj.pop("stringData", None):
+            encoded = {key: base64.b64encode(text.encode()).decode() for key, text in plain.items()}
+            obj["data"] = {**(obj.get("data") or {}), **encoded}
+
+    def validate(self, review: Review) -> list[FieldError]:
+        """List bad keys, too much data, missing keys of the type, and forbidden changes."""
+        new, old = review.new, review.old
+        found = key_errors("data", new)
+        if decoded_size(new, "data") > MAX_SIZE:
+            found.append(too_long("data", MAX_SIZE))
+        found += _type_errors(new)
+        if old is not None:
+            found += immutable("type", new.get("type"), old.get("type"))
+            found += immutability_errors(new, old, ("data",))
+        return found
+
+
+def _type_errors(secret: Object) -> list[FieldError]:
+    data = secret.get("data") or {}
+    match secret.get("type"):
+        case "kubernetes.io/service-account-token":
+            annotations = secret["metadata"].get("annotations") or {}
+            if annotations.get(SERVICE_ACCOUNT_NAME):
+                return []
+            return [required(f"metadata.annotations[{SERVICE_ACCOUNT_NAME}]")]
+        case "kubernetes.io/basic-auth":
+            if "username" in data or "password" in data:
+                return []
+            return [required("data[username]"), required("data[password]")]
+        case str(kind) if kind in _JSON_KEYS:
+            key = _JSON_KEYS[kind]
+            return _json_errors(f"data[{key}]", data.get(key))
+        case kind:
+            needed = _KEYS.get(kind or OPAQUE, ())
+            return [required(f"data[{key}]") for key in needed if key not in data]
+
+
+def _json_errors(path: str, encoded: str | None) -> list[FieldError]:
+    if encoded is None:
+        return [required(path)]
+    try:
+        content = json.loads(base64.b64decode(encoded))
+    except ValueError as error:
+        return [invalid(path, _REDACTED, str(error))]
+    return [] if isinstance(content, dict) else [invalid(path, _REDACTED, "must be a JSON object")]

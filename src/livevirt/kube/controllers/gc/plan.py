@@ -1,0 +1,138 @@
+"""What must happen to an object because of those it belongs to and those that belong to it."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from enum import Enum
+
+import msgspec
+
+from livevirt.kube.controllers.header import Header, OwnerReference
+from livevirt.kube.store import Key
+
+FOREGROUND = "foregroundDeletion"
+ORPHAN = "orphan"
+
+
+class Owner(Enum):
+    """What has become of an owner."""
+
+    ALIVE = "alive"  # or of a kind we know nothing about
+    GONE = "gone"  # no such object, or another one of that name
+    WAITING = "waiting"  # it goes as soon as its dependents have gone
+
+
+@dataclass(frozen=True, slots=True)
+class Item:
+    """An object and where it lies."""
+
+    key: Key
+    header: Header
+
+
+@dataclass(frozen=True, slots=True)
+class Seen:
+    """Everything the decision depends on, read at one moment."""
+
+    item: Item
+    owners: tuple[Owner, ...]  # one for each of its owner references
+    dependents: tuple[Item, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Delete:
+    """Delete an object."""
+
+    key: Key
+    uid: str
+    propagation: str
+
+
+@dataclass(frozen=True, slots=True)
+class SetOwners:
+    """Give an object, if it is still of that version, these owner references."""
+
+    item: Item
+    owners: tuple[OwnerReference, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class SetFinalizers:
+    """Give an object, if it is still of that version, these finalizers."""
+
+    item: Item
+    finalizers: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Look:
+    """Decide about another object too."""
+
+    key: Key
+
+
+Step = Delete | SetOwners | SetFinalizers | Look
+
+
+def plan(seen: Seen) -> list[Step]:
+    """List the steps for one object; they are done in order, and the first failure ends them."""
+    header = seen.item.header
+    if header.deleting and header.held_by(ORPHAN):
+        return _orphan(seen)
+    if header.deleting and header.held_by(FOREGROUND):
+        return _empty(seen)
+    if header.deleting or not header.owners:
+        return []
+    return _follow_owners(seen)
+
+
+def _orphan(seen: Seen) -> list[Step]:
+    """Let the dependents go their own way, then let the owner go."""
+    uid = seen.item.header.uid
+    freed: list[Step] = [
+        SetOwners(each, tuple(o for o in each.header.owners if o.uid != uid))
+        for each in seen.dependents
+    ]
+    return [*freed, _without(seen.item, ORPHAN)]
+
+
+def _empty(seen: Seen) -> list[Step]:
+    """Wait for the dependents that block; the others are sent off too but not waited for."""
+    uid = seen.item.header.uid
+    looks: list[Step] = [Look(d.key) for d in seen.dependents if not d.header.deleting]
+    if any(_blocks(each.header, uid) for each in seen.dependents):
+        return looks
+    return [*looks, _without(seen.item, FOREGROUND)]
+
+
+def _follow_owners(seen: Seen) -> list[Step]:
+    item, header = seen.item, seen.item.header
+    if Owner.ALIVE in seen.owners:
+        kept = [o for o, state in zip(header.owners, seen.owners, strict=True)
+                if state is Owner.ALIVE]  # fmt: skip
+        return [SetOwners(item, tuple(kept))] if len(kept) < len(header.owners) else []
+    if Owner.WAITING in seen.owners and seen.dependents:
+        steps: list[Step] = []
+        if any(d.header.deleting and d.header.held_by(FOREGROUND) for d in seen.dependents):
+            # The owner may be waiting for us and we for it: somebody has to stop blocking.
+            unblocked = (msgspec.structs.replace(o, block_owner_deletion=False)
+                         for o in header.owners)  # fmt: skip
+            steps.append(SetOwners(item, tuple(unblocked)))
+        return [*steps, Delete(item.key, header.uid, "Foreground")]
+    return [Delete(item.key, header.uid, _own_policy(header))]
+
+
+def _own_policy(header: Header) -> str:
+    """Return how an object wants its own dependents treated."""
+    if header.held_by(ORPHAN):
+        return "Orphan"
+    return "Foreground" if header.held_by(FOREGROUND) else "Background"
+
+
+def _blocks(header: Header, owner: str) -> bool:
+    return any(o.uid == owner and o.block_owner_deletion for o in header.owners)
+
+
+def _without(item: Item, finalizer: str) -> SetFinalizers:
+    kept = (name for name in item.header.finalizers or () if name != finalizer)
+    return SetFinalizers(item, tuple(kept))

@@ -1,0 +1,195 @@
+"""Watches pods and nodes, binds the pods that have none, and tells why others must wait."""
+
+from __future__ import annotations
+
+import logging
+from datetime import datetime
+
+from livevirt.errors import Conflict, NotFound
+from livevirt.kube.client.interface import Client
+from livevirt.kube.control.cache import Change
+from livevirt.kube.control.clock import Now
+from livevirt.kube.control.controller import DONE, Controller, Result
+from livevirt.kube.control.events import Recorder
+from livevirt.kube.control.informer import Informer
+from livevirt.kube.control.key import Key
+from livevirt.kube.controllers.scheduler import node as nodes
+from livevirt.kube.controllers.scheduler import pod as pods
+from livevirt.kube.controllers.scheduler.fleet import Fleet
+from livevirt.kube.controllers.scheduler.plan import Place, Wait, plan
+from livevirt.kube.controllers.scheduler.pod import Pod
+from livevirt.kube.objects import conditions, core
+from livevirt.kube.objects.request import Object
+
+log = logging.getLogger(__name__)
+
+WORKERS = 32  # bindings under way at once; the store commits them together
+LONGEST_WAIT = 1.0  # seconds until a pod is tried again after something changed
+
+
+class Scheduler:
+    """Schedules pods of the default scheduler."""
+
+    def __init__(
+        self,
+        client: Client,
+        now: Now,
+        recorder: Recorder,
+        pod_informer: Informer,
+        node_informer: Informer,
+        namespace_informer: Informer,
+    ) -> None:
+        self._client, self._now, self._recorder = client, now, recorder
+        self._pods = pod_informer
+        self._fleet = Fleet()
+        self._waiting: dict[Key, None] = {}  # found no node when last tried
+        self._lonely: dict[Key, None] = {}  # those of them that want to be near others
+        self._tries: dict[Key, int] = {}
+        self._informers = (node_informer, namespace_informer, pod_informer)
+        self._controller = Controller("scheduler", self.reconcile, workers=WORKERS)
+        node_informer.on_change(self._on_node)
+        namespace_informer.on_change(self._on_namespace)
+        pod_informer.on_change(self._on_pod)
+
+    async def run(self) -> None:
+        """Schedule until cancelled."""
+        for informer in self._informers:
+            await informer.synced.wait()
+        await self._controller.run()
+
+    async def reconcile(self, key: Key) -> Result:
+        """Give a pod a node, or say why there is none."""
+        obj = self._pods.get(key)
+        if obj is None or not pods.wants_node(obj):
+            return DONE
+        pod = pods.read(obj)
+        if self._fleet.assumes(key, pod.uid):
+            return DONE
+        # Up to here nothing was awaited, and the plan counts at once: no two pods share a place.
+        match plan(pod, self._fleet):
+            case Place(node):
+                self._fleet.assume(pod, node)
+                await self._bind(obj, pod, node)
+            case Wait(message):
+                self._waiting[key] = None
+                if pod.affinity.near:
+                    self._lonely[key] = None
+                await self._report(obj, message)
+        return DONE
+
+    async def _bind(self, obj: Object, pod: Pod, node: str) -> None:
+        key = pod.key
+        binding = {
+            "apiVersion": "v1",
+            "kind": "Binding",
+            "metadata": {"name": key.name, "uid": pod.uid},
+            "target": {"apiVersion": "v1", "kind": "Node", "name": node},
+        }
+        bound = False
+        try:
+            await self._client.create(
+                core.POD, binding, key.namespace, name=key.name, subresource="binding"
+            )
+            bound = True
+        except (NotFound, Conflict) as error:  # gone, going, or somebody else's by now
+            log.debug("pod was not bound", extra={"pod": str(key), "error": str(error)})
+        finally:
+            if not bound and self._fleet.forget(pod):
+                self._retry()
+        if bound:
+            self._tries.pop(key, None)
+            self._retry_lonely()
+            message = f"Successfully assigned {key} to {node}"
+            self._recorder.event(obj, "Normal", "Scheduled", message)
+            log.info("pod scheduled", extra={"pod": str(key), "node": node})
+
+    async def _report(self, obj: Object, message: str) -> None:
+        condition = unschedulable(obj, message, self._now())
+        if condition is None:
+            return
+        meta = obj["metadata"]
+        patch = {"metadata": {"uid": meta["uid"]}, "status": {"conditions": [condition]}}
+        try:
+            await self._client.patch(
+                core.POD, meta["name"], meta["namespace"], patch,
+                type_="strategic", subresource="status",
+            )  # fmt: skip
+        except NotFound:
+            return
+        self._recorder.event(obj, "Warning", "FailedScheduling", message)
+
+    def _on_pod(self, change: Change) -> None:
+        key, old, new = change
+        if new is None or pods.has_ended(new):
+            self._leave(key)
+            if self._fleet.remove_pod(key):
+                self._retry()
+        elif new["spec"].get("nodeName"):
+            self._leave(key)
+            if self._fleet.put_pod(pods.read(new)):
+                self._retry()  # it may be smaller now, or company for another
+        elif pods.wants_node(new) and (old is None or _asks_anew(old, new)):
+            self._controller.queue.add(key)
+
+    def _leave(self, key: Key) -> None:
+        for memory in (self._waiting, self._lonely, self._tries):
+            memory.pop(key, None)
+
+    def _on_node(self, change: Change) -> None:
+        if change.new is None:
+            self._fleet.remove_node(change.key.name)
+            return
+        node = nodes.read(change.new)
+        if self._fleet.nodes.get(node.name) != node:  # a heartbeat is no news
+            self._fleet.put_node(node)
+            self._retry()
+
+    def _on_namespace(self, change: Change) -> None:
+        if change.new is None:
+            self._fleet.remove_namespace(change.key.name)
+            return
+        labels = change.new["metadata"].get("labels") or {}
+        if self._fleet.put_namespace(change.key.name, labels):
+            self._retry()
+
+    def _retry(self) -> None:
+        """Try the waiting pods again."""
+        for key in list(self._waiting):
+            self._try_again(key)
+
+    def _retry_lonely(self) -> None:
+        """Try those again for whom another pod's place may be what they waited for."""
+        for key in list(self._lonely):
+            self._try_again(key)
+
+    def _try_again(self, key: Key) -> None:
+        """Try soon at first, later less often, so that a storm of changes stays cheap."""
+        self._waiting.pop(key, None)
+        self._lonely.pop(key, None)
+        tries = self._tries[key] = self._tries.get(key, 0) + 1
+        wait = 0.0 if tries == 1 else min(0.05 * 2.0 ** min(tries, 10), LONGEST_WAIT)
+        self._controller.queue.add_after(key, wait)
+
+
+def _asks_anew(old: Object, new: Object) -> bool:
+    """Tell whether a pod changed in a way that bears on where it can be."""
+    return (
+        old["spec"] != new["spec"]
+        or old["metadata"].get("labels") != new["metadata"].get("labels")
+        or pods.wants_node(old) != pods.wants_node(new)
+    )
+
+
+def unschedulable(obj: Object, message: str, now: datetime) -> Object | None:
+    """Return the condition that tells why a pod waits; None if it says so already."""
+    before = (obj.get("status") or {}).get("conditions")
+    wanted = {
+        "type": "PodScheduled",
+        "status": "False",
+        "reason": "Unschedulable",
+        "message": message,
+    }
+    found = conditions.find(before, "PodScheduled")
+    if found is not None and all(found.get(name) == value for name, value in wanted.items()):
+        return None
+    return conditions.find(conditions.with_condition(before, wanted, now), "PodScheduled")

@@ -1,0 +1,1 @@
+"""Claims and volumes where no cluster provides them: directories of disk images."""

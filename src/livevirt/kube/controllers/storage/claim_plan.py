@@ -1,0 +1,219 @@
+"""The next step for a claim: find or make its volume, bind it, let it grow, let it go."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Literal
+
+from livevirt.files.raw_file import whole
+from livevirt.kube.admission import claims
+from livevirt.kube.controllers.storage import matching, provision, storageclass
+from livevirt.kube.objects import conditions
+from livevirt.kube.objects.request import Object
+
+PROTECTION = "kubernetes.io/pvc-protection"
+BOUND_BY_US = "pv.kubernetes.io/bound-by-controller"
+BIND_COMPLETED = "pv.kubernetes.io/bind-completed"
+SELECTED_NODE = "volume.kubernetes.io/selected-node"
+BIND_AT_ONCE = "cdi.kubevirt.io/storage.bind.immediate.requested"
+RESIZING: Object = {"type": "Resizing", "status": "True", "message": "the disk is made larger"}
+
+
+@dataclass(frozen=True, slots=True)
+class Seen:
+    """Everything the decision depends on, read at one moment."""
+
+    claim: Object
+    storage_class: Object | None
+    volume: Object | None = None  # the one the claim names, else one that names the claim
+    others: tuple[Object, ...] = ()  # volumes it could be given
+    disk: int | None = None  # bytes of the disk on a volume of ours, None if there is none
+    used: bool = False  # something that runs, or is about to, has it
+    scheduled: bool = False  # one of those has its node
+    no_devices: str = ""  # why no file can be a block device here, if none can
+
+
+@dataclass(frozen=True, slots=True)
+class Protect:
+    """Hold the claim for as long as something uses it."""
+
+    finalizers: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Release:
+    """Hold the claim no longer."""
+
+    finalizers: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Reserve:
+    """Promise a volume that is there to the claim."""
+
+    volume: Object
+    reference: Object
+
+
+@dataclass(frozen=True, slots=True)
+class Provision:
+    """Make a volume for the claim."""
+
+    volume: Object
+
+
+@dataclass(frozen=True, slots=True)
+class Bind:
+    """Write the volume's name into the claim."""
+
+    volume: str
+
+
+@dataclass(frozen=True, slots=True)
+class Grow:
+    """Let the volume hold more."""
+
+    capacity: str
+
+
+@dataclass(frozen=True, slots=True)
+class GrowDisk:
+    """Make the disk on the volume larger."""
+
+    size: int
+
+
+@dataclass(frozen=True, slots=True)
+class Report:
+    """Write the claim's status."""
+
+    status: Object
+
+
+@dataclass(frozen=True, slots=True)
+class Rest:
+    """Do nothing until something changes, and tell the owner why if there is a word to say."""
+
+    type: Literal["Normal", "Warning"] = "Normal"
+    reason: str = ""
+    message: str = ""
+
+
+Step = Protect | Release | Reserve | Provision | Bind | Grow | GrowDisk | Report | Rest
+
+
+def plan(seen: Seen, root: Path) -> Step:
+    """Return the next step towards a bound claim, or towards its end; the first rule wins."""
+    meta = seen.claim["metadata"]
+    finalizers = tuple(meta.get("finalizers") or ())
+    if "deletionTimestamp" in meta:
+        if PROTECTION in finalizers and not seen.used:
+            return Release(tuple(each for each in finalizers if each != PROTECTION))
+        return Rest()
+    if PROTECTION not in finalizers:
+        return Protect((*finalizers, PROTECTION))
+    if seen.volume is not None:
+        return _towards(seen, seen.volume)
+    if name := seen.claim["spec"].get("volumeName"):
+        return _without(seen.claim, name)
+    return _find(seen, root)
+
+
+def _find(seen: Seen, root: Path) -> Step:
+    claim, storage_class = seen.claim, seen.storage_class
+    if storageclass.waits(storage_class) and not _has_consumer(seen):
+        why = "waiting for first consumer to be created before binding"
+        return Rest("Normal", storageclass.WAIT, why)
+    if (found := matching.best(claim, seen.others)) is not None:
+        return Reserve(found, provision.claim_reference(claim))
+    name = claims.class_of(claim)
+    if not name:
+        why = "no persistent volumes available for this claim and no storage class is set"
+        return Rest("Normal", "FailedBinding", why)
+    if storage_class is None:
+        why = f'storageclass.storage.k8s.io "{name}" not found'
+        return Rest("Warning", "ProvisioningFailed", why)
+    if not storageclass.is_ours(storage_class):
+        why = f"waiting for the provisioner {storage_class.get('provisioner')} to make a volume"
+        return Rest("Normal", "ExternalProvisioning", why)
+    if why := provision.objection(claim, seen.no_devices):
+        return Rest("Warning", "ProvisioningFailed", why)
+    return Provision(provision.volume_for(claim, storage_class, root))
+
+
+def _has_consumer(seen: Seen) -> bool:
+    annotations = seen.claim["metadata"].get("annotations") or {}
+    return (
+        seen.scheduled
+        or bool(annotations.get(SELECTED_NODE))
+        or annotations.get(BIND_AT_ONCE) == "true"
+    )
+
+
+def _towards(seen: Seen, volume: Object) -> Step:
+    """Bind the claim to a volume that is its own, or may become so."""
+    claim, name = seen.claim, volume["metadata"]["name"]
+    if not matching.held_by(volume, claim):
+        if "claimRef" in volume["spec"] and not matching.promised_to(volume, claim):
+            return _without(claim, name)
+        if "deletionTimestamp" in volume["metadata"]:
+            return _without(claim, name)
+        if why := _mismatch(claim, volume):
+            return Rest("Warning", "VolumeMismatch", why)
+        return Reserve(volume, provision.claim_reference(claim))
+    if (volume.get("status") or {}).get("phase") != "Bound":
+        return Rest()  # its own controller makes it ready, and that wakes us
+    annotations = claim["metadata"].get("annotations") or {}
+    if claim["spec"].get("volumeName") != name or annotations.get(BIND_COMPLETED) != "yes":
+        return Bind(name)
+    if claims.size(claim) > matching.capacity(volume) and seen.storage_class is not None:
+        if not provision.is_ours(volume):
+            why = f"waiting for the provisioner of volume {name} to expand it"
+            return Rest("Normal", "ExternalExpanding", why)
+        return Grow(str(claims.size(claim)))
+    status = bound_status(claim, volume)
+    size = whole(min(claims.size(claim), matching.capacity(volume)).bytes)
+    if seen.disk is not None and seen.disk < size:
+        # Told first; the capacity comes last, for whoever uses the disk goes by that.
+        told = claim.get("status") or {}
+        if conditions.is_true(told.get("conditions"), RESIZING["type"]):
+            return GrowDisk(size)
+        return Report({**status, "capacity": told.get("capacity"), "conditions": [RESIZING]})
+    return Rest() if status == claim.get("status") else Report(status)
+
+
+def _mismatch(claim: Object, volume: Object) -> str:
+    """Say why the volume a claim names cannot be had, or nothing."""
+    name = volume["metadata"]["name"]
+    if matching.capacity(volume) < claims.size(claim):
+        return f'requested PV "{name}" is too small'
+    if claims.class_of(claim) != (volume["spec"].get("storageClassName") or ""):
+        return f'storageClassName of requested PV "{name}" does not match'
+    if matching.mode(claim) != matching.mode(volume):
+        return f'volumeMode of requested PV "{name}" does not match'
+    wanted, offered = claim["spec"].get("accessModes") or (), volume["spec"].get("accessModes")
+    if not set(wanted) <= set(offered or ()):
+        return f'accessModes of requested PV "{name}" do not match'
+    return ""
+
+
+def _without(claim: Object, name: str) -> Step:
+    """The volume the claim names is missing or another's: lost if it once was ours."""
+    annotations = claim["metadata"].get("annotations") or {}
+    if annotations.get(BIND_COMPLETED) != "yes":
+        why = f'waiting for volume "{name}", which is missing or promised to another claim'
+        return Rest("Normal", "FailedBinding", why)
+    if (claim.get("status") or {}).get("phase") != "Lost":
+        return Report({"phase": "Lost"})
+    why = f'volume "{name}" is gone or another\'s; what was on it is lost'
+    return Rest("Warning", "ClaimLost", why)
+
+
+def bound_status(claim: Object, volume: Object) -> Object:
+    """Return the status of a claim that has its volume."""
+    status: dict[str, Any] = {**(claim.get("status") or {}), "phase": "Bound"}
+    status["accessModes"] = list(volume["spec"].get("accessModes") or ())
+    status["capacity"] = dict(volume["spec"].get("capacity") or {})
+    status.pop("conditions", None)  # they are all of a growth that has ended
+    return status

@@ -1,0 +1,129 @@
+"""Watches PersistentVolumes: makes their directories, writes their phases, reclaims them."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from dataclasses import replace
+
+from livevirt.errors import NotFound
+from livevirt.files.directories import Directories
+from livevirt.kube.client.interface import Client
+from livevirt.kube.control.controller import DONE, Controller, Result
+from livevirt.kube.control.events import Recorder
+from livevirt.kube.control.informer import Informer
+from livevirt.kube.control.key import Key, key_of
+from livevirt.kube.controllers.storage import matching, provision
+from livevirt.kube.controllers.storage import volume_plan as steps
+from livevirt.kube.controllers.storage.claim_controller import conditional, volume_claim
+from livevirt.kube.controllers.storage.volume_plan import Seen, Step, plan
+from livevirt.kube.objects import core
+from livevirt.kube.objects.request import Object
+from livevirt.vm.volumes.usage import Usage, claims_of
+
+log = logging.getLogger(__name__)
+
+_OF_CLAIM = "volumes.of-claim"
+
+
+class Volumes:
+    """Owns the phase of volumes and the directories behind ours."""
+
+    def __init__(
+        self,
+        client: Client,
+        recorder: Recorder,
+        directories: Directories,
+        usage: Usage,
+        *,
+        claims: Informer,
+        volumes: Informer,
+    ) -> None:
+        self._client, self._recorder = client, recorder
+        self._directories, self._usage = directories, usage
+        self._claims, self._volumes = claims, volumes
+        volumes.index(_OF_CLAIM, volume_claim)
+        self._controller = Controller("volumes", self.reconcile)
+        self._controller.watches(volumes)
+        self._controller.watches(claims, lambda claim: self._named_by(key_of(claim)))
+        usage.wakes(self._controller, self._behind)
+
+    async def run(self) -> None:
+        """Work until cancelled."""
+        await self._controller.run()
+
+    async def reconcile(self, key: Key) -> Result:
+        """Take a volume as far as it can go."""
+        volume = self._volumes.get(key)
+        if volume is None:
+            return DONE
+        try:
+            seen = await self._observe(volume)
+            while not isinstance(step := plan(seen), steps.Rest):
+                seen = await self._act(step, seen)
+        except NotFound:
+            log.debug("volume went away", extra={"volume": str(key)})
+        return DONE
+
+    async def _observe(self, volume: Object) -> Seen:
+        name = volume["metadata"]["name"]
+        claim, used = None, False
+        for key in volume_claim(volume):
+            claim = await self._claim(key, volume)
+            held = claim is not None and matching.held_by(volume, claim)
+            used = not held and bool(self._usage.of(key))
+        directory = provision.is_ours(volume) and self._directories.exists(name)
+        return Seen(volume, claim, directory, used)
+
+    async def _claim(self, key: Key, volume: Object) -> Object | None:
+        """Return the claim; that it is gone is believed of the server only, never of a copy."""
+        claim = self._claims.get(key)
+        if claim is not None and matching.held_by(volume, claim):
+            return claim
+        try:
+            return await self._client.get(core.CLAIM, key.name, key.namespace)
+        except NotFound:
+            return None
+
+    async def _act(self, step: Step, seen: Seen) -> Seen:
+        name = seen.volume["metadata"]["name"]
+        patch: Object
+        match step:
+            case steps.Protect(finalizers) | steps.Release(finalizers):
+                patch = {"metadata": {"finalizers": list(finalizers)}}
+                return replace(seen, volume=await self._patch(seen.volume, patch))
+            case steps.SetPhase(phase):
+                patch = {"status": {"phase": phase}}
+                volume = await self._patch(seen.volume, patch, subresource="status")
+                return replace(seen, volume=volume)
+            case steps.MakeDirectory():
+                await asyncio.to_thread(self._directories.make, name)
+                return replace(seen, directory=True)
+            case steps.RemoveDirectory():
+                await self._remove(seen.volume)
+                log.info("volume data removed", extra={"volume": name})
+                return replace(seen, directory=False)
+            case steps.Delete():
+                await self._client.delete(core.VOLUME, name, uid=seen.volume["metadata"]["uid"])
+                return replace(seen, volume=await self._client.get(core.VOLUME, name))
+            case steps.Rest():
+                return seen
+
+    async def _remove(self, volume: Object) -> None:
+        try:
+            await asyncio.to_thread(self._directories.remove, volume["metadata"]["name"])
+        except OSError as error:
+            self._recorder.event(volume, "Warning", "VolumeFailedDelete", str(error))
+            raise
+
+    async def _patch(self, volume: Object, patch: Object, subresource: str = "") -> Object:
+        name = volume["metadata"]["name"]
+        return await self._client.patch(
+            core.VOLUME, name, "", conditional(volume, patch), subresource=subresource
+        )
+
+    def _behind(self, user: Object) -> list[Key]:
+        return [volume for claim in claims_of(user) for volume in self._named_by(claim)]
+
+    def _named_by(self, claim: Key) -> list[Key]:
+        return [key_of(volume) for volume in self._volumes.by(_OF_CLAIM, claim)]

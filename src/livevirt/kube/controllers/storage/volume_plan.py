@@ -1,0 +1,110 @@
+"""The next step for a PersistentVolume: ready it, and reclaim it when its claim has gone."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from livevirt.kube.controllers.storage import matching, provision
+from livevirt.kube.controllers.storage.provision import VOLUME_PROTECTION
+from livevirt.kube.objects.request import Object
+
+
+@dataclass(frozen=True, slots=True)
+class Seen:
+    """Everything the decision depends on, read at one moment."""
+
+    volume: Object
+    claim: Object | None  # of the name the volume's claimRef gives
+    directory: bool = False  # of a volume of ours: whether its directory is there
+    used: bool = False  # something that runs names a claim that was torn away, or a new namesake
+
+
+@dataclass(frozen=True, slots=True)
+class Protect:
+    """Hold the volume for as long as it is a claim's."""
+
+    finalizers: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Release:
+    """Hold the volume no longer."""
+
+    finalizers: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class MakeDirectory:
+    """Make the place for the volume's disk."""
+
+
+@dataclass(frozen=True, slots=True)
+class RemoveDirectory:
+    """Remove the volume's data for good."""
+
+
+@dataclass(frozen=True, slots=True)
+class Delete:
+    """Delete the object."""
+
+
+@dataclass(frozen=True, slots=True)
+class SetPhase:
+    """Write the volume's phase."""
+
+    phase: str
+
+
+@dataclass(frozen=True, slots=True)
+class Rest:
+    """Do nothing until something changes."""
+
+
+Step = Protect | Release | MakeDirectory | RemoveDirectory | Delete | SetPhase | Rest
+
+
+def plan(seen: Seen) -> Step:
+    """Return the next step; the first rule that matches wins."""
+    volume = seen.volume
+    meta = volume["metadata"]
+    finalizers = tuple(meta.get("finalizers") or ())
+    going = "deletionTimestamp" in meta
+    if not going and VOLUME_PROTECTION not in finalizers:
+        return Protect((*finalizers, VOLUME_PROTECTION))
+    reference = volume["spec"].get("claimRef") or {}
+    phase = (volume.get("status") or {}).get("phase")
+    if not reference.get("uid"):
+        if going:
+            return _release(finalizers)
+        return Rest() if phase == "Available" else SetPhase("Available")
+    if seen.claim is not None and matching.held_by(volume, seen.claim):
+        return _serve(seen, phase)
+    if seen.used:
+        return Rest()
+    if phase != "Released":
+        return SetPhase("Released")
+    return _reclaim(seen, finalizers, going)
+
+
+def _serve(seen: Seen, phase: str | None) -> Step:
+    if phase == "Bound":
+        return Rest()
+    if provision.is_ours(seen.volume) and not seen.directory:
+        return MakeDirectory()  # only now: an empty one in place of lost data would hide the loss
+    return SetPhase("Bound")
+
+
+def _reclaim(seen: Seen, finalizers: tuple[str, ...], going: bool) -> Step:
+    policy = seen.volume["spec"].get("persistentVolumeReclaimPolicy")
+    if policy == "Delete" and provision.is_ours(seen.volume):
+        if seen.directory:
+            return RemoveDirectory()
+        if not going:
+            return Delete()
+    return _release(finalizers) if going else Rest()
+
+
+def _release(finalizers: tuple[str, ...]) -> Step:
+    if VOLUME_PROTECTION in finalizers:
+        return Release(tuple(each for each in finalizers if each != VOLUME_PROTECTION))
+    return Rest()

@@ -1,0 +1,204 @@
+"""Schemas of every kind, read from the compact tables in `definitions/`.
+
+A table is named after its package and holds one block per type, a line per field:
+
+    PodSpec
+      containers [Container]! always key=name merge=name @2
+      nodeName string @10 -- the node that runs the pod
+
+The type is a scalar (`string int32 int64 bool double bytes Quantity Time MicroTime Duration
+NullableTime IntOrString any object`), a type of the same table, `table.Type`, a list `[T]` or a map
+`{T}`; `!` means required, `?` that an explicit zero is kept. Then, each optional: `always` (written
+even when empty), `key=a,b` or `set` (how apply merges the list), `atomic`, `merge=k` (strategic
+merge by that key; bare `merge` for lists of scalars), `retainKeys`, `replace`, `enum=A|B`,
+`default=V`, `min=N`, `open` (unknown fields stay), `@N` (protobuf number) and `-- description`.
+`inline T` splices the fields of another type in.
+"""
+
+from __future__ import annotations
+
+import functools
+import re
+from dataclasses import dataclass, field
+from importlib import resources
+from typing import Any
+
+
+@dataclass(slots=True, eq=False)
+class Type:
+    """What a value may be. Compared by identity: there is one Type per definition."""
+
+    form: str  # object map list string integer number boolean bytes quantity time … any
+    name: str = ""  # full name of a defined object type, as OpenAPI spells it
+    format: str = ""
+    fields: dict[str, Field] = field(default_factory=dict)
+    element: Type | None = None
+    inlines: list[tuple[int, Type]] = field(default_factory=list)  # protobuf number, type
+    always: tuple[Field, ...] = ()  # those of `fields` that are written even when empty
+    description: str = ""
+
+
+@dataclass(slots=True)
+class Field:
+    """One field of an object type and how it is merged, defaulted and written."""
+
+    name: str
+    type: Type
+    required: bool = False
+    pointer: bool = False
+    always: bool = False
+    keys: tuple[str, ...] = ()
+    set: bool = False
+    atomic: bool = False
+    merge: str | None = None  # strategic merge: the key, or "" for a list of scalars
+    retain_keys: bool = False
+    replace: bool = False
+    enum: tuple[str, ...] = ()
+    default: Any = None
+    minimum: int | None = None
+    open: bool = False
+    number: int = 0
+    description: str = ""
+
+
+SCALARS: dict[str, Type] = {
+    "string": Type("string"),
+    "int32": Type("integer", format="int32"),
+    "int64": Type("integer", format="int64"),
+    "bool": Type("boolean"),
+    "double": Type("number", format="double"),
+    "bytes": Type("bytes", format="byte"),
+    "Quantity": Type("quantity"),
+    "Time": Type("time", format="date-time"),
+    "MicroTime": Type("microtime", format="date-time"),
+    "NullableTime": Type("nullable-time", format="date-time"),
+    "Duration": Type("duration"),
+    "IntOrString": Type("intorstring", format="int-or-string"),
+    "any": Type("any"),
+    "object": Type("object-any"),
+}
+
+
+class Definitions:
+    """All types of all tables, linked."""
+
+    def __init__(self, tables: dict[str, str]) -> None:
+        self._types: dict[str, Type] = {}
+        self._lists: dict[tuple[str, str], Type] = {}
+        blocks = [block for table, text in tables.items() for block in _blocks(table, text)]
+        for table, package, name, _, description in blocks:
+            self._types[f"{table}.{name}"] = Type(
+                "object", name=f"{package}.{name}", description=description
+            )
+        for table, _, name, lines, _ in blocks:
+            self._fill(table, self._types[f"{table}.{name}"], lines)
+        for table, _, name, _, _ in blocks:
+            self._splice(self._types[f"{table}.{name}"])
+        for type_ in self._types.values():
+            type_.always = tuple(entry for entry in type_.fields.values() if entry.always)
+
+    def __getitem__(self, name: str) -> Type:
+        """Return the type called `table.Type`."""
+        return self._types[name]
+
+    def names(self) -> list[str]:
+        """List every `table.Type`."""
+        return list(self._types)
+
+    def _fill(self, table: str, type_: Type, lines: list[str]) -> None:
+        for line in lines:
+            text, _, description = line.partition(" -- ")
+            name, spelled, *words = text.split()
+            if name == "inline":
+                number = int(words[0][1:]) if words else 0
+                type_.inlines.append((number, self._named(table, spelled)))
+                continue
+            entry = Field(name, self._named(table, spelled.rstrip("!?")))
+            entry.required = spelled.endswith("!")
+            entry.pointer = spelled.endswith("?")
+            entry.description = description.strip()
+            for word in words:
+                _apply(entry, word)
+            type_.fields[name] = entry
+
+    def _named(self, table: str, spelled: str) -> Type:
+        if spelled[0] in "[{":
+            form = "list" if spelled[0] == "[" else "map"
+            inner = self._named(table, spelled[1:-1])
+            key = (form, str(id(inner)))
+            if key not in self._lists:
+                self._lists[key] = Type(form, element=inner)
+            return self._lists[key]
+        if spelled in SCALARS:
+            return SCALARS[spelled]
+        full = spelled if "." in spelled else f"{table}.{spelled}"
+        return self._types[full]
+
+    def _splice(self, type_: Type) -> None:
+        for _, inner in type_.inlines:
+            self._splice(inner)
+            for name, entry in inner.fields.items():
+                type_.fields.setdefault(name, entry)
+
+
+def _apply(entry: Field, word: str) -> None:
+    key, _, value = word.partition("=")
+    if key.startswith("@"):
+        entry.number = int(key[1:])
+    elif key == "key":
+        entry.keys = tuple(value.split(","))
+    elif key == "merge":
+        entry.merge = value
+    elif key == "enum":
+        entry.enum = tuple(value.split("|"))
+    elif key == "default":
+        entry.default = _literal(entry.type, value)
+    elif key == "min":
+        entry.minimum = int(value)
+    elif key in ("always", "set", "atomic", "replace", "open"):
+        setattr(entry, key, True)
+    elif key == "retainKeys":
+        entry.retain_keys = True
+    else:
+        raise ValueError(f"unknown word {word!r} at field {entry.name}")
+
+
+def _literal(type_: Type, text: str) -> Any:
+    if type_.form == "integer":
+        return int(text)
+    if type_.form == "boolean":
+        return text == "true"
+    return text
+
+
+_HEADER = re.compile(r"(\w+)(?: -- (.*))?")
+
+
+def _blocks(table: str, text: str) -> list[tuple[str, str, str, list[str], str]]:
+    """Split a table into (table, package, type, field lines, description)."""
+    package = ""
+    found: list[tuple[str, str, str, list[str], str]] = []
+    for line in text.splitlines():
+        if line.startswith("package "):
+            package = line.split()[1]
+        elif line.startswith("  "):
+            found[-1][3].append(line)
+        elif line and not line.startswith("#"):
+            match = _HEADER.fullmatch(line)
+            if match is None:
+                raise ValueError(f"{table}: cannot read {line!r}")
+            found.append((table, package, match[1], [], match[2] or ""))
+    return found
+
+
+@functools.cache
+def definitions() -> Definitions:
+    """Return every type, read once."""
+    folder = resources.files("livevirt.kube.objects") / "definitions"
+    return Definitions(
+        {
+            entry.name.removesuffix(".types"): entry.read_text()
+            for entry in sorted(folder.iterdir(), key=lambda e: e.name)
+            if entry.name.endswith(".types")
+        }
+    )

@@ -1,0 +1,73 @@
+"""Objects in and out of the store: keys, encoding and versions."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import msgspec
+
+from livevirt.kube.objects.core import EVENT, EVENT_VIEW
+from livevirt.kube.objects.kind import Kind
+from livevirt.kube.objects.request import Object
+from livevirt.kube.server import events_view
+from livevirt.kube.store import Key, Stored
+from livevirt.vm.kinds.conversion import convert
+
+_encoder = msgspec.json.Encoder()
+_decoder = msgspec.json.Decoder()
+encode: Callable[[Any], bytes] = _encoder.encode
+decode: Callable[[bytes | str], Any] = _decoder.decode
+
+
+def stored_kind(kind: Kind) -> Kind:
+    """Return the kind objects are kept as: events.k8s.io is a view of core events."""
+    return EVENT if kind is EVENT_VIEW else kind
+
+
+def key_of(kind: Kind, namespace: str, name: str) -> Key:
+    """Return where an object lies in the store."""
+    return Key(stored_kind(kind).resource, namespace if kind.namespaced else "", name)
+
+
+def read(kind: Kind, version: str, value: bytes) -> Object:
+    """Return a stored object in a version, as a new dict."""
+    return as_version(kind, version, decode(value))
+
+
+def as_version(kind: Kind, version: str, obj: Object) -> Object:
+    """Return an object of the storage version in another one."""
+    if kind is EVENT_VIEW:
+        return events_view.to_view(obj)
+    return convert(kind, version, obj)
+
+
+def for_storage(kind: Kind, obj: Object) -> Object:
+    """Return an object in the version it is kept in, its type first."""
+    if kind is EVENT_VIEW:
+        return events_view.from_view(obj)
+    return convert(kind, kind.stored_version, obj)
+
+
+def body(kind: Kind, version: str, stored: Stored) -> bytes:
+    """Return a stored object as the JSON to answer with."""
+    if kind is not EVENT_VIEW and version == kind.stored_version:
+        return stored.value
+    return encode(read(kind, version, stored.value))
+
+
+def writer(kind: Kind, obj: Object) -> Callable[[int], bytes]:
+    """Return what the store calls with the new revision to get the bytes to keep."""
+    kept = for_storage(kind, obj)
+    metadata = kept["metadata"]
+
+    def with_revision(revision: int) -> bytes:
+        metadata["resourceVersion"] = str(revision)
+        return encode(kept)
+
+    return with_revision
+
+
+def list_prefix(kind: Kind) -> bytes:
+    """Return the type at the start of every stored object of a built-in kind; lists omit it."""
+    return f'{{"kind":"{kind.kind}","apiVersion":"{kind.api_version}",'.encode()

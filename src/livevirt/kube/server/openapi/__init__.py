@@ -1,0 +1,1 @@
+"""OpenAPI documents and CustomResourceDefinitions, made from the schema tables."""

@@ -1,0 +1,52 @@
+"""CustomResourceDefinitions: made from the registry, for reading only."""
+
+from __future__ import annotations
+
+import asyncio
+import functools
+from collections.abc import AsyncIterator
+from datetime import UTC, datetime
+
+from livevirt.kube.objects import core, refusals, times
+from livevirt.kube.objects.request import Answer, Object, Request
+from livevirt.kube.server import options
+from livevirt.kube.server.selection import Selection
+from livevirt.kube.server.watch import Frame
+
+_VERSION = "1"  # they never change while a server runs
+
+
+@functools.cache
+def _all() -> dict[str, Object]:
+    from livevirt.kube.server.openapi import crds  # much to import for what few ever ask
+
+    started = times.format_time(datetime.now(UTC))
+    made = (crds.established(k, started, _VERSION) for k in core.KINDS if k.custom)
+    return {crd["metadata"]["name"]: crd for crd in made}
+
+
+def answer(request: Request) -> Answer:
+    """Answer a get or a list."""
+    if request.verb == "get":
+        if request.name not in _all():
+            raise refusals.not_found(core.CRD, request.name)
+        return Answer(200, _all()[request.name])
+    selection = Selection(core.CRD, request.options)
+    return Answer(
+        200,
+        {
+            "kind": "CustomResourceDefinitionList",
+            "apiVersion": "apiextensions.k8s.io/v1",
+            "metadata": {"resourceVersion": _VERSION},
+            "items": [crd for crd in _all().values() if selection.matches(crd)],
+        },
+    )
+
+
+async def frames(request: Request) -> AsyncIterator[list[Frame]]:
+    """Send what there is, then stay silent: nothing ever changes."""
+    selection = Selection(core.CRD, request.options)
+    new = options.number(request.options, "resourceVersion") in (None, 0)
+    yield [Frame("ADDED", crd) for crd in _all().values() if new and selection.matches(crd)]
+    seconds = options.number(request.options, "timeoutSeconds")
+    await asyncio.sleep(3600.0 if seconds is None else seconds)

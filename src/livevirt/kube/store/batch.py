@@ -1,0 +1,172 @@
+"""One transaction: the changes of the calls that wait together, and some compaction."""
+
+from __future__ import annotations
+
+import asyncio
+import sqlite3
+from collections.abc import Callable, Iterable
+from typing import NamedTuple
+from zlib import crc32
+
+from livevirt.kube.store.change import Change, Delete
+from livevirt.kube.store.errors import Exists, Missing, Stale
+from livevirt.kube.store.event import Event, EventType
+from livevirt.kube.store.key import Stored
+
+_FIND = """
+    SELECT l.revision, l.value FROM current AS c JOIN log AS l ON l.revision = c.revision
+    WHERE c.resource = ? AND c.namespace = ? AND c.name = ?
+"""
+_APPEND = "INSERT INTO log VALUES (?, ?, ?, ?, ?, ?, ?, ?)"
+_INSERT = "INSERT OR IGNORE INTO current VALUES (?, ?, ?, ?)"
+_UPDATE = "UPDATE current SET revision = ? WHERE resource = ? AND namespace = ? AND name = ?"
+_DELETE = "DELETE FROM current WHERE resource = ? AND namespace = ? AND name = ?"
+_COUNT = """
+    INSERT INTO counts VALUES (?1, ?2, ?3)
+    ON CONFLICT (resource, namespace) DO UPDATE SET objects = objects + ?3
+"""
+_UNCOUNT = "DELETE FROM counts WHERE resource = ? AND namespace = ? AND objects = 0"
+
+Execute = Callable[..., sqlite3.Cursor]
+
+
+class Call(NamedTuple):
+    """What one caller of `write` wants, and where it waits for the outcome."""
+
+    changes: tuple[Change, ...]
+    outcome: asyncio.Future[list[Stored]]
+
+
+class Batch:
+    """The changes of some calls, put into one open transaction and then committed or not."""
+
+    __slots__ = ("_calls", "_outcomes", "compacted", "error", "events", "revision")
+
+    def __init__(self, calls: list[Call], revision: int) -> None:
+        self._calls = calls
+        self._outcomes: list[list[Stored] | Exception] = []
+        self.revision = revision  # the newest, once committed
+        self.events: list[Event] = []
+        self.compacted: int | None = None  # the new mark, if the transaction moves it
+        self.error: Exception | None = None  # why the commit failed
+
+    def __len__(self) -> int:
+        """The number of calls."""
+        return len(self._calls)
+
+    def apply(self, database: sqlite3.Connection) -> None:
+        """Begin a transaction and put in the calls that can be; raise sqlite3.Error if it can't."""
+        execute = database.cursor().execute
+        execute("BEGIN IMMEDIATE")
+        created: dict[tuple[str, str], int] = {}
+        for changes, outcome in self._calls:
+            if outcome.cancelled():
+                self._outcomes.append([])
+                continue
+            try:
+                if len(changes) == 1:
+                    events = [_change(execute, changes[0], self.revision + 1)]
+                else:
+                    events = _change_all(execute, changes, self.revision)
+            except sqlite3.Error:
+                raise
+            except Exception as error:  # a precondition, or whatever `encode` raised
+                self._outcomes.append(error)
+                continue
+            for event in events:
+                if event.type != "MODIFIED":
+                    place = event.key[:2]
+                    by = 1 if event.type == "ADDED" else -1
+                    created[place] = created.get(place, 0) + by
+            self.events += events
+            self.revision += len(events)
+            self._outcomes.append([Stored(e.key, e.revision, e.value) for e in events])
+        for place, by in created.items():
+            if by:
+                execute(_COUNT, (*place, by))
+                if by < 0:
+                    execute(_UNCOUNT, place)
+
+    def settle(self) -> None:
+        """Tell every caller its own outcome: the batch is committed."""
+        for (_, outcome), result in zip(self._calls, self._outcomes, strict=True):
+            if outcome.done():
+                continue  # cancelled
+            if isinstance(result, Exception):
+                outcome.set_exception(result)
+            else:
+                outcome.set_result(result)
+
+    def fail(self, error: Callable[[], Exception]) -> None:
+        """Tell every caller that nothing was written; each gets an error of its own."""
+        for _, outcome in self._calls:
+            if not outcome.done():
+                outcome.set_exception(error())
+
+
+def compact(database: sqlite3.Connection, start: int, end: int) -> None:
+    """Within the transaction, forget the history after `start` up to and including `end`.
+
+    What a forgotten change superseded goes, and deletions go; the rest are objects in force at
+    `end`, whose rows stay as their values.
+    """
+    database.execute(
+        "DELETE FROM log WHERE revision IN ("
+        " SELECT previous FROM log WHERE revision > ? AND revision <= ? AND previous IS NOT NULL)",
+        (start, end),
+    )
+    database.execute(
+        "DELETE FROM log WHERE revision > ? AND revision <= ? AND type = 'DELETED'", (start, end)
+    )
+    database.execute("UPDATE compaction SET revision = ?", (end,))
+
+
+def _change_all(execute: Execute, changes: Iterable[Change], revision: int) -> list[Event]:
+    """Make all changes, numbered from `revision` + 1, or none."""
+    events: list[Event] = []
+    execute("SAVEPOINT call")
+    try:
+        for number, change in enumerate(changes, revision + 1):
+            events.append(_change(execute, change, number))
+    except sqlite3.Error:
+        raise  # the whole transaction goes
+    except Exception:
+        execute("ROLLBACK TO call")
+        execute("RELEASE call")
+        raise
+    execute("RELEASE call")
+    return events
+
+
+def _change(execute: Execute, change: Change, revision: int) -> Event:
+    """Make one change. Whatever the caller can get wrong is raised before anything is written."""
+    key = change.key
+    if change.expected is None:
+        return _create(execute, change, revision)
+    found: tuple[int, bytes] | None = execute(_FIND, key).fetchone()
+    if found is None:
+        raise Missing(key)
+    current, previous = found
+    if change.expected != current:
+        raise Stale(key, current)
+    value = change.encode(revision)
+    checksum = crc32(value)
+    type: EventType
+    if isinstance(change, Delete):
+        type = "DELETED"
+        execute(_DELETE, key)
+    else:
+        type = "MODIFIED"
+        execute(_UPDATE, (revision, *key))
+    execute(_APPEND, (revision, *key, type, current, checksum, value))
+    return Event(revision, type, key, value, previous)
+
+
+def _create(execute: Execute, change: Change, revision: int) -> Event:
+    """Make an object unless there is one; inserting tells, so nothing is looked up before."""
+    key, value = change.key, change.encode(revision)
+    checksum = crc32(value)
+    if execute(_INSERT, (*key, revision)).rowcount == 0:
+        raise Exists(key)
+    execute(_APPEND, (revision, *key, "ADDED", None, checksum, value))
+    return Event(revision, "ADDED", key, value, None)

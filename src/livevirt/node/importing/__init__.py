@@ -1,0 +1,1 @@
+"""Fills volumes from images: downloads, conversion, publishing."""

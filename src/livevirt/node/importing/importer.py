@@ -1,0 +1,138 @@
+"""Fills one volume from one source."""
+
+from __future__ import annotations
+
+import asyncio
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Protocol
+
+from livevirt.errors import LivevirtError
+from livevirt.files.directories import DISK
+from livevirt.node.importing import filling, qemu_img
+from livevirt.node.importing.download import Source as Http
+from livevirt.node.importing.download import download
+from livevirt.node.importing.qemu_img import Image, Progress
+from livevirt.vm.datavolumes.failure import ImageMissing, ImportFailed
+
+_FETCHED = 90.0  # percent that is done when a download is
+_SLACK = 64 * 2**20  # a qcow2 is a little larger than the disk in it
+
+
+class StoredImage(Protocol):
+    """An image the store has."""
+
+    @property
+    def path(self) -> Path:
+        """The file."""
+
+    @property
+    def format(self) -> str:
+        """raw or qcow2."""
+
+
+class Images(Protocol):
+    """The local image store."""
+
+    def find(self, reference: str) -> StoredImage | None:
+        """Return the image of that name, if there is one."""
+
+
+@dataclass(frozen=True, slots=True)
+class Blank:
+    """An empty disk."""
+
+
+@dataclass(frozen=True, slots=True)
+class Clone:
+    """A copy of another volume's disk."""
+
+    disk: Path
+
+
+@dataclass(frozen=True, slots=True)
+class File:
+    """An image of this machine, in any format we take."""
+
+    path: Path
+
+
+@dataclass(frozen=True, slots=True)
+class Stored:
+    """An image of the local store."""
+
+    reference: str
+    images: Images
+
+
+Origin = Blank | Clone | File | Stored | Http
+
+
+@dataclass(frozen=True, slots=True)
+class Order:
+    """What to fill, and with what."""
+
+    origin: Origin
+    directory: Path
+    room: int  # bytes the claim asks for
+    preallocate: bool = False
+
+
+async def fill(order: Order, progress: Progress) -> None:
+    """Fill the volume; whatever is raised, the volume has no disk then."""
+    async with filling.scratch(order.directory) as place:
+        candidate = place / DISK
+        match order.origin:
+            case Blank():
+                virtual = 0
+            case Clone(disk):
+                # A guest may have written anything to its disk, so it is never probed.
+                image = await qemu_img.probe(disk, "raw")
+                virtual = await _convert(order, image, candidate, progress)
+            case File(path):
+                image = await qemu_img.probe(path)
+                virtual = await _convert(order, image, candidate, progress)
+            case Stored(reference, images):
+                image = await _stored(reference, images)
+                virtual = await _convert(order, image, candidate, progress)
+            case Http() as source:
+                virtual = await _fetch(order, source, candidate, progress)
+        size = filling.disk_size(order.room, virtual)
+        await filling.publish(candidate, order.directory, size, preallocate=order.preallocate)
+
+
+async def _stored(reference: str, images: Images) -> Image:
+    try:
+        found = await asyncio.to_thread(images.find, reference)
+    except LivevirtError as error:
+        raise ImportFailed(str(error)) from error
+    if found is None:
+        raise ImageMissing(
+            f"no image {reference} in the local store: import it with"
+            f" `livevirt image import PATH --name {reference}`"
+        )
+    return await qemu_img.probe(Path(found.path), found.format)
+
+
+async def _convert(order: Order, image: Image, candidate: Path, progress: Progress) -> int:
+    filling.disk_size(order.room, image.virtual_size)  # refuse before the work, not after
+    await qemu_img.convert(image, candidate, progress)
+    return image.virtual_size
+
+
+async def _fetch(order: Order, source: Http, candidate: Path, progress: Progress) -> int:
+    fetched = candidate.with_name("source")
+    limit = order.room + order.room // 10 + _SLACK
+    await download(source, fetched, limit, lambda done: progress(done * _FETCHED / 100))
+    image = await qemu_img.probe(fetched)
+    filling.disk_size(order.room, image.virtual_size)
+    if image.format == "raw":
+        fetched.rename(candidate)
+        return image.virtual_size
+
+    def rest(done: float) -> None:
+        progress(_FETCHED + done * (100 - _FETCHED) / 100)
+
+    await qemu_img.convert(image, candidate, rest)
+    fetched.unlink()
+    return image.virtual_size

@@ -1,0 +1,1 @@
+"""KubeVirt's kinds and rules: one folder per capability, rules beside controllers."""

@@ -1,0 +1,1 @@
+"""The KubeVirt object: the settings of the whole cluster."""

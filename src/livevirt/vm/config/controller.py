@@ -1,0 +1,94 @@
+"""Reports on the KubeVirt object that everything it asks for is in force."""
+
+from __future__ import annotations
+
+import contextlib
+import hashlib
+from datetime import datetime
+from typing import Any
+
+import msgspec
+
+from livevirt import __version__
+from livevirt.errors import NotFound
+from livevirt.kube.client.interface import Client
+from livevirt.kube.control.clock import Now
+from livevirt.kube.control.controller import DONE, Controller, Result
+from livevirt.kube.control.informer import Informer
+from livevirt.kube.control.key import Key
+from livevirt.kube.controllers.embedded import Shared
+from livevirt.kube.objects import conditions
+from livevirt.kube.objects.request import Object
+from livevirt.vm import kinds
+
+VERSION = f"v{__version__}"
+REGISTRY = "livevirt"
+#: What clients wait for before they use a cluster: type, status, reason and message.
+_CONDITIONS = (
+    ("Available", "True", "AllComponentsReady", "All components are ready."),
+    ("Progressing", "False", "AllComponentsReady", "All components are ready."),
+    ("Degraded", "False", "AllComponentsReady", "All components are ready."),
+    ("Created", "True", "AllResourcesCreated", "All resources were created."),
+)
+
+
+class Settings:
+    """Watches KubeVirt objects. There are no components to roll out, so it is done at once."""
+
+    def __init__(self, client: Client, now: Now, informer: Informer) -> None:
+        self._client, self._now, self._informer = client, now, informer
+        self._controller = Controller("kubevirt", self.reconcile).watches(informer)
+
+    async def run(self) -> None:
+        """Work until cancelled."""
+        await self._controller.run()
+
+    async def reconcile(self, key: Key) -> Result:
+        """Write the status of one object if it says something else."""
+        obj = self._informer.get(key)
+        if obj is None or "deletionTimestamp" in obj["metadata"]:
+            return DONE
+        wanted, written = status(obj, self._now()), obj.get("status") or {}
+        changed = {name: value for name, value in wanted.items() if value != written.get(name)}
+        if changed:
+            version = {"resourceVersion": obj["metadata"]["resourceVersion"]}
+            patch = {"metadata": version, "status": changed}
+            with contextlib.suppress(NotFound):
+                await self._client.patch(
+                    kinds.KUBEVIRT, key.name, key.namespace, patch, subresource="status"
+                )
+        return DONE
+
+
+def status(obj: Object, now: datetime) -> dict[str, Any]:
+    """Return what the status of a KubeVirt object should say."""
+    listed = (obj.get("status") or {}).get("conditions") or []
+    for type_, value, reason, message in _CONDITIONS:
+        condition = {"type": type_, "status": value, "reason": reason, "message": message}
+        listed = conditions.with_condition(listed, condition, now)
+    deployment = _deployment(obj)
+    return {
+        "phase": "Deployed",
+        "conditions": listed,
+        "defaultArchitecture": "amd64",
+        "observedDeploymentID": deployment,
+        "observedGeneration": obj["metadata"].get("generation", 0),
+        "observedKubeVirtRegistry": REGISTRY,
+        "observedKubeVirtVersion": VERSION,
+        "operatorVersion": VERSION,
+        "targetDeploymentID": deployment,
+        "targetKubeVirtRegistry": REGISTRY,
+        "targetKubeVirtVersion": VERSION,
+    }
+
+
+def _deployment(obj: Object) -> str:
+    """Return an id that changes with what is deployed; settings are not part of it."""
+    parts = [obj["metadata"].get("namespace", ""), REGISTRY, VERSION]
+    return hashlib.sha1(msgspec.json.encode(parts), usedforsecurity=False).hexdigest()
+
+
+async def run(shared: Shared) -> None:
+    """Run the controller until cancelled; a factory for `embedded.run`."""
+    informer = shared.informers.of(kinds.KUBEVIRT)
+    await Settings(shared.client, shared.now, informer).run()

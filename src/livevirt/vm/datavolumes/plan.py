@@ -1,0 +1,159 @@
+"""The next step for a DataVolume: its claim, then its data."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+from typing import Literal
+
+from livevirt.kube.objects.phases import FINAL
+from livevirt.kube.objects.request import Object
+from livevirt.vm.datavolumes import claim as datavolume_claim
+from livevirt.vm.datavolumes.imports import Job
+from livevirt.vm.volumes.datavolume_admission import SERVED
+
+
+@dataclass(frozen=True, slots=True)
+class Origin:
+    """A claim to copy, as it stands."""
+
+    claim: Object | None
+    obstacle: str = ""  # why it cannot be copied now
+    reason: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Seen:
+    """Everything the decision depends on, read at one moment."""
+
+    dv: Object
+    now: datetime
+    claim: Object | None = None
+    volume: str = ""  # name of the volume behind a bound claim
+    disk: bool = False  # it holds a disk
+    storage_class: Object | None = None  # of the claim, or the one it would get
+    origin: Origin | None = None  # of a copy only
+    job: Job | None = None
+    refused: str = ""  # why the claim could not be made when it was last tried
+
+
+@dataclass(frozen=True, slots=True)
+class CreateClaim:
+    """Make the claim."""
+
+    claim: Object
+
+
+@dataclass(frozen=True, slots=True)
+class AdoptClaim:
+    """Take over a claim that is there."""
+
+    reference: Object
+
+
+@dataclass(frozen=True, slots=True)
+class Start:
+    """Begin to fill the volume."""
+
+
+@dataclass(frozen=True, slots=True)
+class Stop:
+    """End what fills the volume."""
+
+
+@dataclass(frozen=True, slots=True)
+class Rest:
+    """Do nothing until something changes, or the time has passed."""
+
+    after: timedelta | None = None
+    type: Literal["Normal", "Warning"] = "Warning"
+    reason: str = ""
+    message: str = ""
+
+
+Step = CreateClaim | AdoptClaim | Start | Stop | Rest
+
+
+def plan(seen: Seen) -> Step:
+    """Return the next step towards a filled claim; the first rule that matches wins."""
+    dv, claim, job = seen.dv, seen.claim, seen.job
+    phase = (dv.get("status") or {}).get("phase")
+    ending = "deletionTimestamp" in dv["metadata"] or (
+        claim is not None and "deletionTimestamp" in claim["metadata"]
+    )
+    if ending or phase in FINAL or (claim is None and job is not None):
+        return Rest() if job is None else Stop()
+    if unserved(dv):
+        return Rest()
+    if claim is None:
+        return _claim(seen)
+    if not datavolume_claim.owned(claim, dv):
+        if datavolume_claim.may_adopt(claim, dv):
+            return AdoptClaim(datavolume_claim.owner(dv))
+        return Rest(None, "Warning", "ErrResourceExists", taken(claim))
+    if not seen.volume or source_of(dv) == "":
+        return Rest()
+    if job is not None:
+        return _go_on(job, seen)
+    if seen.disk:
+        return Rest()
+    if seen.origin is not None and seen.origin.obstacle:
+        return Rest(None, "Warning", seen.origin.reason, seen.origin.obstacle)
+    return Start()
+
+
+def _claim(seen: Seen) -> Step:
+    if seen.refused:
+        return Rest()
+    size = ""
+    if seen.origin is not None and not datavolume_claim.size_of(seen.dv):
+        if seen.origin.claim is None:
+            return Rest(None, "Warning", seen.origin.reason, seen.origin.obstacle)
+        size = capacity(seen.origin.claim)
+    return CreateClaim(datavolume_claim.claim_for(seen.dv, seen.storage_class, size))
+
+
+def _go_on(job: Job, seen: Seen) -> Step:
+    if not job.error or job.hopeless or job.retry_at is None:
+        return Rest()
+    if seen.now < job.retry_at:
+        return Rest(job.retry_at - seen.now, "Warning", "Error", job.error)
+    if seen.origin is not None and seen.origin.obstacle:
+        return Rest(None, "Warning", seen.origin.reason, seen.origin.obstacle)
+    return Start()
+
+
+def source_of(dv: Object) -> str:
+    """Return the name of the source, or nothing where somebody else fills the claim."""
+    source = dv["spec"].get("source") or {}
+    return next((name for name, value in source.items() if value is not None), "")
+
+
+def unserved(dv: Object) -> str:
+    """Say what the DataVolume asks for that is not done here, or nothing."""
+    spec = dv["spec"]
+    if spec.get("sourceRef"):
+        return "sourceRef is not served: name the source itself"
+    source = source_of(dv)
+    if source and source not in SERVED:
+        return f"source {source} is not served, only {', '.join(SERVED)}"
+    if spec.get("contentType") == "archive":
+        return "contentType archive is not served, only kubevirt"
+    if source == "registry":
+        url = (spec["source"]["registry"] or {}).get("url") or ""
+        if not url.startswith("docker://"):
+            return f"registry source {url!r} is not served, only docker://NAME"
+    return ""
+
+
+def taken(claim: Object) -> str:
+    """Say that the claim's name is taken."""
+    name = claim["metadata"]["name"]
+    return f'claim "{name}" exists and is not this DataVolume\'s'
+
+
+def capacity(claim: Object) -> str:
+    """Return how much a claim holds, or asks for while it holds nothing."""
+    held = (claim.get("status") or {}).get("capacity") or {}
+    asked = (claim["spec"].get("resources") or {}).get("requests") or {}
+    return str(held.get("storage") or asked.get("storage") or "")

@@ -1,0 +1,1 @@
+"""Subresources that reach into a running guest: console, exec, pause, guest information."""

@@ -1,0 +1,63 @@
+"""PUT …/virtualmachineinstances/NAME/pause and its like: whether a guest's CPUs run."""
+
+from __future__ import annotations
+
+from livevirt.kube.objects import conditions
+from livevirt.kube.objects.request import Answer, Object
+from livevirt.vm import kinds
+from livevirt.vm.subresources import options
+from livevirt.vm.subresources.call import DONE, Call, phase
+
+_VMI = kinds.VMI
+
+
+async def pause(call: Call) -> Answer:
+    """Stop the CPUs."""
+    asked = options.read(call, "PauseOptions")
+    if _is(await running_instance(call), "Paused"):
+        raise call.refuse(_VMI, "VMI is already paused")
+    if not asked.dry_run:
+        await call.guests.pause(call.namespace, call.name)
+    return Answer(200, b"", asked.warnings)
+
+
+async def unpause(call: Call) -> Answer:
+    """Let them go on."""
+    asked = options.read(call, "UnpauseOptions")
+    if not _is(await running_instance(call), "Paused"):
+        raise call.refuse(_VMI, "VMI is not paused")
+    if not asked.dry_run:
+        await call.guests.unpause(call.namespace, call.name)
+    return Answer(200, b"", asked.warnings)
+
+
+async def soft_reboot(call: Call) -> Answer:
+    """Ask the guest to reboot."""
+    vmi = await running_instance(call)
+    if _is(vmi, "Paused"):
+        raise call.refuse(_VMI, "VMI is paused")
+    acpi = ((vmi["spec"]["domain"].get("features") or {}).get("acpi") or {}).get("enabled", True)
+    if not acpi and not _is(vmi, "AgentConnected"):
+        why = "VMI neither have the agent connected nor the ACPI feature enabled"
+        raise call.refuse(_VMI, why)
+    await call.guests.soft_reboot(call.namespace, call.name)
+    return DONE
+
+
+async def reset(call: Call) -> Answer:
+    """Reset the machine."""
+    await running_instance(call)
+    await call.guests.reset(call.namespace, call.name)
+    return DONE
+
+
+async def running_instance(call: Call) -> Object:
+    """Return the instance, or refuse if its guest does not run."""
+    vmi = await call.instance()
+    if phase(vmi) != "Running":
+        raise call.refuse(_VMI, "VMI is not running")
+    return vmi
+
+
+def _is(vmi: Object, condition: str) -> bool:
+    return conditions.is_true((vmi.get("status") or {}).get("conditions"), condition)

@@ -1,0 +1,85 @@
+"""`spec.instancetype` and `spec.preference`: what a VM names, and what is wrong with it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+
+from livevirt.kube.objects.field_error import FieldError
+from livevirt.kube.objects.kind import Kind
+from livevirt.kube.objects.request import Object
+from livevirt.vm import kinds as virt_kinds
+
+REJECT, IGNORE = "Reject", "Ignore"
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Role:
+    """Instance type or preference: the two are found in the same way under other names."""
+
+    field: str  # of the VM's spec
+    words: str
+    matcher: str
+    namespaced: Kind
+    cluster: Kind
+    not_found: str  # reason of the VM's Failure condition
+    reference: str  # the field of the VM's status that says what is in use
+    spellings: Mapping[str, Kind]  # of both kinds, in lower case
+
+    @property
+    def path(self) -> str:
+        """Where the matcher is in the VM."""
+        return f"spec.{self.field}"
+
+    def kind(self, text: str) -> Kind | None:
+        """Return the kind a matcher's `kind` names, any spelling, empty for the cluster's."""
+        return self.spellings.get(text.lower()) if text else self.cluster
+
+
+def _spellings(*kinds: Kind) -> dict[str, Kind]:
+    return {name: kind for kind in kinds for name in (kind.singular, kind.plural)}
+
+
+INSTANCETYPE = Role(
+    "instancetype", "instance type", "InstancetypeMatcher", virt_kinds.INSTANCETYPE,
+    virt_kinds.CLUSTER_INSTANCETYPE, "FailedFindInstancetype", "instancetypeRef",
+    _spellings(virt_kinds.INSTANCETYPE, virt_kinds.CLUSTER_INSTANCETYPE),
+)  # fmt: skip
+PREFERENCE = Role(
+    "preference", "preference", "PreferenceMatcher", virt_kinds.PREFERENCE,
+    virt_kinds.CLUSTER_PREFERENCE, "FailedFindPreference", "preferenceRef",
+    _spellings(virt_kinds.PREFERENCE, virt_kinds.CLUSTER_PREFERENCE),
+)  # fmt: skip
+ROLES = (INSTANCETYPE, PREFERENCE)
+
+
+def matcher_errors(vm: Object) -> list[FieldError]:
+    """List what is wrong with the matchers of a VM, before anything is looked up."""
+    found: list[FieldError] = []
+    for role in ROLES:
+        matcher = vm["spec"].get(role.field)
+        if matcher is not None:
+            found += _errors(role, matcher)
+    return found
+
+
+def _errors(role: Role, matcher: Object) -> Iterator[FieldError]:
+    at, infer = role.path, matcher.get("inferFromVolume")
+    if not matcher.get("name") and not infer:
+        message = f"Either Name or InferFromVolume should be provided within the {role.matcher}"
+        yield FieldError(at, "FieldValueNotFound", message)
+    if infer:
+        for field in ("name", "kind"):
+            if matcher.get(field):
+                message = (
+                    f"{field.capitalize()} already set, should be cleared before setting"
+                    " inferFromVolume"
+                )
+                yield FieldError(f"{at}.{field}", "FieldValueNotSupported", message)
+    elif role.kind(matcher.get("kind") or "") is None:
+        message = f"got unexpected kind in {role.matcher}: {matcher['kind'].lower()}"
+        yield FieldError(f"{at}.kind", "FieldValueInvalid", message)
+    policy = matcher.get("inferFromVolumeFailurePolicy")
+    if policy is not None and policy not in (REJECT, IGNORE):
+        message = f"Invalid value '{policy}' for InferFromVolumeFailurePolicy"
+        yield FieldError(f"{at}.inferFromVolumeFailurePolicy", "FieldValueInvalid", message)

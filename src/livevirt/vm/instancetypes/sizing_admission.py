@@ -1,0 +1,101 @@
+"""A VM as its instance type and preference make it, and what is wrong with that."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+from livevirt.kube.objects.field_error import FieldError
+from livevirt.kube.objects.request import Object
+from livevirt.vm.instancetypes.rules.expansion import Sizing, expand
+from livevirt.vm.instancetypes.rules.lookup import Lookup
+from livevirt.vm.instancetypes.rules.machine import Machine, expand_vm, unmet_requirements
+from livevirt.vm.instancetypes.rules.matchers import INSTANCETYPE, PREFERENCE, ROLES, matcher_errors
+from livevirt.vm.instancetypes.rules.resolution import Resolved
+from livevirt.vm.instancetypes.rules.sizes import exclusive_errors
+from livevirt.vm.kinds import support
+from livevirt.vm.volumes.disk_admission import wrong
+
+
+@dataclass(frozen=True, slots=True)
+class Sized:
+    """A VM whose template says everything itself, or the VM as written if it cannot be made so."""
+
+    vm: Object
+    errors: list[FieldError] = field(default_factory=list)
+    warnings: list[str] = field(default_factory=list)
+    known: bool = True  # whether all that the matchers name is there
+    resolved: Resolved = field(default_factory=Resolved)  # what that is
+
+
+def size(vm: Object, lookup: Lookup) -> Sized:
+    """Return a VM expanded. What it names may still be missing: that is a warning."""
+    errors = matcher_errors(vm)
+    if errors:
+        return Sized(vm, errors, known=False)
+    machine = expand_vm(vm, lookup)
+    if machine.problems:
+        return _incomplete(machine)
+    errors = list(machine.errors) or unmet_requirements(vm, machine)
+    return Sized(machine.vm, errors, _stale_pins(vm, machine), resolved=machine.resolved)
+
+
+def is_resized(new: Object, old: Object) -> bool:
+    """Tell whether an edit changes the template or what the matchers name."""
+    parts = ("template", *(role.field for role in ROLES))
+    return any(new["spec"].get(part) != old["spec"].get(part) for part in parts)
+
+
+def is_referred_anew(new: Object, old: Object) -> bool:
+    """Tell whether a write of the status changes what the VM goes by."""
+    now, was = new.get("status") or {}, old.get("status") or {}
+    return any(now.get(role.reference) != was.get(role.reference) for role in ROLES)
+
+
+def ignored(vm: Object, sized: Sized) -> list[str]:
+    """Return a warning for all that an instance type sets and is not acted on, and a preference.
+
+    What the VM sets itself is told apart from it, field by field.
+    """
+    template, resolved = vm["spec"]["template"], sized.resolved
+    written = set(support.unsupported(template.get("spec") or {}))
+    added = _unsupported(sized.vm["spec"]["template"], written)
+    if not added:
+        return []
+    alone = Sizing(resolved.sizing.instancetype, None, drops_memory=resolved.sizing.drops_memory)
+    sizes = _unsupported(expand(template, alone).template, written)
+    found = {INSTANCETYPE: sizes, PREFERENCE: [path for path in added if path not in sizes]}
+    return [
+        support.summed_up(f"{role.words} {choice.name}", found[role])
+        for role in ROLES
+        if (choice := resolved.of(role)) is not None and found[role]
+    ]
+
+
+def _unsupported(template: Object, known: set[str]) -> list[str]:
+    found = dict.fromkeys(support.unsupported(template.get("spec") or {}))
+    return [path for path in found if path not in known]
+
+
+def _incomplete(machine: Machine) -> Sized:
+    errors = [wrong(each.field, each.message) for each in machine.problems if not each.passing]
+    errors += exclusive_errors(machine.vm["spec"]["template"].get("spec") or {})
+    warnings = [
+        f"{each.field}: {each.message}; the VM cannot start until it is there"
+        for each in machine.problems
+        if each.passing
+    ]
+    return Sized(machine.vm, errors, warnings, known=False)
+
+
+def _stale_pins(vm: Object, machine: Machine) -> list[str]:
+    """Warn of revisions of something else, left behind when the name changed."""
+    found = []
+    for role in ROLES:
+        pin = (vm["spec"].get(role.field) or {}).get("revisionName")
+        choice = machine.resolved.of(role)
+        if pin and choice is not None and choice.revision != pin:
+            found.append(
+                f"{role.path}.revisionName: {pin} is not a revision of {role.words}"
+                f" {choice.name}, so it is ignored"
+            )
+    return found

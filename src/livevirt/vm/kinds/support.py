@@ -1,0 +1,86 @@
+"""Which fields of an instance's spec are acted on.
+
+Every other field KubeVirt knows is accepted and kept; who sets it is told that nothing happens.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+from livevirt.kube.objects.request import Object
+
+MOST_WARNINGS = 10  # what is beyond is counted: answers have room for so many headers only
+
+#: Naming a path supports everything below it. Items of lists have the path of the list.
+_TABLE = """
+    affinity architecture evictionStrategy hostname nodeSelector priorityClassName schedulerName
+    startStrategy subdomain terminationGracePeriodSeconds tolerations topologySpreadConstraints
+    networks.name networks.pod
+
+    domain.clock.utc domain.clock.timezone
+    domain.cpu.cores domain.cpu.sockets domain.cpu.threads domain.cpu.maxSockets domain.cpu.guest
+    domain.cpu.model domain.cpu.features domain.cpu.dedicatedCpuPlacement
+    domain.cpu.isolateEmulatorThread domain.cpu.numa.guestMappingPassthrough
+    domain.features.acpi
+    domain.firmware.bootloader.bios domain.firmware.serial domain.firmware.uuid
+    domain.machine.type
+    domain.ioThreadsPolicy domain.ioThreads.supplementalPoolThreadCount
+    domain.memory.guest domain.memory.maxGuest domain.memory.hugepages.pageSize
+    domain.rebootPolicy
+    domain.resources.requests domain.resources.limits domain.resources.overcommitGuestOverhead
+
+    domain.devices.autoattachGraphicsDevice domain.devices.autoattachPodInterface
+    domain.devices.autoattachSerialConsole domain.devices.logSerialConsole domain.devices.rng
+    domain.devices.disks.name domain.devices.disks.bootOrder domain.devices.disks.cache
+    domain.devices.disks.io domain.devices.disks.serial domain.devices.disks.errorPolicy
+    domain.devices.disks.shareable domain.devices.disks.dedicatedIOThread
+    domain.devices.disks.disk.bus domain.devices.disks.disk.readonly
+    domain.devices.disks.cdrom.bus domain.devices.disks.cdrom.readonly
+    domain.devices.interfaces.name domain.devices.interfaces.masquerade
+    domain.devices.interfaces.macAddress domain.devices.interfaces.model
+    domain.devices.interfaces.bootOrder
+
+    volumes.name
+    volumes.cloudInitNoCloud volumes.containerDisk volumes.dataVolume volumes.emptyDisk
+    volumes.ephemeral volumes.persistentVolumeClaim
+"""
+SUPPORTED = frozenset(_TABLE.split())
+_ABOVE = frozenset(
+    path.rsplit(".", depth)[0] for path in SUPPORTED for depth in range(1, path.count(".") + 1)
+)
+_NOTHING: tuple[Any, ...] = (None, False, "", [])
+#: What happens by itself, so that asking for it is no use but no harm either.
+_ANYWAY = {"domain.devices.disks.cdrom.tray": "closed"}
+
+
+def warnings(path: str, spec: Object) -> list[str]:
+    """Return a warning for each field that is set in a spec and not acted on."""
+    found = list(dict.fromkeys(unsupported(spec)))
+    shown = [f"{path}.{each}: kept, but livevirt does not act on it" for each in found]
+    if len(shown) > MOST_WARNINGS:
+        more = len(shown) - MOST_WARNINGS + 1
+        return [*shown[: MOST_WARNINGS - 1], f"{path}: {more} more fields are not acted on"]
+    return shown
+
+
+def summed_up(whose: str, fields: Sequence[str]) -> str:
+    """Return one warning of the fields that somebody else sets and that are not acted on."""
+    shown = list(fields[:MOST_WARNINGS])
+    if len(fields) > MOST_WARNINGS:
+        shown.append(f"{len(fields) - MOST_WARNINGS} more")
+    return f"{whose}: livevirt does not act on {', '.join(shown)}"
+
+
+def unsupported(value: Any, path: str = "") -> Iterator[str]:
+    """Yield the paths of fields that are set and not acted on."""
+    if path in SUPPORTED or value in _NOTHING or _ANYWAY.get(path) == value:
+        return
+    if path and path not in _ABOVE:
+        yield path
+    elif isinstance(value, dict):
+        for name, inner in value.items():
+            yield from unsupported(inner, f"{path}.{name}" if path else name)
+    elif isinstance(value, list):
+        for item in value:
+            yield from unsupported(item, path)

@@ -1,0 +1,1 @@
+"""From a VirtualMachine to its instance, and from an instance to its pod."""

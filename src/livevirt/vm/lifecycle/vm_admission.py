@@ -1,0 +1,241 @@
+"""VirtualMachines: the spec stays as its owner wrote it; its meaning is checked on a copy."""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Iterator
+
+from livevirt.kube.objects import names
+from livevirt.kube.objects.core import LIMIT_RANGE, NAMESPACE, NODE, QUOTA, REVISION
+from livevirt.kube.objects.field_error import FieldError
+from livevirt.kube.objects.metadata import validate_annotations, validate_labels
+from livevirt.kube.objects.request import Object
+from livevirt.kube.objects.review import Reader, Review, Rules
+from livevirt.vm.config import settings as configs
+from livevirt.vm.config.settings import Config
+from livevirt.vm.instancetypes import sizing_admission
+from livevirt.vm.instancetypes.sizing_admission import Sized, is_referred_anew, is_resized
+from livevirt.vm.kinds import KUBEVIRT, VMI, support
+from livevirt.vm.kinds.accounts import is_component
+from livevirt.vm.lifecycle.vmi_admission import cluster_config
+from livevirt.vm.spec import defaults, disks
+from livevirt.vm.spec.run_strategy import RUN_STRATEGIES, run_strategy
+from livevirt.vm.spec.validation import size_warnings, spec_errors
+from livevirt.vm.verdict import edit, headroom
+from livevirt.vm.verdict.summary import RELABELLED, warnings
+from livevirt.vm.verdict.verdict import judge
+from livevirt.vm.volumes import datavolume_admission
+from livevirt.vm.volumes.claim_admission import shared_claims
+from livevirt.vm.volumes.disk_admission import empty_drives, wrong
+from livevirt.vm.volumes.volume_migration import STRATEGIES
+
+FINALIZER = "kubevirt.io/virtualMachineControllerFinalize"
+_TEMPLATE = "spec.template.spec"
+_TEMPLATE_META = "spec.template.metadata"
+_BOTH = (
+    "Running and RunStrategy are mutually exclusive. Note that Running is deprecated, please use"
+    " RunStrategy instead"
+)
+
+
+class VirtualMachineRules(Rules):
+    """What a VirtualMachine must be."""
+
+    def prepare(self, review: Review) -> None:
+        """Hold a VM that is to run from its first moment; warn of what is not acted on."""
+        new, old = review.new, review.old
+        if review.subresource:
+            return
+        if old is None and run_strategy(new["spec"]) != "Halted":
+            # The controller would do it next; so a start costs one write less.
+            finalizers = new["metadata"].setdefault("finalizers", [])
+            if FINALIZER not in finalizers:
+                finalizers.append(FINALIZER)
+        if (old is None or new["spec"] != old["spec"]) and not is_component(review.user):
+            template = new["spec"]["template"].get("spec") or {}
+            review.warnings += support.warnings(_TEMPLATE, template)
+            if new["spec"].get("running") is not None:
+                review.warnings.append(
+                    "spec.running is deprecated, please use spec.runStrategy instead."
+                )
+
+    def validate(self, review: Review) -> list[FieldError]:
+        """List what is wrong with the spec; warn of what becomes of an edit that is not.
+
+        Whoever lets a VM take another generation of its instance type edits it as well.
+        """
+        new, old = review.new, review.old
+        if not _is_edited(review):
+            return []
+        if "deletionTimestamp" in new["metadata"]:
+            return []  # nothing more will start; an edit on the way out must not get stuck
+        sized, config = sizing_admission.size(new, review.read), cluster_config(review.read)
+        found = errors(new, config, sized, old)
+        if not found and not is_component(review.user):
+            review.warnings += sized.warnings
+            if sized.known and (old is None or review.subresource or is_resized(new, old)):
+                review.warnings += sizing_admission.ignored(new, sized)
+                written = sized.vm["spec"]["template"]["spec"]
+                review.warnings += size_warnings(_TEMPLATE, written, config)
+                review.warnings += _edit_warnings(sized.vm, review.read) if old is not None else []
+        return found
+
+
+def _is_edited(review: Review) -> bool:
+    """Tell whether a write changes what the VM is to be."""
+    new, old = review.new, review.old
+    if not review.subresource:
+        return old is None or bool(new["spec"] != old["spec"])
+    return old is not None and not is_component(review.user) and is_referred_anew(new, old)
+
+
+def errors(vm: Object, config: Config, sized: Sized, old: Object | None = None) -> list[FieldError]:
+    """List what is wrong with the spec of a VM whose shape is right; `sized` is the same VM.
+
+    A drive that was empty in the `old` one may stay so when the gate for that has been closed, and
+    so may disks that used the same claim. One that is only to halt can, whatever else is wrong.
+    """
+    spec, was = vm["spec"], (old or {}).get("spec") or {}
+    only_strategy = spec != was and _but_strategy(spec) == _but_strategy(was)
+    if only_strategy and run_strategy(spec) == "Halted":
+        return list(_strategy_errors(spec))
+    before = was.get("template") or {}
+    return [
+        *_strategy_errors(spec),
+        *_volumes_strategy_errors(spec),
+        *sized.errors,
+        *_metadata_errors(_TEMPLATE_META, sized.vm["spec"]["template"].get("metadata") or {}),
+        *_template_errors(sized, config, before.get("spec") or {}),
+        *_data_volume_errors(vm),
+    ]
+
+
+def _but_strategy(spec: Object) -> Object:
+    """Return a spec without what says when the VM runs."""
+    return {key: value for key, value in spec.items() if key not in ("running", "runStrategy")}
+
+
+def _edit_warnings(new: Object, read: Reader) -> list[str]:
+    """Return what becomes of an edit while the guest runs, given the VM as it would be sized."""
+    name, namespace = new["metadata"]["name"], new["metadata"]["namespace"]
+    vmi = read.get(VMI, name, namespace)
+    revision, node = edit.revision_of(vmi), edit.node_of(vmi)
+    found = edit.Found(
+        vmi,
+        read.get(REVISION, revision, namespace) if revision else None,
+        read.get(KUBEVIRT, configs.NAME, configs.NAMESPACE),
+        read.get(NODE, node) if node else None,
+    )
+    case = edit.case(new, found)
+    if case is None:
+        return [edit.lost(found)]
+    judgement = judge(case)
+    if edit.resizes(judgement):
+        case = edit.case(new, headroom.within(found, _around(vmi, node, read)))
+        assert case is not None  # it is there whatever is around it
+        judgement = judge(case)
+    told = warnings(judgement, name, namespace)
+    return [*told, RELABELLED] if judgement.running and edit.relabelled(new, found) else told
+
+
+def _around(vmi: Object | None, node: str, read: Reader) -> headroom.Seen:
+    """Return what a guest's pod grows within."""
+    assert vmi is not None  # or nothing would be resized
+    meta = vmi["metadata"]
+    namespace = meta["namespace"]
+    return headroom.Seen(
+        read.get(NAMESPACE, namespace),
+        read.list(QUOTA, namespace),
+        read.list(LIMIT_RANGE, namespace),
+        *read.occupancy(node, meta["uid"]),
+        [
+            (each, read.occupancy(each["metadata"]["name"], meta["uid"])[1])
+            for each in read.list(NODE)
+        ],
+    )
+
+
+def _strategy_errors(spec: Object) -> Iterator[FieldError]:
+    running, strategy = spec.get("running"), spec.get("runStrategy")
+    if running is not None and strategy is not None:
+        yield wrong("spec.running", _BOTH)
+    elif running is None and strategy is None:
+        yield wrong("spec.running", "One of Running or RunStrategy must be specified")
+    elif strategy is not None and strategy not in RUN_STRATEGIES:
+        yield wrong(
+            "spec.runStrategy", f"Invalid RunStrategy ({strategy})", "FieldValueNotSupported"
+        )
+
+
+def _volumes_strategy_errors(spec: Object) -> Iterator[FieldError]:
+    strategy = spec.get("updateVolumesStrategy") or STRATEGIES[0]
+    if strategy not in STRATEGIES:
+        message = f"updateVolumes strategy not recognized: {strategy}"
+        yield wrong("spec.updateVolumesStrategy", message, "FieldValueNotSupported")
+
+
+def _template_errors(sized: Sized, config: Config, before: Object) -> list[FieldError]:
+    """List what is wrong with the spec of the template, given what it was before."""
+    written = sized.vm["spec"]["template"].get("spec")
+    if written is None:
+        return [wrong("spec.template.spec", "a template needs a spec", "FieldValueRequired")]
+    expanded = _shown(written)
+    defaults.fill(expanded, "", config)
+    explicit = (written["domain"].get("memory") or {}).get("maxGuest") is not None
+    return spec_errors(
+        _TEMPLATE,
+        expanded,
+        config,
+        explicit_maximum=explicit,
+        sized=sized.known and not sized.errors,
+        empty=empty_drives(before),
+        shared=shared_claims(_shown(before)) if before else frozenset(),
+    )
+
+
+def _shown(spec: Object) -> Object:
+    """Return a spec with a disk for every volume."""
+    found = copy.deepcopy(spec)
+    disks.add_missing(found)
+    return found
+
+
+def _metadata_errors(at: str, meta: Object) -> list[FieldError]:
+    """List what is wrong with labels and annotations that something made of this will have."""
+    labels, annotations = (
+        {key: value or "" for key, value in (meta.get(part) or {}).items()}
+        for part in ("labels", "annotations")
+    )
+    return [
+        *validate_labels(labels, f"{at}.labels"),
+        *validate_annotations(annotations, f"{at}.annotations"),
+    ]
+
+
+def _data_volume_errors(vm: Object) -> Iterator[FieldError]:
+    spec = vm["spec"]
+    volumes = (spec["template"].get("spec") or {}).get("volumes") or ()
+    used = {(volume.get("dataVolume") or {}).get("name") for volume in volumes}
+    for number, template in enumerate(spec.get("dataVolumeTemplates") or ()):
+        at, meta = f"spec.dataVolumeTemplate[{number}]", template.get("metadata") or {}
+        if not meta.get("name"):
+            yield wrong(
+                f"{at}.name", f"'name' field must not be empty for DataVolumeTemplate entry {at}."
+            )
+        elif why := names.validate_dns1123_subdomain(meta["name"]):
+            yield wrong(f"{at}.name", f"DataVolumeTemplate entry {at} has no valid name: {why[0]}")
+        elif meta["name"] not in used:
+            message = (
+                f"DataVolumeTemplate entry {at} must be referenced in the VMI template's"
+                " 'volumes' list"
+            )
+            yield wrong(at, message)
+        namespace = meta.get("namespace") or vm["metadata"]["namespace"]
+        if namespace != vm["metadata"]["namespace"]:
+            message = (
+                f"Embedded DataVolume namespace {namespace} differs from VM namespace"
+                f" {vm['metadata']['namespace']}"
+            )
+            yield wrong(at, message)
+        yield from _metadata_errors(f"spec.dataVolumeTemplates[{number}].metadata", meta)
+        yield from datavolume_admission.spec_errors(f"{at}.spec", template["spec"])

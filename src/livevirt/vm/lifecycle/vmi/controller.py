@@ -1,0 +1,355 @@
+"""Brings every VirtualMachineInstance to a pod, and with it to its end."""
+
+from __future__ import annotations
+
+import contextlib
+import logging
+from collections.abc import Iterable
+from dataclasses import dataclass, replace
+from datetime import datetime, timedelta
+
+from livevirt.errors import AlreadyExists, ApiError, Conflict, Forbidden, Invalid, NotFound
+from livevirt.kube.client.interface import Client
+from livevirt.kube.control.cache import Change
+from livevirt.kube.control.clock import Now
+from livevirt.kube.control.controller import DONE, Controller, Result
+from livevirt.kube.control.events import Recorder
+from livevirt.kube.control.informer import Informer
+from livevirt.kube.control.key import Key, key_of, owner_key
+from livevirt.kube.control.refused import Refused
+from livevirt.kube.objects import core
+from livevirt.kube.objects.phases import FINAL
+from livevirt.kube.objects.request import Object
+from livevirt.vm import kinds
+from livevirt.vm.config import settings as config
+from livevirt.vm.lifecycle.vmi import events, launcher, view
+from livevirt.vm.lifecycle.vmi import status as statuses
+from livevirt.vm.lifecycle.vmi.plan import CreatePod, DeletePod, LetGo, Wait, plan, untold
+from livevirt.vm.lifecycle.vmi_admission import FINALIZER
+from livevirt.vm.migration import migratability
+from livevirt.vm.sizing import hot_change, resizing
+from livevirt.vm.sizing.resizing import Ask, Attempts, Bounds
+from livevirt.vm.spec.namespaces import as_started, namespace_of
+from livevirt.vm.spec.resources import Namespace
+
+log = logging.getLogger(__name__)
+
+GATHER = 1.0  # seconds a new pod has to find its node before its search is worth a write
+WORKERS = 4
+_USABLE = ("Succeeded", "WaitForFirstConsumer", "PendingPopulation")
+
+
+@dataclass(frozen=True, slots=True)
+class Sources:
+    """The informers of what an instance depends on."""
+
+    instances: Informer
+    pods: Informer
+    claims: Informer
+    volumes: Informer  # DataVolumes
+    quotas: Informer
+    limits: Informer  # LimitRanges
+    namespaces: Informer
+    settings: Informer  # KubeVirt
+
+
+class Instances:
+    """Watches instances, their pods and what they wait for."""
+
+    def __init__(self, client: Client, now: Now, recorder: Recorder, sources: Sources) -> None:
+        self._client, self._now, self._recorder = client, now, recorder
+        self._from = sources
+        self._ended: dict[Key, tuple[str, datetime]] = {}  # uid, and since when its end is untold
+        self._attempts: dict[Key, Attempts] = {}  # at a change of size that failed
+        sources.pods.index("launcher", _launched_for)
+        sources.instances.index("claim", _claims)
+        self._controller = Controller("vmi", self.reconcile, workers=WORKERS)
+        self._controller.watches(sources.instances)
+        self._controller.watches(sources.pods, lambda _: ())  # woken by `_note`
+        self._controller.watches(sources.claims, self._users)
+        self._controller.watches(sources.volumes, self._users)
+        sources.pods.on_change(self._note)
+        bounds = (sources.quotas, sources.limits)
+        self._refused = Refused(self._controller, *bounds)
+        for informer in bounds:
+            informer.on_change(self._retry_resizes)
+        sources.settings.on_change(self._retry_all)
+
+    async def run(self) -> None:
+        """Work until cancelled."""
+        looked_up = (self._from.quotas, self._from.limits, self._from.namespaces)
+        for informer in (*looked_up, self._from.settings):
+            await informer.synced.wait()
+        await self._controller.run()
+
+    def _note(self, change: Change) -> None:
+        """Wake the instance of a pod; one that is being scheduled can wait for its node."""
+        pod = change.new or change.old
+        assert pod is not None
+        fresh = change.old is None and change.new is not None and not pod["spec"].get("nodeName")
+        for key in owner_key(kinds.VMI)(pod):
+            self._controller.queue.add_after(key, GATHER if fresh else 0)
+
+    def _users(self, claim: Object) -> Iterable[Key]:
+        return [key_of(vmi) for vmi in self._from.instances.by("claim", key_of(claim))]
+
+    def _retry_resizes(self, change: Change) -> None:
+        """Wake the instances whose pods may not grow: there may be room now."""
+        for key in self._attempts:
+            if key.namespace == change.key.namespace:
+                self._controller.queue.add(key)
+
+    def _retry_all(self, change: Change) -> None:
+        """Wake the instances that change their size: by other settings they may do it elsewhere."""
+        if (change.old or {}).get("spec") != (change.new or {}).get("spec"):
+            for vmi in self._from.instances.list():
+                if hot_change.under_way(vmi):
+                    self._controller.queue.add(key_of(vmi))
+
+    async def reconcile(self, key: Key) -> Result:
+        """Bring one instance towards a running guest or to its end."""
+        with self._refused.unless_done(key):
+            return await self._advance(key)
+
+    async def _advance(self, key: Key) -> Result:
+        vmi = self._from.instances.get(key)
+        if vmi is None:
+            self._ended.pop(key, None)
+            self._attempts.pop(key, None)
+            return DONE
+        pods = self._pods(vmi)
+        seen = self._seen(vmi, pods)
+        steps = plan(seen)
+        if CreatePod() in steps:
+            await self._create_pod(vmi, seen)
+            return DONE  # the pod will wake us
+        if seen.missing and seen.pod is None and not seen.vmi.deleting:
+            reason, _, message = seen.missing.partition(": ")
+            events.waits_for(self._recorder, vmi, reason, message)
+        last, size = LetGo() in steps, None
+        home = pods[0] if seen.pod is not None else None
+        if home is not None and not seen.vmi.deleting:
+            size = await self._resize(key, vmi, home)
+        await self._write(vmi, home, seen, let_go=last, size=size)
+        if key in self._attempts:
+            self._attempts[key] = replace(self._attempts[key], unsaid=None)
+        for step in steps:
+            match step:
+                case DeletePod(name, uid, grace):
+                    await self._delete_pod(vmi, name, uid, grace)
+                case Wait(time):
+                    return Result(after=time)
+        wait = self._attempts[key].wait(self._now()) if key in self._attempts else timedelta(0)
+        return Result(after=wait) if wait else DONE
+
+    # ------------------------------------------------------------ a change of size
+
+    async def _resize(self, key: Key, vmi: Object, pod: Object) -> tuple[str, str] | None:
+        """Give the pod the room a change of size needs; return what is new to say of it.
+
+        A change that failed gives its room back and has to wait before it is tried again.
+        """
+        stands, now = resizing.reason_of(vmi), self._now()
+        if not hot_change.under_way(vmi):
+            self._attempts.pop(key, None)
+            return None
+        if _ended(pod):
+            return None
+        if migratability.moving(vmi):  # to a pod that has the size
+            return resizing.moving(vmi)
+        attempts = self._attempts.get(key, Attempts())
+        if stands == hot_change.PLUG_FAILED and attempts.last is None:
+            attempts = self._attempts[key] = attempts.failed(now)
+        back = stands == hot_change.PLUG_FAILED and bool(attempts.wait(now))
+        namespace = vmi["metadata"]["namespace"]
+        demands = as_started(self._namespace(namespace), pod)
+        need = resizing.needed(vmi, demands, back=back)
+        settings = config.read(self._from.settings.get(Key(config.NAMESPACE, config.NAME)))
+        if why := resizing.by_migration(vmi, pod, need, settings):
+            return None if back else resizing.waiting(vmi, why, settings)
+        containers = resizing.containers(pod, need)
+        if containers is None and stands == hot_change.WAITING_FOR_MIGRATION:
+            return None  # it has come to a pod of that size, and its node goes on
+        if containers is not None:
+            hindrance = migratability.hindrance(vmi, settings)
+            ask = Ask(need, self._bounds(namespace), hindrance)
+            if attempts.waits(ask, now):
+                return attempts.unsaid
+            try:
+                await self._ask_resize(vmi, pod, containers)
+            except (Forbidden, Invalid) as error:
+                found = resizing.refusal(error, pod, ask)
+                self._attempts[key] = replace(attempts.failed(now), refused=ask, unsaid=found)
+                if found[0] != stands:
+                    events.resize_refused(self._recorder, vmi, *found)
+                return found
+        if back:
+            return None
+        ours = stands in (*resizing.OURS, hot_change.WAITING_FOR_MIGRATION)
+        if stands == hot_change.PLUG_FAILED:
+            self._attempts[key] = Attempts(attempts.count)
+        elif ours or attempts.refused is not None:
+            self._attempts.pop(key, None)
+        if not ours and stands != hot_change.PLUG_FAILED:
+            return None
+        if containers is None and stands == hot_change.INFEASIBLE and resizing.infeasible(pod):
+            return None  # its node said so, and goes on when it can
+        return hot_change.WAITING, "the pod is resized"
+
+    def _bounds(self, namespace: str) -> Bounds:
+        return Bounds(self._from.quotas.list(namespace), self._from.limits.list(namespace))
+
+    async def _ask_resize(self, vmi: Object, pod: Object, containers: list[Object]) -> None:
+        meta = pod["metadata"]
+        version = {"uid": meta["uid"], "resourceVersion": meta["resourceVersion"]}
+        patch = {"metadata": version, "spec": {"containers": containers}}
+        name, namespace = meta["name"], meta["namespace"]
+        with contextlib.suppress(NotFound):
+            await self._client.patch(core.POD, name, namespace, patch, subresource="resize")
+            log.info("pod to be resized", extra=_facts(vmi) | {"pod": name})
+            events.resize_asked(self._recorder, vmi, pod, containers)
+
+    # ------------------------------------------------------------ reading
+
+    def _pods(self, vmi: Object) -> list[Object]:
+        """Return an instance's pods, the one its guest is in first, the newest before others."""
+        found = self._from.pods.by("launcher", vmi["metadata"]["uid"])
+        found = sorted(found, key=_made, reverse=True)
+        return sorted(found, key=lambda pod: (not view.is_home(pod, vmi), _ended(pod)))
+
+    def _seen(self, vmi: Object, pods: list[Object]) -> view.Seen:
+        missing = "" if pods else self._missing(vmi)
+        launchers = tuple(view.pod(pod, vmi) for pod in pods)
+        seen = view.Seen(view.instance(vmi), launchers, missing)
+        key, uid, now = key_of(vmi), vmi["metadata"]["uid"], self._now()
+        if not untold(seen):
+            self._ended.pop(key, None)
+            return seen
+        known, since = self._ended.get(key, ("", now))
+        if known != uid:
+            self._ended[key] = uid, now
+            since = now
+        return replace(seen, left=max(now - since, timedelta(0)))
+
+    def _missing(self, vmi: Object) -> str:
+        """Return what keeps the pod from being created, as `reason: message`."""
+        namespace, spec = vmi["metadata"]["namespace"], vmi["spec"]
+        named = {(each.get("dataVolume") or {}).get("name") for each in spec.get("volumes") or ()}
+        for claim in launcher.claim_names(vmi):
+            key = Key(namespace, claim)
+            found, data = self._from.claims.get(key), self._from.volumes.get(key)
+            filled = data is not None and (claim in named or _made_for(found, data))
+            phase = ((data or {}).get("status") or {}).get("phase")
+            if filled and phase not in _USABLE:
+                return f"DataVolumesNotReady: DataVolume {claim} is not ready yet"
+            if found is None:
+                return (
+                    f"{events.CLAIM_NOT_FOUND}: PVC {key} does not exist, waiting for it to appear"
+                )
+        return ""
+
+    def _namespace(self, name: str) -> Namespace:
+        """Return what a namespace demands of its pods."""
+        return namespace_of(
+            self._from.quotas.list(name),
+            self._from.namespaces.get(Key("", name)),
+            self._from.settings.get(Key(config.NAMESPACE, config.NAME)),
+        )
+
+    # ------------------------------------------------------------ writing
+
+    async def _create_pod(self, vmi: Object, seen: view.Seen) -> None:
+        await self._check_current(vmi)
+        namespace = vmi["metadata"]["namespace"]
+        pod = launcher.pod_of(vmi, self._namespace(namespace))
+        name = pod["metadata"]["name"]
+        try:
+            await self._client.create(core.POD, pod, namespace)
+        except AlreadyExists:
+            await self._check_own(vmi, name)
+            return
+        except ApiError as error:
+            events.pod_failed(self._recorder, vmi, error.message)
+            await self._write(vmi, None, seen, failure=(events.FAILED_CREATE, error.message))
+            raise
+        log.info("pod created", extra=_facts(vmi) | {"pod": name})
+        events.pod_created(self._recorder, vmi, name)
+
+    async def _check_current(self, vmi: Object) -> None:
+        """Raise Conflict unless the instance is as it was read: a second pod must never be."""
+        meta = vmi["metadata"]
+        try:
+            current = await self._client.get(kinds.VMI, meta["name"], meta["namespace"])
+        except NotFound:
+            raise Conflict(f"instance {meta['name']} is gone") from None
+        if current["metadata"]["resourceVersion"] != meta["resourceVersion"]:
+            raise Conflict(f"instance {meta['name']} has changed since it was read")
+
+    async def _check_own(self, vmi: Object, name: str) -> None:
+        """Raise Conflict if the pod of our name is somebody else's."""
+        found = await self._client.get(core.POD, name, vmi["metadata"]["namespace"])
+        if vmi["metadata"]["uid"] not in _launched_for(found):
+            raise Conflict(f"pod {name} belongs to another owner")
+
+    async def _delete_pod(self, vmi: Object, name: str, uid: str, grace: int) -> None:
+        with contextlib.suppress(NotFound):
+            await self._client.delete(
+                core.POD, name, vmi["metadata"]["namespace"], uid=uid, grace_seconds=grace
+            )
+            log.info("pod deleted", extra=_facts(vmi) | {"pod": name, "grace": grace})
+            events.pod_deleted(self._recorder, vmi, name)
+
+    async def _write(
+        self,
+        vmi: Object,
+        pod: Object | None,
+        seen: view.Seen,
+        *,
+        let_go: bool = False,
+        failure: tuple[str, str] | None = None,
+        size: tuple[str, str] | None = None,
+    ) -> None:
+        """Write status, labels and finalizers in one patch, if anything changes."""
+        meta = vmi["metadata"]
+        status = statuses.changes(vmi, pod, seen, self._now(), failure, size)
+        labels = statuses.label_changes(vmi, seen)
+        if not (status or labels or let_go):
+            return
+        changed: Object = {"uid": meta["uid"], "resourceVersion": meta["resourceVersion"]}
+        if labels:
+            changed["labels"] = labels
+        if let_go:
+            changed["finalizers"] = [f for f in meta.get("finalizers") or () if f != FINALIZER]
+        patch = {"metadata": changed, **({"status": status} if status else {})}
+        with contextlib.suppress(NotFound):
+            await self._client.patch(kinds.VMI, meta["name"], meta["namespace"], patch)
+
+
+def _launched_for(pod: Object) -> list[str]:
+    """Return the uid of the instance a pod was made for."""
+    uid = (pod["metadata"].get("labels") or {}).get(launcher.CREATED_BY)
+    owners = pod["metadata"].get("ownerReferences") or ()
+    return [uid] if uid and any(owner["uid"] == uid for owner in owners) else []
+
+
+def _made_for(claim: Object | None, data: Object) -> bool:
+    """Tell whether a claim is the one that a DataVolume fills."""
+    owners = (claim["metadata"].get("ownerReferences") or ()) if claim is not None else ()
+    return any(owner["uid"] == data["metadata"]["uid"] for owner in owners)
+
+
+def _claims(vmi: Object) -> list[Key]:
+    return [Key(vmi["metadata"]["namespace"], name) for name in launcher.claim_names(vmi)]
+
+
+def _made(pod: Object) -> tuple[str, str]:
+    """Return when a pod was made; of the same second, what sorts the same each time."""
+    return pod["metadata"].get("creationTimestamp") or "", pod["metadata"]["name"]
+
+
+def _ended(pod: Object) -> bool:
+    return (pod.get("status") or {}).get("phase") in FINAL
+
+
+def _facts(vmi: Object) -> dict[str, object]:
+    return {"vmi": f"{vmi['metadata']['namespace']}/{vmi['metadata']['name']}"}

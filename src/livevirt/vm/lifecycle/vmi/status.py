@@ -1,0 +1,132 @@
+"""The part of an instance's status that is written here: a pure function of what was seen."""
+
+from __future__ import annotations
+
+from datetime import datetime
+from typing import Any
+
+from livevirt.kube.objects import conditions, times
+from livevirt.kube.objects.conditions import Condition
+from livevirt.kube.objects.request import Object
+from livevirt.vm.lifecycle.vmi import launcher
+from livevirt.vm.lifecycle.vmi.plan import phase
+from livevirt.vm.lifecycle.vmi.view import Seen
+from livevirt.vm.migration.migratability import NODE_NAME
+from livevirt.vm.sizing import hot_change
+
+SYNCHRONIZED = "Synchronized"
+
+
+def changes(
+    vmi: Object,
+    pod: Object | None,
+    seen: Seen,
+    now: datetime,
+    failure: tuple[str, str] | None = None,
+    size: tuple[str, str] | None = None,
+) -> dict[str, Any]:
+    """Return the fields of the status that must change, None for those that must go.
+
+    `failure` is the reason and message of what went wrong in this pass, if anything did; `size`
+    those of where a change of size stands, if that is for us to say.
+    """
+    status = vmi.get("status") or {}
+    listed = _conditions(vmi, pod, seen, now, failure)
+    if size is not None:
+        listed = hot_change.with_reason(listed, *size, now)
+    wanted: dict[str, Any] = {"conditions": listed}
+    next_phase = phase(seen)
+    if next_phase != status.get("phase"):
+        wanted["phase"] = next_phase
+        wanted["phaseTransitionTimestamps"] = [
+            *(status.get("phaseTransitionTimestamps") or ()),
+            {"phase": next_phase, "phaseTransitionTimestamp": times.format_time(now)},
+        ]
+    if pod is not None and seen.pod is not None and seen.pod.node:
+        wanted |= _placed(status, pod, seen.pod.node)
+    changed = {name: value for name, value in wanted.items() if value != status.get(name)}
+    active = _active_pods(status.get("activePods") or {}, seen)
+    return {**changed, "activePods": active} if active else changed
+
+
+def label_changes(vmi: Object, seen: Seen) -> dict[str, str]:
+    """Return the labels that must change: the node's name, for who looks for its guests."""
+    labels = vmi["metadata"].get("labels") or {}
+    node = seen.pod.node if seen.pod is not None else ""
+    return {NODE_NAME: node} if node and labels.get(NODE_NAME) != node else {}
+
+
+def _active_pods(told: Object, seen: Seen) -> dict[str, str | None]:
+    """Return what must change in the list of the pods that are there and the nodes they are on."""
+    there = {pod.uid: pod.node for pod in seen.pods if pod.node and not pod.ended}
+    gone = dict.fromkeys(told.keys() - there.keys())
+    return gone | {uid: node for uid, node in there.items() if told.get(uid) != node}
+
+
+def _placed(status: Object, pod: Object, node: str) -> dict[str, Any]:
+    found: dict[str, Any] = {
+        "launcherContainerImageVersion": launcher.image_of(pod),
+        "runtimeUser": launcher.RUN_AS,
+    }
+    if not status.get("nodeName"):  # a migration moves it, and says so itself
+        found["nodeName"] = node
+    if qos := (pod.get("status") or {}).get("qosClass"):
+        found["qosClass"] = qos
+    return found
+
+
+def _conditions(
+    vmi: Object,
+    pod: Object | None,
+    seen: Seen,
+    now: datetime,
+    failure: tuple[str, str] | None,
+) -> list[Condition] | None:
+    listed: list[Condition] = (vmi.get("status") or {}).get("conditions") or []
+    listed = _put(listed, _ready(pod, seen), now)
+    if seen.pod is not None and seen.pod.unschedulable:
+        reason, message = "Unschedulable", seen.pod.unschedulable
+        listed = _put(listed, _false("PodScheduled", reason, message), now)
+    else:
+        listed = conditions.without_condition(listed, "PodScheduled")
+    problem = failure or _problem(seen)
+    if problem:
+        return _put(listed, _false(SYNCHRONIZED, *problem), now)
+    return conditions.without_condition(listed, SYNCHRONIZED)
+
+
+def _problem(seen: Seen) -> tuple[str, str] | None:
+    if seen.vmi.final:
+        return None
+    if seen.pod is not None:
+        return seen.pod.problem
+    reason, _, message = seen.missing.partition(": ")
+    return (reason, message) if reason else None
+
+
+def _ready(pod: Object | None, seen: Seen) -> Condition:
+    if pod is None or seen.pod is None:
+        return _false("Ready", "PodNotExists", "virt-launcher pod has not yet been scheduled")
+    if seen.pod.deleting or seen.pod.ended:
+        return _false("Ready", "PodTerminating", "virt-launcher pod is terminating")
+    # The guest may be reported before its pod is, which says the rest a moment later.
+    if phase(seen) != "Running" or seen.pod.phase == "Pending":
+        return _false("Ready", "GuestNotRunning", "Guest VM is not reported as running")
+    found = conditions.find((pod.get("status") or {}).get("conditions"), "Ready")
+    if found is None:
+        message = "virt-launcher pod is missing the Ready condition"
+        return _false("Ready", "PodConditionMissing", message)
+    kept = ("type", "status", "reason", "message")
+    return {key: found[key] for key in kept if found.get(key)}
+
+
+def _false(type_: str, reason: str, message: str) -> Condition:
+    return {"type": type_, "status": "False", "reason": reason, "message": message}
+
+
+def _put(listed: list[Condition], condition: Condition, now: datetime) -> list[Condition]:
+    """Return the list with a condition, unless only its times differ."""
+    old, said = conditions.find(listed, condition["type"]), ("status", "reason", "message")
+    if old is not None and all(old.get(k) == condition.get(k) for k in said):
+        return listed
+    return conditions.with_condition(listed, condition, now)

@@ -1,0 +1,35 @@
+"""Whether livevirt may move a guest by itself, and why not if it may not."""
+
+from __future__ import annotations
+
+from livevirt.kube.objects import conditions
+from livevirt.kube.objects.request import Object
+from livevirt.vm.config.settings import Config
+
+LIVE_MIGRATE, EVICT = "LiveMigrate", "Evict"  # the workloadUpdateMethods there are
+JOB = "kubevirt.io/migrationJobUID"  # the label of a pod that a guest is to come to
+NODE_NAME = "kubevirt.io/nodeName"  # the label of an instance: where its guest is
+NOT_ALLOWED = "the KubeVirt object does not list LiveMigrate in workloadUpdateMethods"
+
+
+def hindrance(vmi: Object, config: Config) -> str:
+    """Return what keeps a guest from being moved by itself; empty if nothing does."""
+    return unmovable(vmi) if LIVE_MIGRATE in config.update_methods else NOT_ALLOWED
+
+
+def unmovable(vmi: Object) -> str:
+    """Return why a guest cannot be moved by anybody; empty if it can."""
+    listed = (vmi.get("status") or {}).get("conditions")
+    found = conditions.find(listed, "LiveMigratable")
+    if found is None:
+        return "the guest is not known to be live-migratable"
+    if found.get("status") == "True":
+        return ""
+    told = [found[field] for field in ("reason", "message") if found.get(field)]
+    return ": ".join(["the guest is not live-migratable", *told])
+
+
+def moving(vmi: Object | None) -> bool:
+    """Tell whether a guest has been handed over to a migration that has not ended."""
+    state = ((vmi or {}).get("status") or {}).get("migrationState") or {}
+    return bool(state) and not state.get("endTimestamp")

@@ -1,0 +1,1 @@
+"""CPU and memory of a running guest: what its pod must hold, and what the conditions report."""

@@ -1,0 +1,154 @@
+"""What a pod must hold while its guest goes from the size it has to the size it should have."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+import msgspec
+from msgspec.structs import replace
+
+from livevirt.kube.objects.quantity import Format, Quantity, parse
+from livevirt.kube.objects.request import Object
+from livevirt.vm.config import settings
+from livevirt.vm.config.settings import Defaults
+from livevirt.vm.spec import instance, memory
+from livevirt.vm.spec.cpu import topology
+from livevirt.vm.spec.instance import Amount, Instance, Resources
+from livevirt.vm.spec.resources import Compute, Namespace, compute
+
+_RESIZED = ("cpu", "memory")  # all that a pod's resize can change
+_PAGES = "hugepages-"
+
+
+class Size(msgspec.Struct, frozen=True):
+    """What live changes change: CPU sockets, and memory in bytes."""
+
+    sockets: int
+    memory: int
+
+    def largest(self, other: Size) -> Size:
+        """Return the size that holds both."""
+        return Size(max(self.sockets, other.sockets), max(self.memory, other.memory))
+
+    def smallest(self, other: Size) -> Size:
+        """Return the size that both hold."""
+        return Size(min(self.sockets, other.sockets), min(self.memory, other.memory))
+
+
+def asked(vmi: Object) -> Size:
+    """Return the size an instance should have."""
+    return size_of(instance.read(vmi["spec"]))
+
+
+def told(vmi: Object) -> Size:
+    """Return the size an instance's status tells: what its guest has, or was offered and may take.
+
+    What is not told yet is as asked for.
+    """
+    status = vmi.get("status") or {}
+    sockets = (status.get("currentCPUTopology") or {}).get("sockets")
+    told = status.get("memory") or {}
+    amounts = [parse(told[n]).bytes for n in ("guestCurrent", "guestRequested") if n in told]
+    if sockets and amounts:
+        return Size(sockets, max(amounts))
+    wanted = asked(vmi)
+    return Size(sockets or wanted.sockets, max(amounts, default=wanted.memory))
+
+
+def reservation(vmi: Object, has: Size, namespace: Namespace | None = None) -> Compute:
+    """Return what the pod must hold while the guest goes from `has` to what is asked for.
+
+    Growing takes its room first and shrinking gives it back last, so it is the larger of both.
+    """
+    return reserved(instance.read(vmi["spec"]), has, settings.recorded(vmi), namespace)
+
+
+def reserved(
+    view: Instance, has: Size, defaults: Defaults, namespace: Namespace | None = None
+) -> Compute:
+    """Return the same for an instance that is read already."""
+    now = size_of(view)
+    ratio = defaults.cpu_allocation_ratio
+    return compute(_grown(view, now, now.largest(has), ratio), defaults, namespace)
+
+
+def held(vmi: Object, has: Size, namespace: Namespace | None = None) -> Compute:
+    """Return what the pod of a guest of just that size must hold."""
+    view, defaults = instance.read(vmi["spec"]), settings.recorded(vmi)
+    ratio = defaults.cpu_allocation_ratio
+    return compute(_grown(view, size_of(view), has, ratio), defaults, namespace)
+
+
+def resized(current: Object, needed: Compute) -> Object:
+    """Return a container's resources as a resize may change them, the rest as it is.
+
+    Limits change only where there are some: adding one could change the pod's QoS class.
+    """
+    found: Object = {}
+    for side, amounts in (("requests", needed.requests), ("limits", needed.limits)):
+        old = current.get(side) or {}
+        new = {
+            n: amounts[n] for n in _RESIZED if n in old and n in amounts and _new(old, n, amounts)
+        }
+        if old:
+            found[side] = {**old, **new}
+    return found
+
+
+def covers(in_force: Object, needed: Compute) -> bool:
+    """Tell whether a container's resources in force are enough.
+
+    Requests tell it: a resize changes them and the limits in one step.
+    """
+    requests = in_force.get("requests") or {}
+    return all(
+        name in requests and parse(requests[name]) >= parse(needed.requests[name])
+        for name in needed.requests
+        if name in _RESIZED or name.startswith(_PAGES)
+    )
+
+
+def _new(old: Mapping[str, Amount], name: str, amounts: Mapping[str, str]) -> bool:
+    """Tell whether an amount is another one, and not the same in other words."""
+    return parse(old[name]) != parse(amounts[name])
+
+
+def size_of(view: Instance) -> Size:
+    """Return the size that an instance asks for."""
+    size = memory.guest(view)
+    return Size(topology(view.domain.cpu, view.domain.resources).sockets, size.bytes if size else 0)
+
+
+def _grown(view: Instance, now: Size, size: Size, ratio: int) -> Instance:
+    """Return an instance of one size as it would be at another, its requests and limits with it."""
+    if size == now:
+        return view
+    domain = view.domain
+    chosen = topology(domain.cpu, domain.resources)
+    cpu = (size.sockets - now.sockets) * chosen.cores * chosen.threads * (1000 // ratio)
+    resources = _moved(domain.resources, cpu, now.memory, size.memory)
+    changed = replace(
+        domain,
+        cpu=replace(domain.cpu, sockets=size.sockets, cores=chosen.cores, threads=chosen.threads),
+        memory=replace(domain.memory, guest=size.memory),
+        resources=resources,
+    )
+    return replace(view, domain=changed)
+
+
+def _moved(resources: Resources, cpu: int, size: int, other: int) -> Resources:
+    """Return what the owner asks for, moved by so many millicores and to another size of memory."""
+    sides = {}
+    for side in ("requests", "limits"):
+        given: Mapping[str, Amount] = getattr(resources, side)
+        moved: dict[str, Amount] = dict(given)
+        if "cpu" in given:
+            moved["cpu"] = str(Quantity.from_milli(parse(given["cpu"]).milli() + cpu))
+        if "memory" in given:
+            amount = parse(given["memory"]).bytes
+            # An overcommitted request is a part of the size, and of a smaller one no less a part.
+            least = amount * other // size if other < size else 0
+            more = Quantity.from_int(max(amount + other - size, least), Format.BINARY_SI)
+            moved["memory"] = str(more)
+        sides[side] = moved
+    return replace(resources, **sides)

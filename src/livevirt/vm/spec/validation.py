@@ -1,0 +1,220 @@
+"""What is wrong with the spec of an instance, be it in a VMI or in a VM's template."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from fnmatch import fnmatchcase
+
+from livevirt.kube.objects import names
+from livevirt.kube.objects.field_error import FieldError
+from livevirt.kube.objects.quantity import Quantity, parse
+from livevirt.kube.objects.request import Object
+from livevirt.vm.config.settings import Config
+from livevirt.vm.spec import cpu as cpus
+from livevirt.vm.spec import instance as instances
+from livevirt.vm.spec import memory
+from livevirt.vm.spec.instance import Instance
+from livevirt.vm.spec.io_thread_validation import io_thread_errors
+from livevirt.vm.spec.network_validation import network_errors
+from livevirt.vm.spec.placement_validation import placement_errors
+from livevirt.vm.spec.resources import compute
+from livevirt.vm.spec.scheduling_validation import scheduling_errors
+from livevirt.vm.volumes.claim_admission import claim_errors
+from livevirt.vm.volumes.disk_admission import boot_order_errors, disk_errors, wrong
+from livevirt.vm.volumes.volume_admission import volume_errors
+
+_MOST = Quantity.from_int(2**63 - 1)  # Kubernetes knows no larger amount
+_MOST_CPUS = 2**32 - 1
+MACHINES = ("q35*", "pc-q35*")
+_EVICTION = ("None", "LiveMigrate", "LiveMigrateIfPossible", "External")
+_PAGE_SIZES = ("2Mi", "1Gi")
+_FEATURE_POLICIES = ("", "force", "require", "optional", "disable", "forbid")
+_UUID = re.compile(r"[0-9a-fA-F]{8}(-[0-9a-fA-F]{4}){3}-[0-9a-fA-F]{12}")
+_NO_UTILITY_VOLUMES = (
+    "cannot create VMI with utility volumes in spec, utility volumes can only be added via hotplug"
+)
+
+
+def spec_errors(
+    path: str,
+    spec: Object,
+    config: Config,
+    *,
+    explicit_maximum: bool,
+    sized: bool = True,
+    empty: frozenset[str] = frozenset(),
+    shared: frozenset[str] = frozenset(),
+) -> list[FieldError]:
+    """List what is wrong with a spec whose defaults are filled in.
+
+    `explicit_maximum`: the owner wrote `maxGuest`, so it must be one that works. `sized`: the spec
+    says how large the guest is, which it need not when an instance type does. `empty`: the drives
+    that may be without a disc whatever the gates say. `shared`: the claims that several disks use
+    already.
+    """
+    instance = instances.read(spec)
+    found = [
+        *_cpu_errors(f"{path}.domain.cpu", instance),
+        *_feature_errors(f"{path}.domain.cpu.features", spec["domain"]),
+        *placement_errors(f"{path}.domain", instance),
+        *io_thread_errors(f"{path}.domain", instance),
+        *_memory_errors(path, instance, config, explicit_maximum, sized),
+        *_resource_errors(f"{path}.domain.resources", instance),
+        *_machine_errors(f"{path}.domain", spec["domain"]),
+        *_placement_errors(path, spec),
+        *scheduling_errors(path, spec),
+        *disk_errors(path, spec, config, empty),
+        *volume_errors(path, spec),
+        *claim_errors(path, spec, shared),
+        *network_errors(path, spec),
+        *boot_order_errors(path, spec),
+    ]
+    return found or list(_pod_errors(f"{path}.domain.resources.limits", instance, config))
+
+
+def size_warnings(path: str, spec: Object, config: Config) -> list[str]:
+    """List which sizes of a valid spec, written or filled in, few nodes can start."""
+    instance = instances.read(spec)
+    cpu, defaults = instance.domain.cpu, config.defaults
+    chosen = cpus.topology(cpu, instance.domain.resources)
+    sockets, boot = chosen.sockets, memory.guest(instance)
+    most = boot
+    if config.live_update:
+        sockets = max(cpus.max_sockets(cpu.max_sockets, chosen, defaults), sockets)
+        most = memory.max_guest(instance, boot, defaults) or boot
+    found = []
+    if sockets > (all_start := cpus.most_sockets(chosen)):
+        found.append(
+            f"{path}.domain.cpu: a maximum of {sockets} sockets of {chosen.cores}x{chosen.threads}"
+            f" CPUs needs a node with KVM and a QEMU for that many; every node starts {all_start}"
+        )
+    if most is not None and most > memory.MOST_EMULATED:
+        found.append(
+            f"{path}.domain.memory: a maximum of {most} needs a node with KVM; every node starts"
+            f" {memory.MOST_EMULATED}"
+        )
+    return found
+
+
+def _cpu_errors(at: str, instance: Instance) -> Iterator[FieldError]:
+    cpu = instance.domain.cpu
+    for name in ("sockets", "cores", "threads", "max_sockets"):
+        field = "maxSockets" if name == "max_sockets" else name
+        if getattr(cpu, name) < 0:
+            yield wrong(f"{at}.{field}", f"{at}.{field} must be greater than or equal to 0.")
+        elif getattr(cpu, name) > _MOST_CPUS:
+            message = f"{at}.{field} must be equal to or less than {_MOST_CPUS}."
+            yield wrong(f"{at}.{field}", message)
+    if cpu.max_sockets and cpu.sockets > cpu.max_sockets:
+        message = "Number of sockets in CPU topology is greater than the maximum sockets allowed"
+        yield wrong(f"{at}.sockets", message)
+
+
+def _feature_errors(at: str, domain: Object) -> Iterator[FieldError]:
+    for number, feature in enumerate((domain.get("cpu") or {}).get("features") or ()):
+        policy = feature.get("policy") or ""
+        if policy not in _FEATURE_POLICIES:
+            message = f"CPU feature {feature['name']} uses policy {policy} that is not supported."
+            yield wrong(f"{at}[{number}].policy", message)
+
+
+def _memory_errors(
+    path: str, instance: Instance, config: Config, explicit_maximum: bool, sized: bool
+) -> Iterator[FieldError]:
+    at, resources = f"{path}.domain.memory", instance.domain.resources
+    guest, limit = instance.guest, resources.limit("memory")
+    pages = instance.domain.memory.hugepages
+    if pages is not None and pages.page_size not in _PAGE_SIZES:
+        message = f"{at}.hugepages.pageSize '{pages.page_size}' must be one of: 2Mi, 1Gi"
+        yield wrong(f"{at}.hugepages.pageSize", message)
+    if guest is None:
+        if sized:
+            message = (
+                f"no memory requested, at least one of {at}.guest, {at}.hugepages.size or"
+                f" {path}.domain.resources.requests.memory must be set"
+            )
+            yield wrong(f"{at}.guest", message, "FieldValueRequired")
+        return
+    if guest.nano <= 0:
+        yield wrong(f"{at}.guest", f"{at}.guest '{guest}' must be greater than 0.")
+    elif guest > _MOST:
+        yield wrong(f"{at}.guest", f"{at}.guest must be equal to or less than {_MOST.value()}.")
+    elif limit is not None and guest > limit and not config.live_update:
+        limited = f"{path}.domain.resources.limits.memory"
+        message = (
+            f"{at}.guest '{guest}' must be equal to or less than the memory limit"
+            f" {limited} '{limit}'"
+        )
+        yield wrong(f"{at}.guest", message)
+    if explicit_maximum and config.live_update:
+        problem = memory.hotplug_problem(instance, guest, instance.max_guest)
+        if problem:
+            yield wrong(f"{at}.guest", problem)
+    if pages is not None and pages.page_size in _PAGE_SIZES and instance.page is not None:
+        asked = (
+            (f"{at}.guest", guest),
+            (f"{path}.domain.resources.requests.memory", resources.request("memory")),
+        )
+        for here, amount in asked:
+            if amount is not None and amount.nano % instance.page.nano:
+                message = f"{here} '{amount}' must be a multiple of the page size '{instance.page}'"
+                yield wrong(here, message)
+
+
+def _resource_errors(at: str, instance: Instance) -> Iterator[FieldError]:
+    resources = instance.domain.resources
+    for side, read in (("requests", resources.request), ("limits", resources.limit)):
+        for name in getattr(resources, side):
+            amount = read(name)
+            here = f"{at}.{side}.{name}"
+            if amount is not None and amount.nano < 0:
+                yield wrong(here, f"{here} '{amount}': must be greater than or equal to 0.")
+            elif amount is not None and amount > _MOST:
+                yield wrong(here, f"{here} must be equal to or less than {_MOST.value()}.")
+    for name in ("cpu", "memory"):
+        asked, limit = resources.request(name), resources.limit(name)
+        if asked is not None and limit is not None and asked > limit:
+            here = f"{at}.requests.{name}"
+            message = f"{here} '{asked}' is greater than {at}.limits.{name} '{limit}'"
+            yield wrong(here, message)
+
+
+def _pod_errors(at: str, instance: Instance, config: Config) -> Iterator[FieldError]:
+    """Yield limits below what the guest's pod asks for."""
+    asked = compute(instance, config.defaults)
+    for name, limit in asked.limits.items():
+        wanted = asked.requests.get(name)
+        if wanted is not None and parse(wanted) > parse(limit):
+            here = f"{at}.{name}"
+            yield wrong(here, f"{here} leaves the pod {limit}, and it asks for {wanted}")
+
+
+def _machine_errors(at: str, domain: Object) -> Iterator[FieldError]:
+    machine = (domain.get("machine") or {}).get("type") or ""
+    if machine and not any(fnmatchcase(machine, each) for each in MACHINES):
+        allowed = " ".join(MACHINES)
+        message = f"{at}.machine.type is not supported: {machine} (allowed values: [{allowed}])"
+        yield wrong(f"{at}.machine.type", message)
+    uuid = (domain.get("firmware") or {}).get("uuid") or ""
+    if uuid and not _UUID.fullmatch(uuid):
+        yield wrong(f"{at}.firmware.uuid", f"{at}.firmware.uuid '{uuid}' is not a UUID")
+
+
+def _placement_errors(path: str, spec: Object) -> Iterator[FieldError]:
+    for field in ("hostname", "subdomain"):
+        for why in names.validate_dns1123_label(spec[field]) if spec.get(field) else ():
+            yield wrong(f"{path}.{field}", f"{path}.{field} does not conform to the rules: {why}")
+    if (grace := spec.get("terminationGracePeriodSeconds")) is not None and grace < 0:
+        at = f"{path}.terminationGracePeriodSeconds"
+        yield wrong(at, f"{at} must be greater than or equal to 0")
+    strategy = spec.get("evictionStrategy") or "None"
+    if strategy not in _EVICTION:
+        at = f"{path}.evictionStrategy"
+        yield wrong(at, f"{at} is set with an unrecognized option: {strategy}")
+    start = spec.get("startStrategy") or "Paused"
+    if start != "Paused":
+        at = f"{path}.startStrategy"
+        yield wrong(at, f"{at} is set with an unrecognized option: {start}")
+    if spec.get("utilityVolumes"):
+        yield wrong(f"{path}.utilityVolumes", _NO_UTILITY_VOLUMES)

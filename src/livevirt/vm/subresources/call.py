@@ -1,0 +1,129 @@
+"""One call of a verb, and what the verbs share: reading, refusing and writing again."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass, field
+from typing import Any
+
+from aiohttp import web
+
+from livevirt.errors import BadRequest, Conflict, NotFound
+from livevirt.kube.client.interface import Client
+from livevirt.kube.objects.kind import Kind
+from livevirt.kube.objects.phases import FINAL
+from livevirt.kube.objects.request import Answer, Object, User
+from livevirt.kube.server.turns import Turns
+from livevirt.kube.store import Key
+from livevirt.vm import kinds
+from livevirt.vm.guest.interface import GuestDoor
+
+DONE = Answer(200, b"")
+
+
+@dataclass(frozen=True, slots=True)
+class Call:
+    """Everything a verb may need."""
+
+    client: Client  # acts for us, not for the caller
+    guests: GuestDoor
+    namespace: str
+    name: str
+    user: User
+    http: web.BaseRequest
+    body: Any = None
+    rest: str = ""  # of the path, below the verb
+    turns: Turns = field(default_factory=Turns)  # of those who write the same object
+
+    @property
+    def options(self) -> Object:
+        """The body as an object; an empty one means no options."""
+        if self.body is None:
+            return {}
+        if not isinstance(self.body, dict):
+            raise BadRequest("the body of the request must be an object")
+        return self.body
+
+    async def vm(self) -> Object:
+        """Return the VM; raises NotFound."""
+        return await self.client.get(kinds.VM, self.name, self.namespace)
+
+    async def instance(self) -> Object:
+        """Return the instance; raises NotFound."""
+        return await self.client.get(kinds.VMI, self.name, self.namespace)
+
+    async def instance_or_none(self) -> Object | None:
+        """Return the instance of the VM's name, if there is one."""
+        try:
+            return await self.instance()
+        except NotFound:
+            return None
+
+    def refuse(self, kind: Kind, why: str) -> Conflict:
+        """Return the refusal of something the object's state does not allow."""
+        return Conflict(
+            f'Operation cannot be fulfilled on {kind.singular}.{kind.group} "{self.name}": {why}',
+            details={"name": self.name, "group": kind.group, "kind": kind.singular},
+        )
+
+
+Verb = Callable[[Call], Awaitable[Answer | web.StreamResponse]]
+
+
+def phase(vmi: Object | None) -> str:
+    """Return the phase of an instance, empty without one."""
+    return str(((vmi or {}).get("status") or {}).get("phase") or "")
+
+
+def running(vmi: Object | None) -> bool:
+    """Tell whether there is an instance that has not ended."""
+    return vmi is not None and phase(vmi) not in FINAL
+
+
+async def decided(call: Call, decide: Callable[[], Awaitable[Answer]]) -> Answer:
+    """Read, decide and write; all of it again when somebody else wrote in between."""
+
+    async def attempt() -> Answer | None:
+        with contextlib.suppress(Stale):
+            return await decide()
+        return None
+
+    key = Key(kinds.VM.resource, call.namespace, call.name)
+    return await call.turns.write(key, attempt) or await decide()
+
+
+class Stale(Conflict):
+    """What was read is old by now; not a refusal of what was asked."""
+
+
+async def patch_vm(call: Call, vm: Object, patch: Object, subresource: str = "") -> Object:
+    """Change the VM as it was read and return it; raises Stale if it is another one by now."""
+    version = {"resourceVersion": vm["metadata"]["resourceVersion"]}
+    try:
+        return await call.client.patch(
+            kinds.VM,
+            call.name,
+            call.namespace,
+            {"metadata": version, **patch},
+            subresource=subresource,
+        )
+    except Conflict as error:
+        raise Stale(error.message, details=error.details) from error
+
+
+async def set_strategy(call: Call, vm: Object, strategy: str) -> None:
+    """Change the run strategy, in the words the VM's owner chose."""
+    if vm["spec"].get("running") is not None:
+        spec: Object = {"running": strategy != "Halted"}
+    else:
+        spec = {"runStrategy": strategy}
+    await patch_vm(call, vm, {"spec": spec})
+
+
+async def shorten_grace(call: Call, vmi: Object, seconds: int) -> None:
+    """Give a guest another time to shut down by itself."""
+    version = {"uid": vmi["metadata"]["uid"]}
+    patch = {"metadata": version, "spec": {"terminationGracePeriodSeconds": seconds}}
+    with contextlib.suppress(NotFound):  # gone already, which is what was asked for
+        await call.client.patch(kinds.VMI, call.name, call.namespace, patch)

@@ -1,0 +1,86 @@
+"""Verbs of subresources.kubevirt.io: start, stop, pause and the like, a module for each noun.
+
+What changes objects is done here, through the same admission as everything else. What reaches into
+a guest is asked of a `GuestDoor`, which the node has. Streams (console) are brought by others.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from aiohttp import web
+
+from livevirt.kube.client.interface import Client
+from livevirt.kube.objects import refusals
+from livevirt.kube.objects.request import Answer, User
+from livevirt.kube.server.route import Action
+from livevirt.kube.server.turns import Turns
+from livevirt.vm.guest import info, run_state
+from livevirt.vm.guest.interface import GuestDoor
+from livevirt.vm.instancetypes import expand
+from livevirt.vm.kinds import subresources
+from livevirt.vm.lifecycle import restart, start, stop
+from livevirt.vm.migration import subresource
+from livevirt.vm.subresources.call import Call, Verb
+from livevirt.vm.verdict import plan_subresource
+from livevirt.vm.volumes import subresources as volumes
+
+__all__ = ["Actions", "Call", "GuestDoor", "Verb"]
+
+_METHODS = {"get": ("GET", "HEAD"), "update": ("PUT",), "create": ("POST",)}
+_VM, _VMI = "virtualmachines", "virtualmachineinstances"
+
+VERBS: dict[tuple[str, str], Verb] = {
+    (_VM, "start"): start.start,
+    (_VM, "stop"): stop.stop,
+    (_VM, "restart"): restart.restart,
+    (_VM, "migrate"): subresource.migrate,
+    (_VM, "addvolume"): volumes.add_to_vm,
+    (_VM, "removevolume"): volumes.remove_from_vm,
+    (_VM, "plan"): plan_subresource.plan,
+    (_VM, "expand-spec"): expand.expand_spec,
+    ("", "expand-vm-spec"): expand.expand_vm_spec,
+    (_VMI, "addvolume"): volumes.add_to_instance,
+    (_VMI, "removevolume"): volumes.remove_from_instance,
+    (_VMI, "pause"): run_state.pause,
+    (_VMI, "unpause"): run_state.unpause,
+    (_VMI, "softreboot"): run_state.soft_reboot,
+    (_VMI, "reset"): run_state.reset,
+    (_VMI, "guestosinfo"): info.guest_os_info,
+    (_VMI, "userlist"): info.user_list,
+    (_VMI, "filesystemlist"): info.filesystem_list,
+}
+
+
+class Actions:
+    """Answers the verbs; `more` holds those that other parts bring along, by resource and name."""
+
+    def __init__(
+        self,
+        client: Client,
+        guests: GuestDoor,
+        more: Mapping[tuple[str, str], Verb] | None = None,
+    ) -> None:
+        self._client, self._guests = client, guests
+        self._verbs = {**VERBS, **(more or {})}
+        self._turns = Turns()
+
+    async def handle(
+        self, action: Action, http: web.BaseRequest, user: User, body: Any
+    ) -> Answer | web.StreamResponse:
+        """Do what a request asks for."""
+        name, _, rest = action.action.partition("/")
+        verb = self._verbs.get((action.resource, name))
+        known = subresources.BY_PATH.get((action.resource, name))
+        if verb is None and (what := subresources.UNSERVED.get((action.resource, name))):
+            raise refusals.not_served(what)
+        if verb is None:
+            raise refusals.no_such_path()
+        if known is not None and http.method not in _METHODS[known.verb]:
+            raise refusals.method_not_allowed()
+        call = Call(
+            self._client, self._guests, action.namespace, action.name, user, http, body, rest,
+            self._turns,
+        )  # fmt: skip
+        return await verb(call)

@@ -1,0 +1,261 @@
+"""What a guest's pod can still grow by, and where a second one could be: where nodes, quotas and
+limit ranges end.
+
+Pure, and by the counts that decide over a resize later: of the node those of a kubelet, of the
+namespace those of its admission.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass, replace
+
+from livevirt.kube.objects import field_checks, pod_resources
+from livevirt.kube.objects.core import POD
+from livevirt.kube.objects.node_share import NOTHING, Share
+from livevirt.kube.objects.quantity import ZERO, Quantity
+from livevirt.kube.objects.quota_usage import MUST_BE_STATED, compute_usage, in_scope
+from livevirt.kube.objects.request import Object
+from livevirt.kube.objects.resource_lists import Amounts, amounts
+from livevirt.vm.config import settings
+from livevirt.vm.spec import instance, resources
+from livevirt.vm.spec.namespaces import as_started, namespace_of
+from livevirt.vm.verdict import growth, node_choice
+from livevirt.vm.verdict.case import Bound
+from livevirt.vm.verdict.edit import Found
+
+_CONTAINER = "compute"  # the one that grows with the guest
+
+
+@dataclass(frozen=True, slots=True)
+class Seen:
+    """What there is around a guest, as last read."""
+
+    namespace: Object | None = None
+    quotas: Sequence[Object] = ()  # of the namespace
+    limit_ranges: Sequence[Object] = ()
+    pod: Object | None = None  # its own
+    others: Share = NOTHING  # what the other pods of its node take
+    nodes: Sequence[tuple[Object, Share]] | None = None  # all there are, and what is taken of each
+
+
+def within(found: Found, seen: Seen) -> Found:
+    """Return what an edit is judged by, with what its surroundings demand and what they leave.
+
+    What is not there does not stand in the way.
+    """
+    vmi, own = found.vmi, seen.pod
+    namespace = as_started(namespace_of(seen.quotas, seen.namespace, found.kubevirt), own)
+    if vmi is None or own is None:
+        return replace(found, namespace=namespace)
+    compute = resources.compute(instance.read(vmi["spec"]), settings.recorded(vmi), namespace)
+    asked = growth.amounts(compute)
+    # In the order in which they are asked, for the first that is short gives the reason.
+    bounds = [
+        *under_limit_ranges(own, asked, seen.limit_ranges),
+        *under_quotas(own, asked, seen.quotas),
+        *on_node(own, asked, found.node, seen.others),
+    ]
+    return replace(
+        found,
+        namespace=namespace,
+        bounds=tuple(bounds),
+        elsewhere=None if seen.nodes is None else tuple(on_others(own, vmi, asked, seen.nodes)),
+        second=tuple(for_second(own, seen.quotas)),
+    )
+
+
+# What is left is counted from what the instance asks for, not from what its pod has: a pod that
+# has not grown yet owes what its instance was promised, and one that has not shrunk yet need not
+# grow to be as large again.
+
+
+def on_node(own: Object, asked: Amounts, node: Object | None, others: Share) -> Iterator[Bound]:
+    """Yield what the node leaves, once all that it has granted to others is taken."""
+    if node is None:
+        return
+    allocatable, beside = amounts((node.get("status") or {}).get("allocatable")), _beside(own)
+    left = {
+        name: allocatable[name] - used - beside.get(name, ZERO) - asked.get(name, ZERO)
+        for name, used in (("cpu", others.cpu), ("memory", others.memory))
+        if name in allocatable
+    }
+    if left:
+        yield Bound("Node", node["metadata"]["name"], left)
+
+
+def under_quotas(own: Object, asked: Amounts, quotas: Iterable[Object]) -> Iterator[Bound]:
+    """Yield what each quota that counts the pod leaves of CPU and memory."""
+    beside, stated = _beside(own), _stated(own)
+    held = compute_usage(pod_resources.held_requests(own), pod_resources.held_limits(own))
+    for quota in quotas:
+        status = quota.get("status") or {}
+        hard, used = amounts(status.get("hard")), amounts(status.get("used"))
+        left = {}
+        for name in sorted(MUST_BE_STATED & hard.keys() & used.keys()):
+            if name not in stated:  # no resize passes that leaves it out, and it cannot be added
+                left[name] = -asked.get(name, ZERO)
+                continue
+            free = max(hard[name] - used[name], ZERO)  # one that is overdrawn lets the rest be
+            needed = beside.get(name, ZERO) + asked.get(name, stated[name])
+            left[name] = free + held[name] - needed
+        if left and in_scope(quota, POD, own):
+            yield Bound("ResourceQuota", quota["metadata"]["name"], left)
+
+
+# What is left for a pod that the guest could migrate to is counted from nothing.
+
+
+def on_others(
+    own: Object, vmi: Object, asked: Amounts, nodes: Iterable[tuple[Object, Share]]
+) -> Iterator[Bound]:
+    """Yield what each node that the guest could migrate to leaves for its container."""
+    here, beside = own["spec"].get("nodeName"), _beside(own)
+    exclusive = bool(pod_resources.exclusive_cpus(own))
+    for node, taken in nodes:
+        name = node["metadata"]["name"]
+        if name != here and node_choice.takes(node, vmi["spec"]):
+            yield _for_new(node, taken, asked, beside, exclusive=exclusive)
+
+
+def for_start(
+    spec: Object, asked: Amounts, nodes: Iterable[tuple[Object, Share]]
+) -> Iterator[Bound]:
+    """Yield what each node that takes a guest of that spec leaves for it."""
+    exclusive = bool((spec["domain"].get("cpu") or {}).get("dedicatedCpuPlacement"))
+    for node, taken in nodes:
+        if node_choice.takes(node, spec):
+            yield _for_new(node, taken, asked, {}, exclusive=exclusive)
+
+
+def _for_new(
+    node: Object, taken: Share, asked: Amounts, beside: Amounts, *, exclusive: bool
+) -> Bound:
+    """Return what a node leaves for the container of a pod that is not there yet."""
+    allocatable = amounts((node.get("status") or {}).get("allocatable"))
+    left = {
+        resource: allocatable[resource] - used - beside.get(resource, ZERO)
+        for resource, used in (("cpu", taken.cpu), ("memory", taken.memory))
+        if resource in allocatable
+    }
+    if exclusive:
+        own_cpus = allocatable.get(pod_resources.EXCLUSIVE_CPUS, ZERO)
+        left["cpu"] = min(left.get("cpu", own_cpus), own_cpus)
+    pages = (page for page in asked if page.startswith(field_checks.HUGE_PAGES))
+    left |= {page: allocatable.get(page, ZERO) for page in pages}
+    return Bound("Node", node["metadata"]["name"], left)
+
+
+def for_second(own: Object, quotas: Iterable[Object]) -> Iterator[Bound]:
+    """Yield what each quota that counts the pod leaves for the container of another like it."""
+    beside = _beside(own)
+    for quota in quotas:
+        status = quota.get("status") or {}
+        hard, used = amounts(status.get("hard")), amounts(status.get("used"))
+        free = {name: hard[name] - used[name] for name in hard.keys() & used.keys()}
+        left = {
+            name: free[name] - beside.get(name, ZERO)
+            for name in sorted(free)
+            if name in MUST_BE_STATED or field_checks.HUGE_PAGES in name
+        }
+        if counts := [free[name] for name in ("pods", "count/pods") if name in free]:
+            left["pods"] = min(counts)
+        if left and in_scope(quota, POD, own):
+            yield Bound("ResourceQuota", quota["metadata"]["name"], left)
+
+
+def under_limit_ranges(own: Object, asked: Amounts, ranges: Iterable[Object]) -> Iterator[Bound]:
+    """Yield what each limit range leaves to the container and to its pod, and lets it give back."""
+    for each in ranges:
+        left: Amounts = {}
+        spare: Amounts = {}
+        for item in (each.get("spec") or {}).get("limits") or ():
+            for name, most in _most(item, own, asked):
+                here = most - asked.get(name, ZERO)
+                left[name] = min(left.get(name, here), here)
+            for name, least in _least(item, own, asked):
+                here = asked.get(name, ZERO) - least
+                spare[name] = min(spare.get(name, here), here)
+        if left or spare:
+            yield Bound("LimitRange", each["metadata"]["name"], left, spare)
+
+
+def _most(item: Object, own: Object, asked: Amounts) -> Iterator[tuple[str, Quantity]]:
+    """Yield how much the container may have at most by one item of a limit range."""
+    match item.get("type"):
+        case "Container":
+            yield from _most_of_container(item, own, asked)
+        case "Pod":
+            yield from _most_of_pod(item, own, asked)
+
+
+def _most_of_container(item: Object, own: Object, asked: Amounts) -> Iterator[tuple[str, Quantity]]:
+    stated = _stated(own)
+    for resource, most in _compute(item.get("max")):
+        yield f"requests.{resource}", most
+        if (limit := f"limits.{resource}") in asked and limit in stated:
+            yield limit, most
+    for resource, _ in _compute(item.get("default")):
+        # A limit that was filled in stays as it is, and a request may not exceed it.
+        if (limit := f"limits.{resource}") in stated and limit not in asked:
+            yield f"requests.{resource}", stated[limit]
+
+
+def _most_of_pod(item: Object, own: Object, asked: Amounts) -> Iterator[tuple[str, Quantity]]:
+    stated, beside = _stated(own), _beside(own)
+    for resource, most in _compute(item.get("max")):
+        request, limit = f"requests.{resource}", f"limits.{resource}"
+        yield request, most - beside.get(request, ZERO)
+        if limit not in beside and limit not in stated:
+            yield limit, -most  # a pod with no limit at all may have any, which is too much
+        elif limit in asked and limit in stated:
+            yield limit, most - beside.get(limit, ZERO)
+
+
+def _least(item: Object, own: Object, asked: Amounts) -> Iterator[tuple[str, Quantity]]:
+    """Yield how much the container must have at least by one item of a limit range."""
+    if item.get("type") not in ("Container", "Pod"):
+        return
+    whole = item["type"] == "Pod"
+    stated, beside = _stated(own), _beside(own) if whole else {}
+    for resource, least in _compute(item.get("min")):
+        request, limit = f"requests.{resource}", f"limits.{resource}"
+        yield request, least - beside.get(request, ZERO)
+        for other in () if whole else _others(own):  # one that has too little holds up the pod
+            if (lacks := least - amounts(other.get("requests")).get(resource, ZERO)) > ZERO:
+                yield request, asked.get(request, ZERO) + lacks
+        if limit in asked and limit in stated:
+            yield limit, least - beside.get(limit, ZERO)
+    for resource, ratio in _compute(item.get("maxLimitRequestRatio")):
+        request, limit = f"requests.{resource}", f"limits.{resource}"
+        # A limit that was filled in stays as it is, however little is asked for.
+        if limit in stated and limit not in asked:
+            most = stated[limit] + beside.get(limit, ZERO)
+            least = Quantity(-(-most.nano * 1000 // ratio.milli()), most.format)
+            yield request, least - beside.get(request, ZERO)
+
+
+def _compute(listed: Object | None) -> Iterator[tuple[str, Quantity]]:
+    found = amounts(listed)
+    return ((name, found[name]) for name in pod_resources.COMPUTE if name in found)
+
+
+def _stated(pod: Object) -> Amounts:
+    """Return what the guest's container states, keyed as quotas are."""
+    found = [c for c in pod["spec"]["containers"] if c["name"] == _CONTAINER]
+    stated = (found[0].get("resources") or {}) if found else {}
+    return compute_usage(amounts(stated.get("requests")), amounts(stated.get("limits")))
+
+
+def _others(pod: Object) -> Iterator[Object]:
+    """Yield the resources of each container but the guest's."""
+    for container in pod_resources.containers(pod):
+        if container["name"] != _CONTAINER:
+            yield container.get("resources") or {}
+
+
+def _beside(pod: Object) -> Amounts:
+    """Return what the pod states beside the guest's container, keyed as quotas are."""
+    own = _stated(pod)
+    whole = compute_usage(pod_resources.requests(pod), pod_resources.limits(pod))
+    return {name: amount - own.get(name, ZERO) for name, amount in whole.items()}

@@ -1,0 +1,120 @@
+"""What becomes of an edit of a running VM: a verdict for each changed field, and why."""
+
+from __future__ import annotations
+
+from enum import StrEnum
+from typing import Any
+
+import msgspec
+
+from livevirt.kube.objects.request import Object
+
+
+class Verdict(StrEnum):
+    """What happens to a changed field, from best to worst."""
+
+    LIVE = "Live"
+    LIVE_AFTER_RESIZE = "LiveAfterResize"
+    LIVE_AFTER_MIGRATION = "LiveAfterMigration"
+    RESTART = "Restart"
+    REFUSED = "Refused"
+
+
+_BEST_FIRST = list(Verdict)
+LIVE_VERDICTS = (Verdict.LIVE, Verdict.LIVE_AFTER_RESIZE, Verdict.LIVE_AFTER_MIGRATION)
+
+
+class Reason(StrEnum):
+    """Why a field has its verdict."""
+
+    IN_PLACE = "InPlace"  # the guest is changed where it is
+    NEXT_PLACEMENT = "NextPlacement"  # the instance has it at once; it rules where it goes next
+    VOLUME_HOTPLUG = "VolumeHotplug"
+    MEDIUM_CHANGE = "MediumChange"
+    VOLUME_MIGRATION = "VolumeMigration"  # its content is copied to another claim
+    POD_RESIZE = "PodResize"  # the pod grows first
+    IN_PLACE_DISABLED = "InPlaceHotplugDisabled"
+    DEDICATED_CPUS = "DedicatedCpus"
+    HUGE_PAGES = "HugePages"
+    NODE_FULL = "NodeFull"
+    OVER_QUOTA = "OverQuota"
+    OVER_LIMIT_RANGE = "OverLimitRange"
+    MIGRATING = "Migrating"
+    ABOVE_MAXIMUM = "AboveMaximum"
+    BELOW_BOOT = "BelowBootSize"
+    UNALIGNED = "Unaligned"
+    NOT_ELIGIBLE = "NotEligible"
+    NO_AGENT = "NoGuestAgent"
+    FOLLOWS_RESOURCES = "FollowsResources"
+    ARCHITECTURE = "Architecture"
+    NOT_LIVE = "NotLiveUpdatable"
+    NOT_HOTPLUGGABLE = "NotHotpluggable"
+    BUS = "BusNotHotpluggable"
+    NO_PORT = "NoFreePort"  # live once a virtio disk goes; a restart gives it one
+    CLAIM_IN_USE = "ClaimInUse"  # by a disk that stays until a restart
+    DRIVE = "DriveNotHotpluggable"
+    DISK_ONLY = "DiskSettingsOnly"
+    NOT_COPIED = "VolumeNotMigratable"
+    GATE_MISSING = "FeatureGateMissing"
+    STAGE = "StageStrategy"
+    HELD_BACK = "HeldBack"
+    INVALID = "Invalid"
+    NOT_AVAILABLE = "NotAvailable"  # this release cannot do it yet
+
+
+class Ruling(msgspec.Struct, frozen=True):
+    """The verdict on one field; `waits`: it stays undone until something around it changes."""
+
+    verdict: Verdict
+    reason: Reason
+    message: str
+    nearest: Any = None  # the nearest value that would be live, as JSON
+    waits: bool = False
+
+
+class Change(msgspec.Struct, frozen=True):
+    """One changed field, its values as JSON (None: left out), and the ruling on it."""
+
+    path: str  # as in the VM
+    running: Any
+    wanted: Any
+    ruling: Ruling
+    volume: str = ""  # whose edit it is part of: one that no other field holds back
+
+    @property
+    def verdict(self) -> Verdict:
+        """What happens to it."""
+        return self.ruling.verdict
+
+    @property
+    def live(self) -> bool:
+        """Whether it happens without a restart."""
+        return self.ruling.verdict in LIVE_VERDICTS
+
+
+class Judgement(msgspec.Struct, frozen=True):
+    """The verdict on a whole edit, and the specs it was made from with their defaults filled in."""
+
+    changes: tuple[Change, ...] = ()
+    started: Object = {}
+    wanted: Object = {}
+    running: bool = False  # whether there is a guest at all that an edit could reach
+    unknown: str = ""  # why nothing can be said of the edit, if so
+
+    @property
+    def verdict(self) -> Verdict:
+        """The worst of all; without a change, or without a guest, nothing stands in the way."""
+        return max((c.verdict for c in self.changes), key=_BEST_FIRST.index, default=Verdict.LIVE)
+
+    @property
+    def waits(self) -> bool:
+        """Whether something live waits for room, or for a migration to end or to be allowed."""
+        return any(change.ruling.waits for change in self.changes)
+
+    def of(self, verdict: Verdict) -> list[Change]:
+        """List the changes that have a verdict."""
+        return [change for change in self.changes if change.verdict is verdict]
+
+    def change(self, path: str) -> Change | None:
+        """Return the change of a field, if it changed."""
+        return next((change for change in self.changes if change.path == path), None)

@@ -1,0 +1,144 @@
+"""What the instance's spec must become so that live changes reach the guest."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from livevirt.kube.objects.quantity import Quantity
+from livevirt.kube.objects.request import Object
+from livevirt.vm.config import settings
+from livevirt.vm.spec import cpu, instance, memory
+from livevirt.vm.spec.instance import Instance
+from livevirt.vm.verdict.changes import in_vm
+from livevirt.vm.verdict.judgement import Change, Judgement, Reason
+
+SOCKETS = in_vm(("domain", "cpu", "sockets"))
+MEMORY = in_vm(("domain", "memory", "guest"))
+MEMORY_REQUEST = in_vm(("domain", "resources", "requests", "memory"))
+_PLACEMENT = {in_vm((field,)): field for field in ("nodeSelector", "affinity", "tolerations")}
+
+
+def live_patch(judgement: Judgement, vmi: Object) -> Object:
+    """Return the JSON merge patch of the instance, `{}` if nothing is to change.
+
+    Requests and limits that the owner wrote follow the size, by KubeVirt's formulas but counted
+    from the size at start, so that growing and shrinking ends where it began. A request for memory
+    that changes with the size is taken as it is. Volumes are not part of it.
+    """
+    return _patch({change.path for change in judgement.changes if _patched(change)}, judgement, vmi)
+
+
+def in_force(judgement: Judgement, vmi: Object) -> Object:
+    """Return the spec of the instance that has all of an edit, volumes aside.
+
+    It is the same instance where all is live, also what comes after a migration, and else the one
+    of the next start.
+    """
+    if not all(change.live for change in judgement.changes):
+        return judgement.wanted
+    live = {change.path for change in judgement.changes if not change.volume}
+    found: Object = apply(_patch(live, judgement, vmi).get("spec", {}), vmi["spec"])
+    return found
+
+
+def _patch(live: set[str], judgement: Judgement, vmi: Object) -> Object:
+    """Return the merge patch of an instance that gets what is live of a judgement."""
+    if not live:
+        return {}
+    spec, wanted = vmi["spec"], judgement.wanted
+    patch: Object = {}
+    for path, field in _PLACEMENT.items():
+        if path in live:
+            patch[field] = merge_patch(spec.get(field), wanted.get(field))
+    domain: Object = {}
+    requests: dict[str, str] = {}
+    limits: dict[str, str] = {}
+    sides = {"requests": requests, "limits": limits}
+    if SOCKETS in live:
+        domain["cpu"] = {"sockets": wanted["domain"]["cpu"]["sockets"]}
+    if MEMORY in live:
+        domain["memory"] = {"guest": wanted["domain"]["memory"]["guest"]}
+    if domain and judgement.started["domain"].get("resources"):
+        started, goal = instance.read(judgement.started), instance.read(wanted)
+        if SOCKETS in live:
+            _follow_sockets(sides, started, goal, settings.recorded(vmi).cpu_allocation_ratio)
+        if MEMORY in live:
+            staged = {change.path for change in judgement.changes if not change.live}
+            _follow_memory(sides, started, goal, own=MEMORY_REQUEST not in staged)
+    if requests or limits:
+        domain["resources"] = {side: amounts for side, amounts in sides.items() if amounts}
+    if domain:
+        patch["domain"] = domain
+    return {"spec": patch} if patch else {}
+
+
+def settles(judgement: Judgement) -> bool:
+    """Tell whether the instance, once patched, has all that is asked for."""
+    return all(map(followed, judgement.changes))
+
+
+def followed(change: Change) -> bool:
+    """Tell whether the instance is given it now; volumes by `volume_patch`."""
+    ruling = change.ruling
+    copied_later = ruling.reason is Reason.VOLUME_MIGRATION and ruling.waits
+    return change.live and ruling.reason is not Reason.MIGRATING and not copied_later
+
+
+def _patched(change: Change) -> bool:
+    return followed(change) and not change.volume
+
+
+def merge_patch(old: Any, new: Any) -> Any:
+    """Return the JSON merge patch that makes `old` into `new`."""
+    if not isinstance(old, dict) or not isinstance(new, dict):
+        return new
+    gone = {name: None for name in old if name not in new}
+    changed = {n: merge_patch(old.get(n), v) for n, v in new.items() if old.get(n) != v}
+    return {**gone, **changed}
+
+
+def apply(patch: Any, value: Any) -> Any:
+    """Return what a JSON merge patch makes of a value."""
+    if not isinstance(patch, dict):
+        return patch
+    found = dict(value) if isinstance(value, dict) else {}
+    for name, inner in patch.items():
+        if inner is None:
+            found.pop(name, None)
+        else:
+            found[name] = apply(inner, found.get(name))
+    return found
+
+
+def _follow_sockets(
+    sides: dict[str, dict[str, str]], started: Instance, goal: Instance, ratio: int
+) -> None:
+    was, resources = started.domain.cpu, started.domain.resources
+    per_socket = cpu.topology(was, resources)
+    booted = per_socket.vcpus
+    sockets = cpu.topology(goal.domain.cpu, goal.domain.resources).sockets
+    vcpus = sockets * per_socket.cores * per_socket.threads
+    share = 1000 // ratio
+    for side, given in (("requests", resources.request("cpu")), ("limits", resources.limit("cpu"))):
+        if given is not None:
+            # An owner who asked for less than the shares keeps at least what is left of them.
+            least = min(given.milli(), vcpus * share)
+            amount = max(given.milli() + (vcpus - booted) * share, least)
+            sides[side]["cpu"] = str(Quantity.from_milli(amount))
+
+
+def _follow_memory(
+    sides: dict[str, dict[str, str]], started: Instance, goal: Instance, *, own: bool
+) -> None:
+    booted, wanted, resources = memory.guest(started), goal.guest, started.domain.resources
+    if booted is None or wanted is None:
+        return
+    for side, given in (
+        ("requests", resources.request("memory")),
+        ("limits", resources.limit("memory")),
+    ):
+        if given is not None:
+            sides[side]["memory"] = str(given + (wanted - booted))
+    given, asked = resources.request("memory"), goal.domain.resources.request("memory")
+    if own and given is not None and asked is not None and asked != given:
+        sides["requests"]["memory"] = str(asked)

@@ -1,0 +1,167 @@
+"""A judgement in the words of each reader: status, condition, warnings, the `plan` subresource."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from typing import Any, NamedTuple
+
+from livevirt.kube.objects.conditions import Condition
+from livevirt.kube.objects.request import Object
+from livevirt.vm.verdict.changes import TEMPLATE
+from livevirt.vm.verdict.judgement import Change, Judgement, Verdict
+from livevirt.vm.verdict.redaction import compact, redacted
+
+RESTART_REQUIRED = "RestartRequired"
+RELABELLED = "at the next restart only: labels and annotations of the template"
+MOST_PENDING = 50
+MOST_NAMED = 5  # fields a condition's message names
+LONGEST_WARNING, LONGEST_WARNINGS = 256, 2048
+
+_LEADS = {
+    Verdict.REFUSED: "refused",
+    Verdict.RESTART: "at the next restart only",
+    Verdict.LIVE_AFTER_MIGRATION: "live, by migration",
+    Verdict.LIVE_AFTER_RESIZE: "live, after a resize of the pod",
+    Verdict.LIVE: "live",
+}
+_UNSAFE = re.compile(r"[^ -~]")  # beyond what every HTTP header can carry
+_EXITS = {Verdict.RESTART: 2, Verdict.REFUSED: 3}
+_WILL_WAIT = 4
+
+
+class Pending(NamedTuple):
+    """`status.pendingChanges`, and how many more there are than it lists."""
+
+    items: list[Object]
+    omitted: int
+
+
+def pending(judgement: Judgement) -> Pending:
+    """Return the changes that wait for a restart, as the VM's status shows them."""
+    waiting = judgement.of(Verdict.RESTART)
+    shown = [_pending(change) for change in waiting[:MOST_PENDING]]
+    return Pending(shown, len(waiting) - len(shown))
+
+
+def condition(judgement: Judgement) -> Condition | None:
+    """Return the VM's RestartRequired condition, None when nothing waits for a restart.
+
+    As upstream it has no reason: its message changes with what waits. Where nobody can say what
+    waits, only a restart is sure to apply all.
+    """
+    if judgement.unknown:
+        return {"type": RESTART_REQUIRED, "status": "True", "message": judgement.unknown}
+    waiting = judgement.of(Verdict.RESTART)
+    if not waiting:
+        return None
+    named = [f"{_short(change)} ({change.ruling.reason})" for change in waiting[:MOST_NAMED]]
+    if len(waiting) > MOST_NAMED:
+        named.append(f"{len(waiting) - MOST_NAMED} more")
+    fields = "1 field waits" if len(waiting) == 1 else f"{len(waiting)} fields wait"
+    message = (
+        f"{fields} for a restart: {', '.join(named)}. See status.pendingChanges; setting them back"
+        " to what runs clears this"
+    )
+    return {"type": RESTART_REQUIRED, "status": "True", "message": message}
+
+
+def warnings(judgement: Judgement, name: str, namespace: str = "") -> list[str]:
+    """Return a line for each verdict there is, the worst first, short enough for a header."""
+    if judgement.unknown:
+        return [judgement.unknown]
+    command = f"virtctl plan {name}" + (f" -n {namespace}" if namespace else "")
+    if len(command) > LONGEST_WARNING // 2:
+        command = "virtctl plan -f FILE"
+    found = [
+        _warning(_LEADS[verdict], changes, command)
+        for verdict in _LEADS
+        if (changes := judgement.of(verdict))
+    ]
+    assert sum(map(len, found)) <= LONGEST_WARNINGS  # there are five verdicts
+    return found
+
+
+def plan_document(
+    judgement: Judgement, name: str, observed: Mapping[str, Any], namespace: str = ""
+) -> Object:
+    """Return the answer of the `plan` subresource.
+
+    `observed` are the resourceVersions of what it was made from: the outcome differs only if one of
+    those changed.
+    """
+    return {
+        "verdict": str(judgement.verdict),
+        "waits": judgement.waits,
+        "running": judgement.running,
+        "changes": [_planned(change) for change in judgement.changes],
+        "warnings": warnings(judgement, name, namespace),
+        "observed": dict(observed),
+    }
+
+
+def exit_status(document: Mapping[str, Any]) -> int:
+    """Return how `virtctl plan` exits: 0 live, 2 restart, 3 refused, 4 live but it will wait."""
+    worst = _EXITS.get(Verdict(document["verdict"]))
+    return worst or (_WILL_WAIT if document.get("waits") else 0)
+
+
+def _pending(change: Change) -> Object:
+    path, ruling = change.path, change.ruling
+    found = {
+        "path": path,
+        "from": compact(path, change.running),
+        "to": compact(path, change.wanted),
+        "verdict": str(ruling.verdict),
+        "reason": str(ruling.reason),
+    }
+    if ruling.nearest is not None:
+        found["nearestLive"] = compact(path, ruling.nearest)
+    return found
+
+
+def _planned(change: Change) -> Object:
+    path, ruling = change.path, change.ruling
+    found = {
+        "path": path,
+        "from": redacted(path, change.running),
+        "to": redacted(path, change.wanted),
+        "verdict": str(ruling.verdict),
+        "reason": str(ruling.reason),
+        "message": ruling.message,
+    }
+    if ruling.nearest is not None:
+        found["nearestLive"] = redacted(path, ruling.nearest)
+    if ruling.waits:
+        found["waits"] = True
+    return found
+
+
+def _warning(lead: str, changes: list[Change], command: str) -> str:
+    """Return one line that names as many fields as fit and ends in the command for the rest."""
+    named: list[str] = []
+    for change in changes:
+        left = len(changes) - len(named) - 1
+        line = _line(lead, [*named, _told(change)], left, command)
+        if len(line) > LONGEST_WARNING:
+            break
+        named.append(_told(change))
+    return _line(lead, named, len(changes) - len(named), command)
+
+
+def _line(lead: str, named: list[str], more: int, command: str) -> str:
+    rest = f"{more} more" if named else "1 field" if more == 1 else f"{more} fields"
+    listed = [*named, rest] if more else named
+    return f"{lead}: {', '.join(listed)}; see {command}"
+
+
+def _told(change: Change) -> str:
+    """Return a change in a few ASCII words, as headers carry nothing else well."""
+    values = [compact(change.path, value) for value in (change.running, change.wanted)]
+    text = f"{_short(change)} {values[0]} -> {values[1]} ({change.ruling.reason})"
+    brief = text if len(text) <= LONGEST_WARNING // 2 else _short(change)
+    return _UNSAFE.sub("?", brief.replace('"', ""))
+
+
+def _short(change: Change) -> str:
+    return change.path.removeprefix(f"{TEMPLATE}.")

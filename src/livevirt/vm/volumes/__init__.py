@@ -1,0 +1,1 @@
+"""Volumes and disks of a guest, also those attached while it runs."""

@@ -1,0 +1,140 @@
+"""A spec's lists of volumes and disks, and what becomes of them when one comes, goes or changes.
+
+Refusals are worded as KubeVirt's `addvolume` and `removevolume` word them, where those have one.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from livevirt.errors import LivevirtError
+from livevirt.kube.objects.request import Object
+from livevirt.vm.spec.disks import hotpluggable, target
+
+
+class NotInLists(LivevirtError):
+    """What was asked for does not go with the volumes and disks that are there."""
+
+
+@dataclass(frozen=True, slots=True)
+class Lists:
+    """The volumes and disks of a spec. Every change is a new one; what stays keeps its place."""
+
+    volumes: tuple[Object, ...]
+    disks: tuple[Object, ...]
+
+    @staticmethod
+    def of(spec: Object) -> Lists:
+        """Return the lists of an instance's spec, or of a template's."""
+        devices = (spec.get("domain") or {}).get("devices") or {}
+        return Lists(tuple(spec.get("volumes") or ()), tuple(devices.get("disks") or ()))
+
+    def patch(self) -> Object:
+        """Return the JSON merge patch that gives a spec these lists; an empty one is left out."""
+        devices = {"disks": list(self.disks) or None}
+        return {"volumes": list(self.volumes) or None, "domain": {"devices": devices}}
+
+    # ------------------------------------------------------------ looking
+
+    def names(self) -> set[str]:
+        """Return the names of the volumes."""
+        return {each["name"] for each in self.volumes}
+
+    def volume(self, name: str) -> Object | None:
+        """Return the volume of a name."""
+        return next((each for each in self.volumes if each["name"] == name), None)
+
+    def disk(self, name: str) -> Object | None:
+        """Return the disk of a name."""
+        return next((each for each in self.disks if each["name"] == name), None)
+
+    def is_drive(self, name: str) -> bool:
+        """Tell whether a name is that of a CD-ROM drive."""
+        disk = self.disk(name)
+        return disk is not None and target(disk) == "cdrom"
+
+    def meant(self, name: str) -> str:
+        """Return the volume that is called so, or else the one that is of a claim called so."""
+        if self.volume(name) is not None:
+            return name
+        return next((v["name"] for v in self.volumes if name and claim_of(v) == name), name)
+
+    # ------------------------------------------------------------ changing
+
+    def with_volume(self, volume: Object, disk: Object) -> Lists:
+        """Add a volume and its disk, or put it into the empty CD-ROM drive of its name."""
+        name = volume["name"]
+        if self.volume(name) is not None:
+            why = "because volume with that name already exists"
+            raise NotInLists(f"Unable to add volume [{name}] {why}")
+        self._refuse_used(volume)
+        drives = self.disks if self.is_drive(name) else (*self.disks, disk)
+        return Lists((*self.volumes, volume), drives)
+
+    def without_volume(self, name: str) -> Lists:
+        """Take a volume and its disk out; a CD-ROM drive stays, without a disc."""
+        self._refuse_fixed(name)
+        drive = self.is_drive(name)
+        return Lists(
+            tuple(each for each in self.volumes if each["name"] != name),
+            tuple(each for each in self.disks if drive or each["name"] != name),
+        )
+
+    def with_disc(self, volume: Object) -> Lists:
+        """Put a disc into the CD-ROM drive of its name, in place of the one it holds."""
+        name = volume["name"]
+        self._refuse_other(name)
+        if self.volume(name) is None:
+            self._refuse_used(volume)
+            return Lists((*self.volumes, volume), self.disks)
+        self._refuse_fixed(name)
+        others = Lists(tuple(each for each in self.volumes if each["name"] != name), self.disks)
+        others._refuse_used(volume)
+        return Lists(
+            tuple(volume if each["name"] == name else each for each in self.volumes), self.disks
+        )
+
+    def without_disc(self, name: str) -> Lists:
+        """Take the disc out of a CD-ROM drive."""
+        self._refuse_other(name)
+        if self.volume(name) is None:
+            raise NotInLists(f"the CD-ROM drive {name} is empty")
+        return self.without_volume(name)
+
+    # ------------------------------------------------------------ refusing
+
+    def _refuse_used(self, volume: Object) -> None:
+        claim = claim_of(volume)
+        if claim and any(claim_of(each) == claim for each in self.volumes):
+            raise NotInLists(f"Unable to add volume source [{claim}] because it already exists")
+
+    def _refuse_fixed(self, name: str) -> None:
+        volume = self.volume(name)
+        if volume is None:
+            why = "it does not exist"
+        elif not hotpluggable(volume):
+            why = "it is not hotpluggable"
+        else:
+            return
+        raise NotInLists(f"Unable to remove volume [{name}] because {why}")
+
+    def _refuse_other(self, name: str) -> None:
+        if not self.is_drive(name):
+            drives = [each["name"] for each in self.disks if target(each) == "cdrom"]
+            known = f"it has {', '.join(drives)}" if drives else "it has none"
+            raise NotInLists(f"the VM has no CD-ROM drive {name}; {known}")
+
+
+def read_only(volume: Object) -> bool:
+    """Tell whether a volume says that its claim is only read, whatever its disk says."""
+    return bool((volume.get("persistentVolumeClaim") or {}).get("readOnly"))
+
+
+def claim_of(volume: Object) -> str:
+    """Return the claim a volume is of, empty if it is of none."""
+    match volume:
+        case {"persistentVolumeClaim": {"claimName": str(name)}} | {
+            "dataVolume": {"name": str(name)}
+        }:
+            return name
+    return ""

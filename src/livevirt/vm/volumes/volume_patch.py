@@ -1,0 +1,71 @@
+"""What the instance's volumes and disks must become so that live ones reach the guest."""
+
+from __future__ import annotations
+
+from livevirt.kube.objects.request import Object
+from livevirt.vm.verdict.changes import in_vm
+from livevirt.vm.verdict.judgement import Judgement
+from livevirt.vm.verdict.live_patch import followed
+from livevirt.vm.verdict.volume_edits import DISKS, VOLUMES
+
+#: Annotation of a VM, passed on to its instance: volumes that go even if the guest uses them.
+FORCE_DETACH = "livevirt.io/force-detach"
+
+
+def volume_patch(judgement: Judgement, vmi: Object) -> Object:
+    """Return the JSON merge patch of the instance, `{}` if no disk or volume is to change.
+
+    Names that are not live stay as they run. What stays keeps its place, what is new comes last.
+    """
+    spec, wanted = vmi["spec"], judgement.wanted
+    volumes = _rolled_out(spec, wanted, _live(judgement, VOLUMES), VOLUMES)
+    disks = _rolled_out(spec, wanted, _live(judgement, DISKS), DISKS)
+    patch: Object = {}
+    if volumes != _listed(spec, VOLUMES):
+        patch["volumes"] = volumes
+    if disks != _listed(spec, DISKS):
+        patch["domain"] = {"devices": {"disks": disks}}
+    return {"spec": patch} if patch else {}
+
+
+def merged(*patches: Object) -> Object:
+    """Return one JSON merge patch that does what several do; they name different fields."""
+    found: Object = {}
+    for patch in patches:
+        for name, value in patch.items():
+            both = isinstance(value, dict) and isinstance(found.get(name), dict)
+            found[name] = merged(found[name], value) if both else value
+    return found
+
+
+def _live(judgement: Judgement, part: tuple[str, ...]) -> set[str]:
+    """Return the names whose disk, or volume, changes while the guest runs."""
+    prefix = f"{in_vm(part)}["
+    return {
+        change.volume
+        for change in judgement.changes
+        if change.volume and followed(change) and change.path.startswith(prefix)
+    }
+
+
+def _rolled_out(
+    spec: Object, wanted: Object, live: set[str], part: tuple[str, ...]
+) -> list[Object]:
+    goal = {item["name"]: item for item in _listed(wanted, part)}
+    found = []
+    for item in _listed(spec, part):
+        name = item["name"]
+        if name not in live:
+            found.append(item)
+        elif name in goal:
+            found.append(goal[name])
+    there = {item["name"] for item in found}
+    return [*found, *(goal[name] for name in goal if name in live and name not in there)]
+
+
+def _listed(spec: Object, path: tuple[str, ...]) -> list[Object]:
+    value = spec
+    for part in path[:-1]:
+        value = value.get(part) or {}
+    found: list[Object] = value.get(path[-1]) or []
+    return found
