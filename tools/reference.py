@@ -15,12 +15,12 @@ from typing import Any, NamedTuple
 import click
 
 from livevirt.cli import livevirt, virtctl
-from livevirt.kube.controllers import bootstrap
 from livevirt.kube.objects import core, schema
 from livevirt.kube.objects.kind import Kind
+from livevirt.vm.config import bootstrap
 from livevirt.vm.config import settings as config
 from livevirt.vm.instancetypes.rules.policy import REFERENCE
-from livevirt.vm.kinds import subresources
+from livevirt.vm.kinds import REGISTRY, subresources
 from livevirt.vm.migration import policy
 from livevirt.vm.spec import namespaces
 from livevirt.vm.verdict import verdict
@@ -52,8 +52,8 @@ def reference() -> str:
     """Return the page of the kinds."""
     parts = [_KINDS]
     heads = ("kind", "resource", "short", "scope", "versions", "subresources", "columns")
-    for group in core.groups():
-        kinds = [kind for kind in core.KINDS if kind.group == group]
+    for group in REGISTRY.groups():
+        kinds = [kind for kind in REGISTRY.kinds if kind.group == group]
         parts.append(f"\n## {group or 'core'}\n")
         parts += _table(heads, map(_kind, kinds))
     parts.append(f"\n## {subresources.GROUP}\n")

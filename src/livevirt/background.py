@@ -5,15 +5,19 @@ from __future__ import annotations
 import asyncio
 from pathlib import Path
 
-from livevirt import background_storage
+from livevirt.catalog import controller as catalog
+from livevirt.files.directories import Directories
 from livevirt.kube.client.local import LocalClient
 from livevirt.kube.control.clock import Now
+from livevirt.kube.control.events import Recorder
+from livevirt.kube.control.runtime import Factory, Runtime
 from livevirt.kube.controllers import embedded
+from livevirt.kube.controllers.storage.claim_controller import Claims
+from livevirt.kube.controllers.storage.volume_controller import Volumes
 from livevirt.kube.objects import core, quantity
 from livevirt.kube.server.http import Front
 from livevirt.kube.server.pod_log import Logs
-from livevirt.kube.server.services import StoreReader
-from livevirt.kube.store import Store
+from livevirt.kube.server.services import Services
 from livevirt.node import registration, roster
 from livevirt.node.agent import Agent
 from livevirt.node.doors import Doors
@@ -23,45 +27,35 @@ from livevirt.node.pod_dir import intended
 from livevirt.node.scratch import Scratch
 from livevirt.paths import DataDir, default_data_dir
 from livevirt.settings import Settings
-from livevirt.vm import evacuation, migration, workload_update
-from livevirt.vm.config import controller
+from livevirt.vm import controllers, kinds
+from livevirt.vm.datavolumes.controller import DataVolumes
+from livevirt.vm.datavolumes.importer import Images
 from livevirt.vm.guest import access
-from livevirt.vm.instancetypes import catalog
-from livevirt.vm.lifecycle import vm, vmi
 from livevirt.vm.subresources.router import Actions
-
-CONTROLLERS = (
-    vm.run,
-    vmi.run,
-    controller.run,
-    migration.run,
-    workload_update.run,
-    evacuation.run,
-)
+from livevirt.vm.volumes.usage import Usage
 
 
 async def run(
-    settings: Settings, data: DataDir, client: LocalClient, store: Store, front: Front, now: Now
+    settings: Settings, data: DataDir, client: LocalClient, services: Services, front: Front
 ) -> None:
     """Run the controllers and the node agents until cancelled."""
     agents: list[Agent] = []  # filled once the machine has been looked at
     doors = Doors(agents)
     verbs = Actions(client, doors, access.verbs(doors))
-    reader = StoreReader(store)
-    logs = Logs(doors, lambda namespace, name: reader.get(core.POD, name, namespace))
+    logs = Logs(doors, lambda namespace, name: services.reader.get(core.POD, name, namespace))
     front.attach(verbs.handle, {(core.POD.resource, "log"): logs.stream})
     images = ImageStore(Path(settings.image_store or default_data_dir() / "images"))
-    factories = [*CONTROLLERS, background_storage.storage(data.volumes, images)]
+    factories = [*controllers.ALL, storage(data.volumes, images)]
     if settings.catalog:
         factories.append(catalog.run)
     wanted = roster.asked(settings.nodes)
     retired = await roster.settle(client, wanted, data.nodes, data.run)
     async with asyncio.TaskGroup() as group:
-        controllers = embedded.run(client, store, now, factories)
-        group.create_task(controllers, name="controllers")
+        running = embedded.run(client, services.store, services.now, services.registry, factories)
+        group.create_task(running, name="controllers")
         nodes = {name: name in retired for name in (*wanted, *retired)}
         group.create_task(
-            _run_nodes(settings, data, images, client, now, agents, nodes), name="nodes"
+            _run_nodes(settings, data, images, client, services.now, agents, nodes), name="nodes"
         )
 
 
@@ -86,3 +80,30 @@ async def _run_nodes(
     async with asyncio.TaskGroup() as group:
         for agent in agents:
             group.create_task(agent.run(), name=agent.name)
+
+
+def storage(root: Path, images: Images) -> Factory:
+    """Return what runs the controllers of claims, volumes and DataVolumes below `root`."""
+
+    async def run(runtime: Runtime) -> None:
+        of = runtime.informers.of
+        claims, volumes = of(core.CLAIM), of(core.VOLUME)
+        classes, datavolumes = of(core.STORAGE_CLASS), of(kinds.DATA_VOLUME)
+        usage = Usage(of(core.POD), of(kinds.VMI))
+        directories = Directories(root)
+        recorder = Recorder(runtime.client, "livevirt-storage", runtime.now)
+        parts = (runtime.client, recorder, directories, usage)
+        running = (
+            Claims(*parts, claims=claims, volumes=volumes, classes=classes),
+            Volumes(*parts, claims=claims, volumes=volumes),
+            DataVolumes(
+                runtime.client, runtime.now, recorder, directories, usage, images,
+                datavolumes=datavolumes, claims=claims, classes=classes,
+            ),
+        )  # fmt: skip
+        async with asyncio.TaskGroup() as group:
+            group.create_task(recorder.run(), name="storage-events")
+            for controller in running:
+                group.create_task(controller.run(), name=type(controller).__name__.lower())
+
+    return run

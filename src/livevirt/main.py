@@ -18,7 +18,7 @@ from typing import Any
 import msgspec
 import uvloop
 
-from livevirt import logs
+from livevirt import logs, programs
 from livevirt.errors import LivevirtError
 from livevirt.kube.admission import builtin
 from livevirt.kube.client.local import LocalClient
@@ -35,9 +35,10 @@ from livevirt.kube.server.services import Services, StoreReader
 from livevirt.kube.server.tokens import Tokens
 from livevirt.kube.store import Store
 from livevirt.paths import DataDir
-from livevirt.qemu import programs
 from livevirt.settings import Settings
-from livevirt.vm import admission
+from livevirt.vm import admission, kinds
+from livevirt.vm.config import bootstrap as kubevirt
+from livevirt.vm.migration import eviction
 
 log = logging.getLogger(__name__)
 
@@ -76,10 +77,13 @@ async def _serve(settings: Settings, data: DataDir, keys: Pki, store: Store, rea
     reader = StoreReader(store)
     tokens = Tokens(keys.token_key)
     rules = {**builtin.RULES, **admission.RULES}
-    api = Api(Services(store, rules, utc_now, reader), reviews.verbs(tokens))
+    services = Services(store, rules, utc_now, reader, kinds.REGISTRY)
+    api = Api(services, reviews.verbs(tokens))
     client = LocalClient(api, CONTROLLER)
+    services.eviction_guards.append(eviction.Guard(client))
     front = Front(api, Authenticator(tokens, reader, utc_now), Metrics(store))
     await bootstrap.ensure(client)
+    await kubevirt.ensure(client)
     async with listening(front.handle, keys, settings.host, settings.port) as port:
         host = f"[{settings.host}]" if ":" in settings.host else settings.host
         url = f"https://{host}:{port}"
@@ -91,7 +95,7 @@ async def _serve(settings: Settings, data: DataDir, keys: Pki, store: Store, rea
             background = await asyncio.to_thread(
                 importlib.import_module, "livevirt.background"
             )  # beside the API that already answers
-            await _until_stopped(background.run(settings, data, client, store, front, utc_now))
+            await _until_stopped(background.run(settings, data, client, services, front))
         finally:
             with contextlib.suppress(OSError):
                 data.pid.unlink()

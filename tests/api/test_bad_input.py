@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from livevirt.kube.objects import core
+from livevirt.vm.kinds import REGISTRY
 
 from ..server_process import ServerProcess, running_server
 from .bad_requests import SPACE, Bad, requests
@@ -127,7 +127,7 @@ async def attack(server: ServerProcess, bads: list[Bad]) -> list[str]:
 def everything(server: ServerProcess) -> dict[str, str]:
     """Return the version of every object there is."""
     found = {}
-    for kind in core.KINDS:
+    for kind in REGISTRY.kinds:
         if not kind.stored or kind.kind in OWN_AFFAIRS:
             continue
         listed = json.loads(server.kubectl("get", "--raw", kind.path("", "", "", "")))

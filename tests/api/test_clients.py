@@ -27,6 +27,7 @@ from livevirt.kube.objects.request import Object, User
 from livevirt.kube.server.api import Api
 from livevirt.kube.server.services import Services, StoreReader
 from livevirt.kube.store import Store
+from livevirt.vm import kinds
 
 
 def now() -> datetime:
@@ -56,7 +57,7 @@ async def client(request: pytest.FixtureRequest, tmp_path: Path) -> AsyncIterato
         await client.close()
     else:
         store = Store.open(tmp_path / "store.db")
-        api = Api(Services(store, builtin.RULES, now, StoreReader(store)), {})
+        api = Api(Services(store, builtin.RULES, now, StoreReader(store), kinds.REGISTRY), {})
         client = LocalClient(api, User("admin", ("system:masters",)))
         await client.create(NAMESPACE, {"metadata": {"name": "default"}})
         yield client

@@ -22,6 +22,7 @@ from livevirt.kube.objects.request import Object, User
 from livevirt.kube.server.api import Api
 from livevirt.kube.server.services import Services, StoreReader
 from livevirt.kube.store import Store
+from livevirt.vm import kinds
 
 NAMESPACE = "team"
 
@@ -110,7 +111,7 @@ async def quiet(tmp_path: Path) -> AsyncIterator[World]:
     """A server whose controllers do not run yet."""
     store = Store.open(tmp_path / "store.db")
     reader = StoreReader(store)
-    api = Api(Services(store, builtin.RULES, now, reader), {})
+    api = Api(Services(store, builtin.RULES, now, reader, kinds.REGISTRY), {})
     world = World(store, LocalClient(api, User("system:admin", ("system:masters",))), reader)
     await world.create(core.NAMESPACE, NAMESPACE)
     yield world
@@ -119,7 +120,7 @@ async def quiet(tmp_path: Path) -> AsyncIterator[World]:
 
 @contextlib.asynccontextmanager
 async def running(world: World) -> AsyncIterator[None]:
-    controllers = asyncio.create_task(embedded.run(world.client, world.store, now))
+    controllers = asyncio.create_task(embedded.run(world.client, world.store, now, kinds.REGISTRY))
     try:
         yield
         assert not controllers.done(), "the controllers must never end by themselves"
@@ -369,7 +370,7 @@ async def test_a_controller_that_is_added_shares_what_the_others_have(quiet: Wor
         await shared.informers.of(core.POD).synced.wait()
         given.put_nowait(shared)
 
-    run = embedded.run(quiet.client, quiet.store, now, [another])
+    run = embedded.run(quiet.client, quiet.store, now, kinds.REGISTRY, [another])
     controllers = asyncio.create_task(run)
     async with asyncio.timeout(60):
         shared = await given.get()

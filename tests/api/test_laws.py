@@ -25,6 +25,7 @@ from livevirt.kube.objects.request import Object, User
 from livevirt.kube.server.api import Api
 from livevirt.kube.server.services import Services, StoreReader
 from livevirt.kube.store import Store
+from livevirt.vm import kinds
 
 SECONDS = 60.0
 SPACES = ("one", "two")
@@ -39,7 +40,9 @@ async def a_server() -> AsyncIterator[LocalClient]:
     """A client of a new and empty server."""
     with tempfile.TemporaryDirectory() as folder:
         store = Store.open(Path(folder) / "store.db")
-        services = Services(store, builtin.RULES, lambda: datetime.now(UTC), StoreReader(store))
+        services = Services(
+            store, builtin.RULES, lambda: datetime.now(UTC), StoreReader(store), kinds.REGISTRY
+        )
         client = LocalClient(Api(services, {}), User("admin", ("system:masters",)))
         try:
             for space in SPACES:

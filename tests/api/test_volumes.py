@@ -17,7 +17,7 @@ from typing import Any
 import pytest
 from aiohttp import web
 
-from livevirt.background_storage import storage
+from livevirt.background import storage
 from livevirt.cli import volume_import
 from livevirt.cli.volume_import import VolumeError, Wish
 from livevirt.errors import Invalid
@@ -28,18 +28,18 @@ from livevirt.kube.client.interface import Client
 from livevirt.kube.client.local import LocalClient
 from livevirt.kube.controllers import embedded
 from livevirt.kube.controllers.storage import storageclass
-from livevirt.kube.controllers.storage.claim_plan import BIND_AT_ONCE, PROTECTION
 from livevirt.kube.objects import conditions, core
 from livevirt.kube.objects.kind import Kind
 from livevirt.kube.objects.request import Object, User
+from livevirt.kube.objects.storage import BIND_AT_ONCE, PROTECTION
 from livevirt.kube.server.api import Api
 from livevirt.kube.server.services import Services, StoreReader
 from livevirt.kube.store import Store
-from livevirt.node.importing import importer
-from livevirt.node.importing.importer import Order
-from livevirt.node.importing.qemu_img import Progress
 from livevirt.vm import kinds
 from livevirt.vm.datavolumes import claim as datavolume_claim
+from livevirt.vm.datavolumes import importer
+from livevirt.vm.datavolumes.importer import Order
+from livevirt.vm.datavolumes.qemu_img import Progress
 from livevirt.vm.volumes.datavolume_admission import DataVolumeRules
 
 pytestmark = pytest.mark.skipif(shutil.which("qemu-img") is None, reason="qemu-img is missing")
@@ -152,7 +152,7 @@ async def quiet(tmp_path: Path) -> AsyncIterator[World]:
     store = Store.open(tmp_path / "store.db")
     reader = StoreReader(store)
     rules = {**builtin.RULES, kinds.DATA_VOLUME.resource: DataVolumeRules()}
-    api = Api(Services(store, rules, now, reader), {})
+    api = Api(Services(store, rules, now, reader, kinds.REGISTRY), {})
     client = LocalClient(api, User("system:admin", ("system:masters",)))
     world = World(store, client, reader, Directories(tmp_path / "volumes"), Images())
     await world.create(core.NAMESPACE, NAMESPACE)
@@ -164,7 +164,7 @@ async def quiet(tmp_path: Path) -> AsyncIterator[World]:
 @contextlib.asynccontextmanager
 async def running(world: World, client: Client | None = None) -> AsyncIterator[None]:
     factory = storage(world.directories.root, world.images)
-    run = embedded.run(client or world.client, world.store, now, [factory])
+    run = embedded.run(client or world.client, world.store, now, kinds.REGISTRY, [factory])
     controllers = asyncio.create_task(run)
     try:
         yield

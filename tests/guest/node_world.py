@@ -36,6 +36,7 @@ from livevirt.node.images import ImageStore
 from livevirt.paths import DataDir
 from livevirt.qemu.accelerator import Accelerator
 from livevirt.vm import kinds
+from livevirt.vm.config import bootstrap as kubevirt_bootstrap
 
 # Other runs on this machine have other nodes; the program we start has ours.
 NODE = os.environ.setdefault("LIVEVIRT_TEST_NODE", f"node-{os.getpid()}")
@@ -243,10 +244,11 @@ async def opened(root: Path, images: Path) -> AsyncIterator[World]:
     store = Store.open(root / "livevirt.db")
     try:
         reader = StoreReader(store)
-        api = Api(Services(store, builtin.RULES, now, reader), {})
+        api = Api(Services(store, builtin.RULES, now, reader, kinds.REGISTRY), {})
         user = User("system:serviceaccount:kubevirt:livevirt-controller", ("system:masters",))
         client = LocalClient(api, user)
         await bootstrap.ensure(client)
+        await kubevirt_bootstrap.ensure(client)
         yield World(root, store, client, reader, an_agent(client, root, images))
     finally:
         await store.close()

@@ -179,8 +179,9 @@ def crds() -> None:
     import yaml
 
     from livevirt.kube.server.openapi.crds import definitions
+    from livevirt.vm.kinds import KINDS
 
-    click.echo(yaml.safe_dump_all(definitions(), sort_keys=False), nl=False)
+    click.echo(yaml.safe_dump_all(definitions(KINDS), sort_keys=False), nl=False)
 
 
 def main() -> None:

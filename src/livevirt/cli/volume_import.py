@@ -8,22 +8,21 @@ from pathlib import Path
 
 from livevirt.errors import LivevirtError, NotFound
 from livevirt.files.directories import Directories
-from livevirt.kube.admission import claims
 from livevirt.kube.client import kubeconfig
 from livevirt.kube.client.interface import Client
 from livevirt.kube.client.remote import RemoteClient
 from livevirt.kube.control.key import Key, key_of
-from livevirt.kube.controllers.storage import provision, storageclass
-from livevirt.kube.controllers.storage.claim_plan import BIND_AT_ONCE
-from livevirt.kube.objects import core
+from livevirt.kube.controllers.storage import provision
+from livevirt.kube.objects import core, storage
 from livevirt.kube.objects.phases import FINAL
 from livevirt.kube.objects.quantity import Format, Quantity, QuantityError, parse
 from livevirt.kube.objects.request import Object
-from livevirt.node.importing import importer, qemu_img
-from livevirt.node.importing.importer import File, Order
-from livevirt.node.importing.qemu_img import Image, Progress
+from livevirt.kube.objects.storage import BIND_AT_ONCE
 from livevirt.paths import DataDir
 from livevirt.vm import kinds
+from livevirt.vm.datavolumes import importer, qemu_img
+from livevirt.vm.datavolumes.importer import File, Order
+from livevirt.vm.datavolumes.qemu_img import Image, Progress
 from livevirt.vm.volumes import usage
 
 BIND_SECONDS = 60.0
@@ -94,7 +93,7 @@ def new_claim(wish: Wish, virtual_size: int) -> Object:
             "annotations": {BIND_AT_ONCE: "true"},
         },
         "spec": {
-            "accessModes": [storageclass.ACCESS_MODES[0]],
+            "accessModes": [storage.PROVISIONED_ACCESS_MODES[0]],
             "resources": {"requests": {"storage": str(wanted)}},
         },
     }
@@ -114,7 +113,7 @@ def refuse_present(claim: Object, wish: Wish) -> None:
         raise VolumeError(f"claim {wish.key} is being deleted; try again when it is gone")
     if any(each.get("kind") == "DataVolume" for each in meta.get("ownerReferences") or ()):
         raise VolumeError(f"claim {wish.key} belongs to a DataVolume, which fills it")
-    asked = claims.size(claim)
+    asked = storage.size(claim)
     if wish.size is not None and _size(wish.size) != asked:
         raise VolumeError(
             f"claim {wish.key} asks for {asked} already: leave out --size, or name another claim"
@@ -174,4 +173,4 @@ async def _order(client: Client, directories: Directories, claim: Object, image:
             f"claim {key_of(claim)} holds a disk already, which is left as it is:"
             " delete the claim or name another"
         )
-    return Order(File(image.path), directories.of(name), claims.size(claim).bytes)
+    return Order(File(image.path), directories.of(name), storage.size(claim).bytes)

@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 import contextlib
-import os
+import errno
 import shutil
 from dataclasses import dataclass
 from pathlib import Path
 
 from livevirt.files import loop_device, raw_file
+from livevirt.files.durable import sync
 
 DISK = "disk.img"
+_FULL = (errno.ENOSPC, errno.EDQUOT)
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,10 +57,8 @@ class Directories:
             sync(self.root)
 
 
-def sync(directory: Path) -> None:
-    """Return once the names in a directory are on the disk."""
-    handle = os.open(directory, os.O_RDONLY | os.O_DIRECTORY)
-    try:
-        os.fsync(handle)
-    finally:
-        os.close(handle)
+def write_problem(error: OSError, where: str) -> str:
+    """Return why something could not be written, and what to do about it."""
+    if error.errno in _FULL:
+        return f"no space left below {where}: free some, or remove volumes that are not needed"
+    return f"cannot write below {where}: {error.strerror or error}"

@@ -1,9 +1,15 @@
-"""Files that are whole or not there at all, also after a power failure."""
+"""Work on files that a crash or a cancellation does not leave half done."""
 
 from __future__ import annotations
 
+import asyncio
 import os
+from collections.abc import Callable
 from pathlib import Path
+from typing import ParamSpec, TypeVar
+
+P = ParamSpec("P")
+T = TypeVar("T")
 
 
 def write(path: Path, data: bytes, mode: int = 0o600) -> None:
@@ -25,3 +31,18 @@ def sync(folder: Path) -> None:
         os.fsync(handle)
     finally:
         os.close(handle)
+
+
+async def finished(work: Callable[P, T], *args: P.args, **rest: P.kwargs) -> T:
+    """Do blocking work in a thread; when cancelled, wait for its end all the same.
+
+    A thread cannot be stopped: abandoned too early, it would write beside its successor.
+    """
+    task = asyncio.ensure_future(asyncio.to_thread(work, *args, **rest))
+    try:
+        return await asyncio.shield(task)
+    except asyncio.CancelledError:
+        await asyncio.wait({task})
+        if not task.cancelled():
+            task.exception()  # retrieved, or asyncio would log it
+        raise

@@ -29,8 +29,8 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import IO, Any
 
+from livevirt import programs
 from livevirt.node.oci import ImageError, extract_disk, open_image
-from livevirt.qemu import programs
 
 __all__ = ["Image", "ImageError", "ImageStore", "Reference"]
 

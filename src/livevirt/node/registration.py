@@ -16,14 +16,14 @@ from livevirt.kube.client.interface import Client
 from livevirt.kube.control.clock import Now
 from livevirt.kube.objects import conditions, core
 from livevirt.kube.objects.conditions import Condition
-from livevirt.kube.objects.pod_resources import EXCLUSIVE_CPUS
+from livevirt.kube.objects.pod_resources import CPU_MANAGER, EXCLUSIVE_CPUS, YES
 from livevirt.kube.objects.quantity import Format, Quantity
 from livevirt.kube.objects.request import Object
 from livevirt.kube.objects.times import format_micro_time, format_time
 from livevirt.node import hugepages, intent
 from livevirt.qemu.accelerator import Accelerator
 from livevirt.qemu.offer import NOTHING, Offer
-from livevirt.vm.spec.node_labels import CPU_FEATURE, CPU_MANAGER, CPU_MODEL, MACHINE_TYPE, NO, YES
+from livevirt.vm.spec.node_labels import CPU_FEATURE, CPU_MODEL, MACHINE_TYPE, NO
 from livevirt.vm.verdict.edit import ACCELERATOR
 
 log = logging.getLogger(__name__)

@@ -14,7 +14,7 @@ from typing import Any
 import pytest
 
 from livevirt import catalog
-from livevirt.catalog import origin
+from livevirt.catalog import controller, origin
 from livevirt.kube.admission import builtin
 from livevirt.kube.client.local import LocalClient
 from livevirt.kube.control.informer import Informer
@@ -26,7 +26,7 @@ from livevirt.kube.server.api import Api
 from livevirt.kube.server.services import Services, StoreReader
 from livevirt.kube.store import Store
 from livevirt.vm import admission, kinds
-from livevirt.vm.instancetypes import catalog as controller
+from livevirt.vm.config import bootstrap as kubevirt_bootstrap
 
 from ...server_process import BIN, COMMAND_SECONDS, ServerProcess, short_directory
 
@@ -47,7 +47,7 @@ class Place:
         self.store = Store.open(path)
         self.read = StoreReader(self.store)
         rules = {**builtin.RULES, **admission.RULES}
-        api = Api(Services(self.store, rules, now, self.read), {})
+        api = Api(Services(self.store, rules, now, self.read, kinds.REGISTRY), {})
         self.client = LocalClient(api, User("system:serviceaccount:kubevirt:livevirt-controller"))
 
     def count(self) -> int:
@@ -67,7 +67,7 @@ class Place:
 
     @contextlib.asynccontextmanager
     async def running(self) -> AsyncIterator[None]:
-        work = embedded.run(self.client, self.store, now, [controller.run])
+        work = embedded.run(self.client, self.store, now, kinds.REGISTRY, [controller.run])
         task = asyncio.create_task(work)
         try:
             yield
@@ -82,6 +82,7 @@ class Place:
 async def place(tmp_path: Path) -> AsyncIterator[Place]:
     made = Place(tmp_path / "store.db")
     await bootstrap.ensure(made.client)
+    await kubevirt_bootstrap.ensure(made.client)
     yield made
     await made.store.close()
 
@@ -112,6 +113,7 @@ async def test_everybody_may_see_what_all_share(place: Place) -> None:
     ]
     await place.client.patch(core.CLUSTER_ROLE, name, "", {"rules": []})
     await bootstrap.ensure(place.client)
+    await kubevirt_bootstrap.ensure(place.client)
     assert (place.read.get(core.CLUSTER_ROLE, name) or {})["rules"] == [], "it is its owner's"
 
 

@@ -13,12 +13,12 @@ import pytest
 import yaml
 
 from livevirt import catalog
+from livevirt.catalog import controller
 from livevirt.errors import AlreadyExists
 from livevirt.kube.client.local import LocalClient
 from livevirt.kube.objects import core
 from livevirt.kube.objects.request import Object
 from livevirt.vm import kinds
-from livevirt.vm.instancetypes import catalog as controller
 from livevirt.vm.instancetypes.rules import revisions
 from livevirt.vm.lifecycle.vm import template
 

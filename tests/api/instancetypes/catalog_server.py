@@ -20,7 +20,7 @@ from livevirt.kube.server import objects
 from livevirt.kube.server.api import Api
 from livevirt.kube.server.services import Services, StoreReader
 from livevirt.kube.store import Store
-from livevirt.vm import admission
+from livevirt.vm import admission, kinds
 from livevirt.vm.kinds import CLUSTER_INSTANCETYPE, VM
 
 SPACE = "default"
@@ -57,7 +57,7 @@ async def a_server() -> AsyncIterator[Server]:
         store = Store.open(Path(folder) / "store.db")
         reader = StoreReader(store)
         rules = {**builtin.RULES, **admission.RULES}
-        api = Api(Services(store, rules, lambda: datetime.now(UTC), reader), {})
+        api = Api(Services(store, rules, lambda: datetime.now(UTC), reader, kinds.REGISTRY), {})
         client = LocalClient(api, ADMIN)
         try:
             await client.create(NAMESPACE, {"metadata": {"name": SPACE}})

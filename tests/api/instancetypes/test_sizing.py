@@ -12,7 +12,7 @@ import pytest
 
 from livevirt.errors import NotFound
 from livevirt.kube.control.cache import Change
-from livevirt.kube.control.informers import Informers
+from livevirt.kube.control.runtime import Informers
 from livevirt.kube.objects.core import CLAIM, REVISION
 from livevirt.kube.objects.kind import Kind
 from livevirt.kube.objects.request import Object

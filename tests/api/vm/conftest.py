@@ -13,7 +13,8 @@ from livevirt.kube.controllers import bootstrap
 from livevirt.kube.server.api import Api
 from livevirt.kube.server.services import Services, StoreReader
 from livevirt.kube.store import Store
-from livevirt.vm import admission
+from livevirt.vm import admission, kinds
+from livevirt.vm.config import bootstrap as kubevirt_bootstrap
 
 from .vm_world import ADMIN, CONTROLLER, PlayedNode, World, now, running
 
@@ -24,9 +25,10 @@ async def quiet(tmp_path: Path) -> AsyncIterator[World]:
     store = Store.open(tmp_path / "store.db")
     reader = StoreReader(store)
     rules = {**builtin.RULES, **admission.RULES}
-    api = Api(Services(store, rules, now, reader), {})
+    api = Api(Services(store, rules, now, reader, kinds.REGISTRY), {})
     world = World(store, reader, api, LocalClient(api, ADMIN), LocalClient(api, CONTROLLER))
     await bootstrap.ensure(world.components)
+    await kubevirt_bootstrap.ensure(world.components)
     yield world
     await store.close()
 

@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 from aiohttp import web
 
-from livevirt.background_storage import storage
+from livevirt.background import storage
 from livevirt.kube.controllers.storage import storageclass
 from livevirt.kube.objects import conditions, core
 from livevirt.vm import kinds

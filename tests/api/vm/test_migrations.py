@@ -13,11 +13,11 @@ from livevirt.errors import Conflict, Invalid, NotFound
 from livevirt.kube.client.local import LocalClient
 from livevirt.kube.controllers import embedded
 from livevirt.kube.objects import conditions, core
+from livevirt.kube.objects.pod_resources import YES
 from livevirt.kube.objects.request import Object
-from livevirt.vm import kinds, migration
+from livevirt.vm import controllers, kinds
 from livevirt.vm.config import controller
-from livevirt.vm.lifecycle import vm, vmi
-from livevirt.vm.spec.node_labels import MACHINE_TYPE, YES
+from livevirt.vm.spec.node_labels import MACHINE_TYPE
 
 from .vm_world import NAMESPACE, NODE, World, now
 
@@ -120,11 +120,18 @@ class PlayedNodes:
 @pytest.fixture
 async def nodes(quiet: World) -> AsyncIterator[PlayedNodes]:
     """The controllers at work, and two nodes."""
-    extra = (vm.run, vmi.run, controller.run, migration.run)
+    extra = (
+        controllers.virtual_machines,
+        controllers.instances,
+        controller.run,
+        controllers.migrations,
+    )
     played = PlayedNodes(quiet)
     await played.register("node-1", "node-2")
     tasks = [
-        asyncio.create_task(embedded.run(quiet.components, quiet.store, now, extra)),
+        asyncio.create_task(
+            embedded.run(quiet.components, quiet.store, now, kinds.REGISTRY, extra)
+        ),
         asyncio.create_task(played.run()),
     ]
     yield played

@@ -25,6 +25,7 @@ from livevirt.kube.server.api import Api
 from livevirt.kube.server.services import Services, StoreReader
 from livevirt.kube.store import Store
 from livevirt.vm import admission, kinds
+from livevirt.vm.config import bootstrap as kubevirt_bootstrap
 from livevirt.vm.verdict.judgement import LIVE_VERDICTS
 
 from .edits import configure, edit, plan, required, settled, template
@@ -390,9 +391,12 @@ async def a_world(strategy: str, gates: list[str]) -> AsyncIterator[World]:
     with tempfile.TemporaryDirectory() as folder:
         store = Store.open(Path(folder) / "store.db")
         reader = StoreReader(store)
-        api = Api(Services(store, {**builtin.RULES, **admission.RULES}, now, reader), {})
+        api = Api(
+            Services(store, {**builtin.RULES, **admission.RULES}, now, reader, kinds.REGISTRY), {}
+        )
         world = World(store, reader, api, LocalClient(api, ADMIN), LocalClient(api, CONTROLLER))
         await bootstrap.ensure(world.components)
+        await kubevirt_bootstrap.ensure(world.components)
         await configure(
             world, vmRolloutStrategy=strategy, developerConfiguration={"featureGates": gates}
         )

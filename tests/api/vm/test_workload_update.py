@@ -14,12 +14,12 @@ from livevirt.errors import Conflict, TooManyRequests
 from livevirt.kube.client.local import LocalClient
 from livevirt.kube.controllers import embedded
 from livevirt.kube.objects import conditions, core
+from livevirt.kube.objects.pod_resources import YES
 from livevirt.kube.objects.request import Object
-from livevirt.vm import evacuation, kinds, workload_update
+from livevirt.vm import controllers, kinds
 from livevirt.vm.config import controller
-from livevirt.vm.lifecycle import vm, vmi
 from livevirt.vm.lifecycle.vmi import launcher
-from livevirt.vm.spec.node_labels import MACHINE_TYPE, YES
+from livevirt.vm.spec.node_labels import MACHINE_TYPE
 from livevirt.vm.spec.resources import Namespace
 
 from .edits import configure, plan, template
@@ -35,13 +35,21 @@ _EMPTY = {"machine": {"type": "q35"}, "devices": {}, "memory": {"guest": "64Mi"}
 @pytest.fixture
 async def world(quiet: World) -> AsyncIterator[World]:
     """A server with every controller but the one that carries migrations out."""
-    extra = (vm.run, vmi.run, controller.run, workload_update.run, evacuation.run)
-    controllers = asyncio.create_task(embedded.run(quiet.components, quiet.store, now, extra))
+    extra = (
+        controllers.virtual_machines,
+        controllers.instances,
+        controller.run,
+        controllers.workload_updates,
+        controllers.evacuations,
+    )
+    task = asyncio.create_task(
+        embedded.run(quiet.components, quiet.store, now, kinds.REGISTRY, extra)
+    )
     yield quiet
-    assert not controllers.done(), "the controllers must never end by themselves"
-    controllers.cancel()
+    assert not task.done(), "the controllers must never end by themselves"
+    task.cancel()
     with contextlib.suppress(asyncio.CancelledError):
-        await controllers
+        await task
 
 
 async def a_node(world: World, name: str, cpu: str = "8") -> None:

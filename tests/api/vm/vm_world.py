@@ -11,18 +11,18 @@ from typing import Any
 
 from livevirt.errors import Conflict, NotFound
 from livevirt.kube.client.local import LocalClient
+from livevirt.kube.control.runtime import Factory
 from livevirt.kube.controllers import embedded
-from livevirt.kube.controllers.embedded import Factory
 from livevirt.kube.objects import conditions, core
 from livevirt.kube.objects.kind import Kind
+from livevirt.kube.objects.pod_resources import YES
 from livevirt.kube.objects.request import Object, User
 from livevirt.kube.server.api import Api
 from livevirt.kube.server.services import StoreReader
 from livevirt.kube.store import Store
-from livevirt.vm import kinds
+from livevirt.vm import controllers, kinds
 from livevirt.vm.config import controller
-from livevirt.vm.lifecycle import vm, vmi
-from livevirt.vm.spec.node_labels import MACHINE_TYPE, YES
+from livevirt.vm.spec.node_labels import MACHINE_TYPE
 
 NAMESPACE = "default"
 UNCOUNTED = (core.EVENT.resource, core.SERVICE_ACCOUNT.resource)
@@ -193,12 +193,14 @@ def _instance(pod: Object) -> str:
 
 @contextlib.asynccontextmanager
 async def running(world: World, *more: Factory) -> AsyncIterator[None]:
-    extra = (vm.run, vmi.run, controller.run, *more)
-    controllers = asyncio.create_task(embedded.run(world.components, world.store, now, extra))
+    extra = (controllers.virtual_machines, controllers.instances, controller.run, *more)
+    task = asyncio.create_task(
+        embedded.run(world.components, world.store, now, kinds.REGISTRY, extra)
+    )
     try:
         yield
-        assert not controllers.done(), "the controllers must never end by themselves"
+        assert not task.done(), "the controllers must never end by themselves"
     finally:
-        controllers.cancel()
+        task.cancel()
         with contextlib.suppress(asyncio.CancelledError):
-            await controllers
+            await task

@@ -12,7 +12,6 @@ from livevirt.kube.objects.request import Object
 from livevirt.kube.objects.review import Review
 from livevirt.vm.admission import RULES
 from livevirt.vm.kinds import CLUSTER_INSTANCETYPE, CLUSTER_PREFERENCE, INSTANCETYPE, PREFERENCE
-from livevirt.vm.kinds.conversion import convert
 
 from .vm_door import JANE, LIVE, NOON, Cluster
 
@@ -143,8 +142,8 @@ def test_a_part_that_says_nothing_is_written_down_so_that_both_versions_show_the
     stored, errors, _ = admit(INSTANCETYPE, {})
     assert errors == []
     assert stored["spec"] == {"cpu": {}, "memory": {}}
-    shown = convert(INSTANCETYPE, "v1beta1", stored)
-    assert convert(INSTANCETYPE, "v1beta2", shown) == stored
+    shown = INSTANCETYPE.as_version("v1beta1", stored)
+    assert INSTANCETYPE.as_version("v1beta2", shown) == stored
 
 
 def test_deprecated_launch_security_is_warned_of_once() -> None:

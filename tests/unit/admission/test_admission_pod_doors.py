@@ -6,9 +6,9 @@ import pytest
 
 from livevirt.errors import ApiError, Forbidden
 from livevirt.kube.admission.pod_binding import bind
+from livevirt.kube.admission.pod_eviction import evict
 from livevirt.kube.objects.core import NODE, POD
 from livevirt.kube.objects.request import Object
-from livevirt.vm.migration.eviction import evict
 
 from .namespace_door import NOON, Door, Refused, a_container, a_pod
 

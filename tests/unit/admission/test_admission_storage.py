@@ -5,10 +5,10 @@ import copy
 import pytest
 
 from livevirt.errors import Forbidden
-from livevirt.kube.admission.storageclasses import default_class
 from livevirt.kube.objects.core import CLAIM, STORAGE_CLASS, VOLUME
 from livevirt.kube.objects.kind import Kind
 from livevirt.kube.objects.request import Object
+from livevirt.kube.objects.storage import default_class
 
 from .namespace_door import Door, Refused
 

@@ -8,13 +8,14 @@ from typing import Any
 
 import pytest
 
-from livevirt.kube.objects import core, jsonpath
+from livevirt.kube.objects import jsonpath
 from livevirt.kube.objects.kind import Kind
 from livevirt.kube.objects.schema import Definitions
 from livevirt.kube.server.openapi import crds
 from livevirt.vm import kinds
+from livevirt.vm.kinds import REGISTRY
 
-CUSTOM = [kind for kind in core.KINDS if kind.custom]
+CUSTOM = [kind for kind in REGISTRY.kinds if kind.custom]
 
 Schema = dict[str, Any]
 

@@ -14,7 +14,7 @@ from livevirt.kube.objects.request import Object
 from livevirt.kube.objects.schema import Type, definitions
 from livevirt.kube.objects.structural import prune, validate
 from livevirt.vm.kinds import CLUSTER_INSTANCETYPE, CLUSTER_PREFERENCE, INSTANCETYPE, PREFERENCE
-from livevirt.vm.kinds.conversion import convert, is_open
+from livevirt.vm.kinds.conversion import is_open
 
 TYPES = (INSTANCETYPE, CLUSTER_INSTANCETYPE)
 PREFERENCES = (PREFERENCE, CLUSTER_PREFERENCE)
@@ -66,8 +66,8 @@ def test_given_any_stored_type_when_read_and_written_in_v1beta1_then_it_is_the_s
 ) -> None:
     stored = an_object(kind, "v1beta2", spec)
     before = copy.deepcopy(stored)
-    shown = convert(kind, "v1beta1", stored)
-    assert convert(kind, "v1beta2", shown) == stored == before
+    shown = kind.as_version("v1beta1", stored)
+    assert kind.as_version("v1beta2", shown) == stored == before
     assert validate(kind.schema("v1beta1"), prune(kind.schema("v1beta1"), shown, [])) == []
 
 
@@ -81,9 +81,9 @@ def test_given_any_v1beta1_type_when_read_and_written_in_v1beta2_then_it_is_the_
         "memory": {**spec["memory"], "guest": memory},
     }
     written = an_object(kind, "v1beta1", sized)
-    kept = convert(kind, "v1beta2", written)
+    kept = kind.as_version("v1beta2", written)
     assert kept["spec"] == sized
-    assert convert(kind, "v1beta1", kept) == written
+    assert kind.as_version("v1beta1", kept) == written
 
 
 @given(st.sampled_from(PREFERENCES), values(PREFERENCE_SPEC))
@@ -91,9 +91,9 @@ def test_given_any_preference_when_converted_then_only_its_version_differs(
     kind: Kind, spec: Object
 ) -> None:
     stored = an_object(kind, "v1beta2", spec)
-    shown = convert(kind, "v1beta1", stored)
+    shown = kind.as_version("v1beta1", stored)
     assert shown == {**stored, "apiVersion": "instancetype.kubevirt.io/v1beta1"}
-    assert convert(kind, "v1beta2", shown) == stored
+    assert kind.as_version("v1beta2", shown) == stored
 
 
 SHOWN: dict[str, tuple[Object, Object]] = {
@@ -114,12 +114,12 @@ SHOWN: dict[str, tuple[Object, Object]] = {
 @pytest.mark.parametrize(("stored", "shown"), SHOWN.values(), ids=SHOWN)
 def test_what_v1beta1_shows(stored: Object, shown: Object) -> None:
     kind = CLUSTER_INSTANCETYPE
-    assert convert(kind, "v1beta1", an_object(kind, "v1beta2", stored))["spec"] == shown
+    assert kind.as_version("v1beta1", an_object(kind, "v1beta2", stored))["spec"] == shown
 
 
 def test_an_object_of_the_wanted_version_is_handed_back() -> None:
     obj = an_object(INSTANCETYPE, "v1beta2", {"cpu": {}})
-    assert convert(INSTANCETYPE, "v1beta2", obj) is obj
+    assert INSTANCETYPE.as_version("v1beta2", obj) is obj
 
 
 OPEN = {

@@ -9,22 +9,22 @@ from typing import Any
 
 import pytest
 
-from livevirt.kube.objects import core
 from livevirt.kube.objects.kind import Kind
 from livevirt.kube.objects.schema import Type, definitions
 from livevirt.kube.server.openapi import documents
 from livevirt.kube.server.openapi.documents import Document, Moved
+from livevirt.vm.kinds import REGISTRY
 
 FACTS = Path(__file__).parents[4] / "shared" / "facts" / "kubevirt-api-fields.json"
 
 ADDRESSES = {
     path: entry["serverRelativeURL"]
-    for path, entry in json.loads(documents.index().plain())["paths"].items()
+    for path, entry in json.loads(documents.index(REGISTRY).plain())["paths"].items()
 }
 
 
 def read(path: str) -> Any:
-    found = documents.document(path)
+    found = documents.document(REGISTRY, path)
     assert isinstance(found, Document)
     return json.loads(found.plain())
 
@@ -47,7 +47,7 @@ def references(value: Any) -> Iterator[str]:
 def test_the_index_names_a_document_for_every_group_and_version() -> None:
     served = {
         kind.path(version=version).removeprefix("/").removesuffix(f"/{kind.plural}")
-        for kind in core.KINDS
+        for kind in REGISTRY.kinds
         for version in kind.versions
     }
     assert served <= set(ADDRESSES)
@@ -58,15 +58,15 @@ def test_the_index_names_a_document_for_every_group_and_version() -> None:
 def test_given_a_hash_when_it_is_right_then_the_document_else_its_address(path: str) -> None:
     address, _, hash_ = ADDRESSES[path].partition("?hash=")
     assert address == f"/openapi/v3/{path}"
-    found = documents.document(path, hash_)
+    found = documents.document(REGISTRY, path, hash_)
     assert isinstance(found, Document)
     assert found.etag == f'"{hash_}"'
-    assert documents.document(path) == found
-    assert documents.document(path, "wrong") == Moved(ADDRESSES[path])
+    assert documents.document(REGISTRY, path) == found
+    assert documents.document(REGISTRY, path, "wrong") == Moved(ADDRESSES[path])
 
 
 def test_given_a_path_we_do_not_serve_then_there_is_no_document() -> None:
-    assert documents.document("apis/nope/v1") is None
+    assert documents.document(REGISTRY, "apis/nope/v1") is None
 
 
 @pytest.mark.parametrize("path", ADDRESSES)
@@ -87,7 +87,7 @@ def test_every_operation_has_a_name_of_its_own() -> None:
     assert len(names) == len(set(names))
 
 
-@pytest.mark.parametrize("kind", core.KINDS, ids=lambda kind: kind.resource)
+@pytest.mark.parametrize("kind", REGISTRY.kinds, ids=lambda kind: kind.resource)
 def test_every_kind_is_described_with_its_list(kind: Kind) -> None:
     for version in kind.versions:
         found = schemas(kind.path(version=version)[1:].removesuffix(f"/{kind.plural}"))
@@ -171,7 +171,7 @@ def test_given_a_read_only_kind_then_nothing_can_be_written() -> None:
 
 
 def test_the_older_form_holds_every_schema_and_leads_somewhere() -> None:
-    document = json.loads(documents.swagger().plain())
+    document = json.loads(documents.swagger(REGISTRY).plain())
     assert document["swagger"] == "2.0"
     for path in ADDRESSES:
         assert set(schemas(path)) <= set(document["definitions"])
@@ -188,15 +188,15 @@ def test_the_older_form_holds_every_schema_and_leads_somewhere() -> None:
 
 def test_given_a_field_that_keeps_what_is_unknown_then_the_older_form_gives_it_no_type() -> None:
     name = "io.kubevirt.v1.VirtualMachineInstanceTemplateSpec"
-    metadata = json.loads(documents.swagger().plain())["definitions"][name]["properties"][
+    metadata = json.loads(documents.swagger(REGISTRY).plain())["definitions"][name]["properties"][
         "metadata"
     ]
     assert set(metadata) == {"description", "x-kubernetes-preserve-unknown-fields"}
 
 
 def test_what_is_kept_in_memory_is_small() -> None:
-    documents.swagger()
-    kept = [documents.document(path) for path in ADDRESSES]
+    documents.swagger(REGISTRY)
+    kept = [documents.document(REGISTRY, path) for path in ADDRESSES]
     assert sum(len(d.compressed) for d in kept if isinstance(d, Document)) < 500_000
 
 

@@ -11,8 +11,12 @@ import pytest
 
 from livevirt.kube.server.openapi import documents
 from livevirt.kube.server.openapi.swagger_protobuf import encode
+from livevirt.vm.kinds import REGISTRY
 
-DOCUMENT, SPEC = documents.swagger_protobuf(), json.loads(documents.swagger().plain())
+DOCUMENT, SPEC = (
+    documents.swagger_protobuf(REGISTRY),
+    json.loads(documents.swagger(REGISTRY).plain()),
+)
 # Numbers of `openapi.v2` messages in gnostic-models.
 SWAGGER, INFO, PATHS, DEFINITIONS = 1, 2, 8, 9
 TEXTS = {1: "$ref", 2: "format", 4: "description"}  # of a schema

@@ -12,8 +12,9 @@ import pytest
 from livevirt import catalog
 from livevirt.catalog import origin
 from livevirt.catalog.series import SERIES
-from livevirt.kube.objects import core, names, structural
+from livevirt.kube.objects import names, structural
 from livevirt.vm import kinds
+from livevirt.vm.kinds import REGISTRY
 
 Object = dict[str, Any]
 
@@ -192,7 +193,7 @@ def test_the_custom_size_with_larger_pages_differs_in_nothing_else(series: str) 
 def test_names_are_unique_and_every_object_is_one_the_api_takes() -> None:
     assert len(TYPES) + len(PREFERENCES) == len(EVERYTHING)
     for obj in EVERYTHING:
-        name, kind = obj["metadata"]["name"], core.of_object(obj)
+        name, kind = obj["metadata"]["name"], REGISTRY.of_object(obj)
         assert kind in (kinds.CLUSTER_INSTANCETYPE, kinds.CLUSTER_PREFERENCE)
         assert kind is not None
         assert structural.validate(kind.schema("v1beta2"), obj) == [], name

@@ -202,7 +202,7 @@ async def test_warnings_reach_who_asked_for_them() -> None:
 def test_neither_it_nor_the_controllers_parts_import_http_tls_or_yaml() -> None:
     code = """
 import importlib, pkgutil, sys
-import livevirt.client.local, livevirt.control
+import livevirt.kube.client.local, livevirt.kube.control
 for module in pkgutil.iter_modules(livevirt.kube.control.__path__):
     importlib.import_module(f"livevirt.kube.control.{module.name}")
 print(*{"aiohttp", "yaml", "kubernetes", "livevirt.kube.client.remote"} & set(sys.modules))

@@ -9,7 +9,7 @@ import pytest
 
 from livevirt import catalog
 from livevirt.catalog import origin
-from livevirt.vm.instancetypes.catalog import enabled, plan
+from livevirt.catalog.controller import enabled, plan
 
 Object = dict[str, Any]
 

@@ -9,6 +9,7 @@ import pytest
 
 from livevirt.kube.controllers.feed import Feed
 from livevirt.kube.store import Compacted, Event, Key, Put, Store
+from livevirt.vm import kinds
 
 
 @pytest.fixture
@@ -35,7 +36,7 @@ async def put(store: Store, resource: str, name: str) -> None:
 
 async def test_changes_of_every_resource_arrive_in_order_after_what_was_read(store: Store) -> None:
     seen: asyncio.Queue[str] = asyncio.Queue()
-    feed = Feed(store)
+    feed = Feed(store, kinds.REGISTRY)
 
     async def read() -> None:
         seen.put_nowait("read")
@@ -53,7 +54,7 @@ async def test_changes_of_every_resource_arrive_in_order_after_what_was_read(sto
 
 async def test_a_listener_that_fails_costs_the_others_nothing(store: Store) -> None:
     seen: asyncio.Queue[str] = asyncio.Queue()
-    feed = Feed(store)
+    feed = Feed(store, kinds.REGISTRY)
 
     def fail(event: Event) -> None:
         raise RuntimeError("broken")
@@ -69,7 +70,7 @@ async def test_a_listener_that_fails_costs_the_others_nothing(store: Store) -> N
 async def test_after_a_gap_everything_is_read_again(store: Store) -> None:
     reads: asyncio.Queue[str] = asyncio.Queue()
     failures = [Compacted(1)]
-    feed = Feed(store)
+    feed = Feed(store, kinds.REGISTRY)
 
     async def read() -> None:
         reads.put_nowait("read")
@@ -84,7 +85,7 @@ async def test_after_a_gap_everything_is_read_again(store: Store) -> None:
 
 
 async def test_the_feed_ends_with_the_store(store: Store) -> None:
-    task = asyncio.create_task(Feed(store).run())
+    task = asyncio.create_task(Feed(store, kinds.REGISTRY).run())
     await asyncio.sleep(0)
     await store.close()
     async with asyncio.timeout(5):

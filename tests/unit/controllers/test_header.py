@@ -5,9 +5,10 @@ from pathlib import Path
 import msgspec
 
 from livevirt.kube.controllers import header
-from livevirt.kube.controllers.header import PAGE, STORED, OwnerReference
+from livevirt.kube.controllers.header import PAGE, OwnerReference
 from livevirt.kube.store import Key as StoreKey
 from livevirt.kube.store import Put, Store
+from livevirt.vm.kinds import REGISTRY
 
 
 def test_a_reference_is_written_back_as_it_was() -> None:
@@ -29,8 +30,8 @@ def test_what_is_null_is_as_good_as_absent() -> None:
 
 
 def test_events_are_stored_once() -> None:
-    assert "events" in STORED
-    assert "events.events.k8s.io" not in STORED
+    assert "events" in REGISTRY.stored
+    assert "events.events.k8s.io" not in REGISTRY.stored
 
 
 async def test_a_scan_yields_every_object_once_over_several_pages(tmp_path: Path) -> None:

@@ -6,6 +6,7 @@ from livevirt.kube.controllers.quota import counted_kinds
 from livevirt.kube.objects import core
 from livevirt.kube.objects.kind import Kind
 from livevirt.vm import kinds as virt_kinds
+from livevirt.vm.kinds import REGISTRY
 
 COUNTED = {
     "given pods, then pods": ({"pods": "1"}, [core.POD]),
@@ -19,4 +20,4 @@ COUNTED = {
 
 @pytest.mark.parametrize(("hard", "kinds"), COUNTED.values(), ids=COUNTED)
 def test_only_what_a_quota_names_is_read(hard: dict[str, str], kinds: list[Kind]) -> None:
-    assert counted_kinds({"spec": {"hard": hard}}) == kinds
+    assert counted_kinds(REGISTRY, {"spec": {"hard": hard}}) == kinds

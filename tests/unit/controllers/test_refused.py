@@ -13,9 +13,9 @@ from livevirt.kube.client.interface import Client
 from livevirt.kube.control.clock import ManualClock
 from livevirt.kube.control.controller import Controller
 from livevirt.kube.control.events import Recorder
-from livevirt.kube.control.informers import Informers
 from livevirt.kube.control.key import Key
 from livevirt.kube.control.queue import Queue
+from livevirt.kube.control.runtime import Informers
 from livevirt.kube.objects import core
 from livevirt.kube.objects.kind import Kind
 from livevirt.kube.objects.request import Object

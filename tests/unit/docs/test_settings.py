@@ -10,8 +10,8 @@ from typing import Any
 
 import pytest
 
+from livevirt.catalog import controller as catalog
 from livevirt.vm.config import settings
-from livevirt.vm.instancetypes import catalog
 from livevirt.vm.instancetypes.rules.policy import reference_policy
 from livevirt.vm.migration import policy
 from livevirt.vm.spec import namespaces

@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from livevirt.qemu import programs
-from livevirt.qemu.programs import PACKAGES, ProgramMissing
+from livevirt import programs
+from livevirt.programs import PACKAGES, ProgramMissing
 
 ROOT = Path(__file__).resolve().parents[3]
 INSTALL = "apt-get install --no-install-recommends"

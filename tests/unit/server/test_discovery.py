@@ -8,15 +8,15 @@ from typing import Any
 
 import pytest
 
-from livevirt.kube.objects import core as registry
 from livevirt.kube.server import discovery
 from livevirt.kube.server.negotiate import PLAIN, Form
+from livevirt.vm.kinds import REGISTRY
 
 ALL = Form(as_="APIGroupDiscoveryList", version="v2", group="apidiscovery.k8s.io")
 
 
 def read(path: str, form: Form = PLAIN) -> Any:
-    document = discovery.answer(path, form, "127.0.0.1:6443")
+    document = discovery.answer(REGISTRY, path, form, "127.0.0.1:6443")
     assert document is not None
     return json.loads(document.body)
 
@@ -45,7 +45,7 @@ def test_the_root_lists_paths_that_all_can_be_read() -> None:
 
 def test_every_group_of_the_registry_is_listed_and_can_be_read_alone() -> None:
     listed = {group["name"]: group for group in read("/apis")["groups"]}
-    assert set(listed) == {k.group for k in registry.KINDS if k.group} | {
+    assert set(listed) == {k.group for k in REGISTRY.kinds if k.group} | {
         "subresources.kubevirt.io"
     }
     for name, group in listed.items():
@@ -100,7 +100,7 @@ def test_what_a_vm_can_be_asked_is_listed(version: str) -> None:
     "path", ["/api/v2", "/apis/nope", "/apis/apps/v9", "/apis//v1", "/healthz", "/apis/apps/v1/x"]
 )
 def test_given_a_path_we_do_not_serve_then_there_is_no_document(path: str) -> None:
-    assert discovery.answer(path) is None
+    assert discovery.answer(REGISTRY, path) is None
 
 
 @pytest.mark.parametrize("form", [Form(as_="Table", version="v1"), ALL._replace(version="v9")])
@@ -109,7 +109,7 @@ def test_given_a_form_we_cannot_make_then_the_plain_one_is_sent(form: Form) -> N
 
 
 def test_given_a_client_that_takes_all_at_once_then_it_gets_everything_with_an_etag() -> None:
-    document = discovery.answer("/apis", ALL)
+    document = discovery.answer(REGISTRY, "/apis", ALL)
     assert document is not None
     assert document.content_type == (
         "application/json;g=apidiscovery.k8s.io;v=v2;as=APIGroupDiscoveryList"
@@ -140,7 +140,7 @@ def test_the_core_group_has_no_name_in_the_aggregated_form() -> None:
 def test_given_both_forms_then_they_list_the_same_resources() -> None:
     plain = {
         (group, version, entry["name"])
-        for group, versions in {"": ("v1",), **discovery.groups()}.items()
+        for group, versions in {"": ("v1",), **discovery.groups(REGISTRY)}.items()
         for version in versions
         for entry in resources(f"/apis/{group}/{version}" if group else f"/api/{version}").values()
     }

@@ -11,6 +11,7 @@ from livevirt.kube.objects import core
 from livevirt.kube.objects.kind import Kind
 from livevirt.kube.server.table import partial_metadata, partial_metadata_list, table
 from livevirt.vm import kinds
+from livevirt.vm.kinds import REGISTRY
 
 Object = dict[str, Any]
 
@@ -415,7 +416,7 @@ def test_a_table_names_its_columns_once() -> None:
     assert later["columnDefinitions"] is None
 
 
-@pytest.mark.parametrize("kind", core.KINDS, ids=lambda kind: kind.resource)
+@pytest.mark.parametrize("kind", REGISTRY.kinds, ids=lambda kind: kind.resource)
 def test_every_kind_can_be_shown_even_when_bare(kind: Kind) -> None:
     assert shown(kind, an_object(kind), wide=True)
 

@@ -6,7 +6,7 @@ import asyncio
 
 import pytest
 
-from livevirt.kube.server.turns import Turns
+from livevirt.kube.control.turns import Turns
 from livevirt.kube.store import Key
 
 KEY, OTHER = Key("configmaps", "ns", "a"), Key("configmaps", "ns", "b")

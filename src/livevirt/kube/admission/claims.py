@@ -6,27 +6,25 @@ import copy
 
 from livevirt.kube.admission import limits
 from livevirt.kube.admission.pod_validation import changed_fields
-from livevirt.kube.admission.storageclasses import default_class
-from livevirt.kube.objects import names
 from livevirt.kube.objects.core import CLAIM, STORAGE_CLASS
-from livevirt.kube.objects.field_checks import POSITIVE, immutable, named, optional_one_of, quantity
+from livevirt.kube.objects.field_checks import immutable
 from livevirt.kube.objects.field_error import (
     FieldError,
     forbidden,
-    invalid,
-    not_supported,
-    required,
 )
-from livevirt.kube.objects.quantity import Quantity, parse
+from livevirt.kube.objects.quantity import parse
 from livevirt.kube.objects.refusal import forbidden as refused
 from livevirt.kube.objects.request import Object
 from livevirt.kube.objects.resource_lists import round_up
 from livevirt.kube.objects.review import Reader, Review, Rules
-from livevirt.kube.objects.scheduling_validation import label_selector_errors
+from livevirt.kube.objects.storage import (
+    CLASS_ANNOTATION,
+    class_of,
+    default_class,
+    size,
+    spec_errors,
+)
 
-ACCESS_MODES = frozenset({"ReadWriteOnce", "ReadOnlyMany", "ReadWriteMany", "ReadWriteOncePod"})
-VOLUME_MODES = frozenset({"Block", "Filesystem"})
-CLASS_ANNOTATION = "volume.beta.kubernetes.io/storage-class"
 _IMMUTABLE = (
     "spec is immutable after creation except resources.requests and volumeAttributesClassName "
     "for bound claims"
@@ -69,49 +67,6 @@ class ClaimRules(Rules):
         return found
 
 
-def spec_errors(path: str, spec: Object) -> list[FieldError]:
-    """List what is wrong with a claim's spec."""
-    found = access_mode_errors(f"{path}.accessModes", spec.get("accessModes") or [])
-    if (selector := spec.get("selector")) is not None:
-        found += label_selector_errors(f"{path}.selector", selector)
-    size = ((spec.get("resources") or {}).get("requests") or {}).get("storage")
-    at_size = f"{path}.resources[storage]"
-    if size is None:
-        found.append(required(at_size))
-    else:
-        found += positive(at_size, "storage", size)
-    class_name = spec.get("storageClassName") or ""
-    found += named(
-        f"{path}.storageClassName", class_name, names.validate_dns1123_subdomain, needed=False
-    )
-    found += optional_one_of(f"{path}.volumeMode", spec.get("volumeMode"), VOLUME_MODES)
-    for field in ("dataSource", "dataSourceRef"):
-        if (source := spec.get(field)) is not None:
-            found += [
-                required(f"{path}.{field}.{key}") for key in ("kind", "name") if not source.get(key)
-            ]
-    return found
-
-
-def access_mode_errors(path: str, modes: list[str]) -> list[FieldError]:
-    """List unknown or contradicting access modes, or that there is none."""
-    if not modes:
-        return [required(path, "at least 1 access mode is required")]
-    found = [not_supported(path, m, sorted(ACCESS_MODES)) for m in modes if m not in ACCESS_MODES]
-    if "ReadWriteOncePod" in modes and len(modes) > 1:
-        why = "may not use ReadWriteOncePod with other access modes"
-        found.append(forbidden(path, why))
-    return found
-
-
-def positive(path: str, resource: str, value: str) -> list[FieldError]:
-    """List what keeps an amount from being one of storage."""
-    found = quantity(path, resource, value)
-    if parse(value).nano <= 0:
-        found.append(invalid(path, value, POSITIVE))
-    return found
-
-
 def check_growth(new: Object, old: Object, read: Reader) -> None:
     """Refuse to grow a claim whose class does not allow it."""
     if size(new) <= size(old) or (old.get("status") or {}).get("phase") != "Bound":
@@ -124,18 +79,6 @@ def check_growth(new: Object, old: Object, read: Reader) -> None:
             "provisions the pvc must support resize"
         )
         raise refused(CLAIM, new["metadata"]["name"], why)
-
-
-def size(claim: Object) -> Quantity:
-    """Return how much storage the claim asks for."""
-    asked = (claim["spec"].get("resources") or {}).get("requests") or {}
-    return parse(asked.get("storage", "0"))
-
-
-def class_of(claim: Object) -> str:
-    """Return the storage class the claim names, also by the old annotation."""
-    annotations = claim["metadata"].get("annotations") or {}
-    return annotations.get(CLASS_ANNOTATION) or claim["spec"].get("storageClassName") or ""
 
 
 def _choose_class(claim: Object, read: Reader) -> None:

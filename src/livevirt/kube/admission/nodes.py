@@ -8,8 +8,8 @@ from livevirt.kube.objects.field_error import FieldError, duplicate, forbidden, 
 from livevirt.kube.objects.request import Object
 from livevirt.kube.objects.resource_lists import round_up
 from livevirt.kube.objects.review import Review, Rules
+from livevirt.kube.objects.scheduling_validation import EFFECTS
 
-EFFECTS = frozenset({"NoSchedule", "PreferNoSchedule", "NoExecute"})
 _ONCE = ("podCIDR", "podCIDRs", "providerID")
 
 

@@ -12,7 +12,7 @@ from livevirt.kube.objects.doors import keep
 from livevirt.kube.objects.field_checks import MAX_INT32, between, named, one_of, optional_one_of
 from livevirt.kube.objects.field_error import FieldError, duplicate, forbidden, invalid, required
 from livevirt.kube.objects.request import Object
-from livevirt.kube.objects.scheduling_validation import validate_scheduling
+from livevirt.kube.objects.scheduling_validation import DNS_POLICIES, validate_scheduling
 
 _CHANGEABLE = (
     "pod updates may not change fields other than `spec.containers[*].image`,"
@@ -20,7 +20,6 @@ _CHANGEABLE = (
     "additions to existing tolerations),`spec.terminationGracePeriodSeconds` (allow it to be "
     "set to 1 if it was previously negative)"
 )
-DNS_POLICIES = frozenset({"ClusterFirst", "ClusterFirstWithHostNet", "Default", "None"})
 
 
 def validate_pod(pod: Object) -> list[FieldError]:

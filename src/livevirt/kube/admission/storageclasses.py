@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
-
 from livevirt.kube.objects import names
 from livevirt.kube.objects.field_checks import immutable, named, one_of
 from livevirt.kube.objects.field_error import FieldError, forbidden, invalid
@@ -12,8 +10,6 @@ from livevirt.kube.objects.review import Review, Rules
 
 RECLAIM_POLICIES = frozenset({"Delete", "Retain"})
 BINDING_MODES = frozenset({"Immediate", "WaitForFirstConsumer"})
-DEFAULT_ANNOTATION = "storageclass.kubernetes.io/is-default-class"
-_OLD_DEFAULT_ANNOTATION = "storageclass.beta.kubernetes.io/is-default-class"
 
 
 class StorageClassRules(Rules):
@@ -50,19 +46,3 @@ class StorageClassRules(Rules):
                 "volumeBindingMode", new.get("volumeBindingMode"), old.get("volumeBindingMode")
             )
         return found
-
-
-def default_class(classes: Iterable[Object]) -> Object | None:
-    """Return the class marked as the default; of several the newest, then the first by name."""
-    marked = [each for each in classes if _is_default(each)]
-    marked.sort(key=lambda each: str(each["metadata"]["name"]))
-    marked.sort(key=lambda each: str(each["metadata"].get("creationTimestamp", "")), reverse=True)
-    return marked[0] if marked else None
-
-
-def _is_default(storage_class: Object) -> bool:
-    annotations = storage_class["metadata"].get("annotations") or {}
-    return "true" in (
-        annotations.get(DEFAULT_ANNOTATION),
-        annotations.get(_OLD_DEFAULT_ANNOTATION),
-    )

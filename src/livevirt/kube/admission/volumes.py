@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from livevirt.kube.admission.claims import VOLUME_MODES, access_mode_errors, positive
 from livevirt.kube.objects import names
 from livevirt.kube.objects.field_checks import (
     immutable,
@@ -17,6 +16,7 @@ from livevirt.kube.objects.resource_lists import round_up
 from livevirt.kube.objects.review import Review, Rules
 from livevirt.kube.objects.scheduling_validation import node_selector_errors
 from livevirt.kube.objects.schema import definitions
+from livevirt.kube.objects.storage import VOLUME_MODES, access_mode_errors, positive
 from livevirt.kube.objects.times import format_time
 
 RECLAIM_POLICIES = frozenset({"Delete", "Recycle", "Retain"})

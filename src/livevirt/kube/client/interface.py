@@ -90,3 +90,10 @@ class Client(Protocol):
 
     async def close(self) -> None:
         """Let go of connections."""
+
+
+def if_unchanged(obj: Object, patch: Object) -> Object:
+    """Return a patch that is refused once the object is another than the one that was read."""
+    meta = obj["metadata"]
+    unchanged = {"uid": meta["uid"], "resourceVersion": meta["resourceVersion"]}
+    return {**patch, "metadata": {**patch.get("metadata", {}), **unchanged}}

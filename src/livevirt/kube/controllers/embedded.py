@@ -10,7 +10,7 @@ from typing import Any
 from livevirt.kube.client.interface import Client
 from livevirt.kube.control.clock import Now
 from livevirt.kube.control.events import Recorder
-from livevirt.kube.control.informers import Informers
+from livevirt.kube.control.runtime import Factory, Informers, Runtime
 from livevirt.kube.controllers.events import Expiry
 from livevirt.kube.controllers.feed import Feed
 from livevirt.kube.controllers.gc.collector import Collector
@@ -20,59 +20,56 @@ from livevirt.kube.controllers.scheduler.controller import Scheduler
 from livevirt.kube.controllers.scheduler.pod import DEFAULT_SCHEDULER
 from livevirt.kube.controllers.serviceaccounts import ServiceAccounts
 from livevirt.kube.objects import core
+from livevirt.kube.objects.registry import Registry
 from livevirt.kube.store import Store
 
 
 @dataclass(frozen=True, slots=True)
-class Shared:
-    """What every controller is built from."""
+class Embedded:
+    """What the controllers beside the store are built from."""
 
-    client: Client
+    runtime: Runtime
     store: Store
-    now: Now
-    informers: Informers
     feed: Feed
 
 
-#: Builds a controller from the shared parts and runs it until cancelled. What it needs of them it
-#: takes before it first waits: the feed begins right after.
-Factory = Callable[[Shared], Coroutine[Any, Any, None]]
+async def _collector(parts: Embedded) -> None:
+    await Collector(parts.runtime.client, parts.store, parts.feed).run()
 
 
-async def _collector(shared: Shared) -> None:
-    await Collector(shared.client, shared.store, shared.feed).run()
+async def _namespaces(parts: Embedded) -> None:
+    informer = parts.runtime.informers.of(core.NAMESPACE)
+    await Namespaces(
+        parts.runtime.client, parts.store, parts.runtime.now, informer, parts.feed
+    ).run()
 
 
-async def _namespaces(shared: Shared) -> None:
-    informer = shared.informers.of(core.NAMESPACE)
-    await Namespaces(shared.client, shared.store, shared.now, informer, shared.feed).run()
+async def _service_accounts(parts: Embedded) -> None:
+    informer = parts.runtime.informers.of(core.NAMESPACE)
+    await ServiceAccounts(parts.runtime.client, parts.store, informer, parts.feed).run()
 
 
-async def _service_accounts(shared: Shared) -> None:
-    informer = shared.informers.of(core.NAMESPACE)
-    await ServiceAccounts(shared.client, shared.store, informer, shared.feed).run()
+async def _quotas(parts: Embedded) -> None:
+    informer = parts.runtime.informers.of(core.QUOTA)
+    await Quotas(parts.runtime.client, parts.store, parts.runtime.now, informer, parts.feed).run()
 
 
-async def _quotas(shared: Shared) -> None:
-    informer = shared.informers.of(core.QUOTA)
-    await Quotas(shared.client, shared.store, shared.now, informer, shared.feed).run()
+async def _expiry(parts: Embedded) -> None:
+    await Expiry(parts.runtime.client, parts.store, parts.runtime.now).run()
 
 
-async def _expiry(shared: Shared) -> None:
-    await Expiry(shared.client, shared.store, shared.now).run()
-
-
-async def _scheduler(shared: Shared) -> None:
+async def _scheduler(parts: Embedded) -> None:
     kinds = (core.POD, core.NODE, core.NAMESPACE)
-    recorder = Recorder(shared.client, DEFAULT_SCHEDULER, shared.now)
-    informers = (shared.informers.of(kind) for kind in kinds)
-    scheduler = Scheduler(shared.client, shared.now, recorder, *informers)
+    recorder = Recorder(parts.runtime.client, DEFAULT_SCHEDULER, parts.runtime.now)
+    informers = (parts.runtime.informers.of(kind) for kind in kinds)
+    scheduler = Scheduler(parts.runtime.client, parts.runtime.now, recorder, *informers)
     async with asyncio.TaskGroup() as group:
         group.create_task(recorder.run(), name="scheduler-events")
         group.create_task(scheduler.run(), name="scheduler")
 
 
-FACTORIES: tuple[Factory, ...] = (
+#: What they need of the parts they take before they first wait: the feed begins right after.
+CONTROLLERS: tuple[Callable[[Embedded], Coroutine[Any, Any, None]], ...] = (
     _collector,
     _namespaces,
     _service_accounts,
@@ -82,11 +79,16 @@ FACTORIES: tuple[Factory, ...] = (
 )
 
 
-async def run(client: Client, store: Store, now: Now, extra: Sequence[Factory] = ()) -> None:
-    """Run the controllers, and those of `extra`, until cancelled."""
-    shared = Shared(client, store, now, Informers(client), Feed(store))
+async def run(
+    client: Client, store: Store, now: Now, registry: Registry, extra: Sequence[Factory] = ()
+) -> None:
+    """Run the controllers of a bare API server, and those of `extra`, until cancelled."""
+    runtime = Runtime(client, now, Informers(client))
+    parts = Embedded(runtime, store, Feed(store, registry))
     async with asyncio.TaskGroup() as group:
-        for factory in (*FACTORIES, *extra):
-            group.create_task(factory(shared))
-        shared.informers.start(group)
-        group.create_task(shared.feed.run(), name="feed")
+        for controller in CONTROLLERS:
+            group.create_task(controller(parts))
+        for factory in extra:
+            group.create_task(factory(runtime))
+        runtime.informers.start(group)
+        group.create_task(parts.feed.run(), name="feed")

@@ -9,6 +9,7 @@ import asyncio
 import logging
 from collections.abc import Awaitable, Callable
 
+from livevirt.kube.objects.registry import Registry
 from livevirt.kube.store import Compacted, Event, Overrun, Store
 
 log = logging.getLogger(__name__)
@@ -22,8 +23,9 @@ _RETRY = 1.0  # seconds
 class Feed:
     """Tells its listeners of changes, in order, from the moment `run` begins."""
 
-    def __init__(self, store: Store) -> None:
+    def __init__(self, store: Store, registry: Registry) -> None:
         self._store = store
+        self.registry = registry
         self._listeners: list[OnEvent] = []
         self._readers: list[OnGap] = []
 

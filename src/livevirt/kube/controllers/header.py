@@ -7,16 +7,9 @@ from collections.abc import AsyncIterator
 
 import msgspec
 
-from livevirt.kube.objects import core
-from livevirt.kube.objects.kind import Kind
 from livevirt.kube.store import Key, Store
 
 PAGE = 500  # objects read in one go, so that others get their turn
-
-#: Kinds whose objects lie in the store. Newer events are a view of the older ones.
-STORED: dict[str, Kind] = {
-    kind.resource: kind for kind in core.KINDS if kind.stored and kind is not core.EVENT_VIEW
-}
 
 
 class OwnerReference(msgspec.Struct, frozen=True, rename="camel", omit_defaults=True):

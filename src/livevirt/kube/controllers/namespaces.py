@@ -18,7 +18,6 @@ from livevirt.kube.control.informer import Informer
 from livevirt.kube.control.key import Key
 from livevirt.kube.controllers import header
 from livevirt.kube.controllers.feed import Feed
-from livevirt.kube.controllers.header import STORED
 from livevirt.kube.objects import conditions, core
 from livevirt.kube.objects.request import Object
 from livevirt.kube.store import Event, Store
@@ -106,6 +105,7 @@ class Namespaces:
         self._going: set[str] = set()
         self._controller = Controller("namespaces", self.reconcile, workers=2)
         self._controller.watches(namespaces)
+        self._kinds = feed.registry.stored
         feed.subscribe(self._note)
 
     async def run(self) -> None:
@@ -151,7 +151,11 @@ class Namespaces:
     async def _delete(self, key: StoreKey, uid: str) -> str:
         try:
             await self._client.delete(
-                STORED[key.resource], key.name, key.namespace, uid=uid, propagation="Background"
+                self._kinds[key.resource],
+                key.name,
+                key.namespace,
+                uid=uid,
+                propagation="Background",
             )
         except (NotFound, Conflict):
             return ""  # gone, or another one by now, which the feed tells us of
@@ -171,7 +175,7 @@ class Namespaces:
     def _resources(self, namespace: str) -> list[str]:
         return [
             resource
-            for resource, kind in STORED.items()
+            for resource, kind in self._kinds.items()
             if kind.namespaced and self._store.count(resource, namespace)
         ]
 

@@ -19,10 +19,10 @@ from livevirt.kube.control.controller import DONE, Controller, Result
 from livevirt.kube.control.informer import Informer
 from livevirt.kube.control.key import Key, key_of
 from livevirt.kube.controllers.feed import Feed
-from livevirt.kube.controllers.header import STORED
 from livevirt.kube.objects import core
 from livevirt.kube.objects.kind import Kind
 from livevirt.kube.objects.quota_usage import tracks
+from livevirt.kube.objects.registry import Registry
 from livevirt.kube.objects.request import Object
 from livevirt.kube.store import Event, Store
 from livevirt.kube.store import Key as StoreKey
@@ -32,12 +32,12 @@ AGAIN = Result(after=timedelta(minutes=5))  # some usage ends by the clock alone
 _SHRINK = (core.POD.resource, core.CLAIM.resource)  # may give back while they live
 
 
-def counted_kinds(quota: Object) -> list[Kind]:
+def counted_kinds(registry: Registry, quota: Object) -> list[Kind]:
     """Return the kinds whose objects a quota counts."""
     hard = (quota.get("spec") or {}).get("hard") or {}
     return [
         kind
-        for kind in STORED.values()
+        for kind in registry.stored.values()
         if kind.namespaced and any(tracks(kind, resource) for resource in hard)
     ]
 
@@ -49,6 +49,7 @@ class Quotas:
         self, client: Client, store: Store, now: Now, informer: Informer, feed: Feed
     ) -> None:
         self._client, self._store, self._now = client, store, now
+        self._registry = feed.registry
         self._informer = informer
         informer.index("namespace", lambda quota: [quota["metadata"]["namespace"]])
         self._controller = Controller("quota", self.reconcile)
@@ -74,7 +75,10 @@ class Quotas:
         if stored is None:
             return DONE
         quota: Object = msgspec.json.decode(stored.value)
-        counted = {kind: self._objects(kind, key.namespace) for kind in counted_kinds(quota)}
+        counted = {
+            kind: self._objects(kind, key.namespace)
+            for kind in counted_kinds(self._registry, quota)
+        }
         status = quotas.recount(quota, counted, self._now())
         if status != (quota.get("status") or {}):
             try:

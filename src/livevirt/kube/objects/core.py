@@ -138,24 +138,3 @@ KINDS: tuple[Kind, ...] = (
     CLUSTER_ROLE_BINDING, SELF_REVIEW, TOKEN_REVIEW,
     SELF_ACCESS_REVIEW, ACCESS_REVIEW, LOCAL_ACCESS_REVIEW, RULES_REVIEW, CRD,
 )  # fmt: skip
-
-BY_PATH: dict[tuple[str, str, str], Kind] = {
-    (kind.group, version, kind.plural): kind for kind in KINDS for version in kind.versions
-}
-BY_KIND: dict[tuple[str, str], Kind] = {(kind.group, kind.kind): kind for kind in KINDS}
-
-
-def groups() -> dict[str, list[str]]:
-    """Return each group's versions, the preferred one first, core group as ""."""
-    found: dict[str, list[str]] = {}
-    for kind in KINDS:
-        versions = found.setdefault(kind.group, [])
-        versions += [v for v in kind.versions if v not in versions]
-    return found
-
-
-def of_object(obj: dict[str, object]) -> Kind | None:
-    """Return the kind an object says it is, if we serve it in that version."""
-    group, _, version = str(obj.get("apiVersion", "")).rpartition("/")
-    kind = BY_KIND.get((group, str(obj.get("kind", ""))))
-    return kind if kind is not None and version in kind.versions else None

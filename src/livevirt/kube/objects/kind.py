@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass, field
+from typing import Any
 
 from livevirt.kube.objects.schema import Type, definitions
 
@@ -34,7 +36,7 @@ class Subresource:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Kind:
-    """One kind of object; there is exactly one of these per kind, in `registry`."""
+    """One kind of object; there is exactly one of these per kind."""
 
     group: str
     kind: str
@@ -52,6 +54,8 @@ class Kind:
     columns: tuple[Column, ...] = ()
     selectable: tuple[str, ...] = ()  # field selectors besides metadata.name and .namespace
     tables: dict[str, str] = field(default_factory=dict)  # version → definition
+    #: Converts an object whose `apiVersion` was already changed, where versions differ in fields.
+    conversion: Callable[[str, dict[str, Any]], dict[str, Any]] | None = None
 
     @property
     def singular(self) -> str:
@@ -85,6 +89,14 @@ class Kind:
     def schema(self, version: str = "") -> Type:
         """Return the type of an object of this kind in a version."""
         return definitions()[self.tables.get(version or self.version, self.definition)]
+
+    def as_version(self, version: str, obj: dict[str, Any]) -> dict[str, Any]:
+        """Return an object of this kind in another of its versions; the given one stays as is."""
+        wanted = self.api_version_of(version)
+        if obj["apiVersion"] == wanted:
+            return obj
+        converted = {**obj, "apiVersion": wanted}
+        return converted if self.conversion is None else self.conversion(version, converted)
 
     def subresource(self, name: str) -> Subresource | None:
         """Return the subresource of that name, if the kind has it."""

@@ -8,10 +8,11 @@ from livevirt.kube.objects import conditions
 from livevirt.kube.objects.quantity import Quantity
 from livevirt.kube.objects.request import Object
 from livevirt.kube.objects.resource_lists import Amounts, add, amounts, largest
-from livevirt.vm.spec.node_labels import CPU_MANAGER, YES
 
 #: What a node has of CPUs that can be a pod's own; no pod names it.
 EXCLUSIVE_CPUS = "livevirt.io/exclusive-cpus"
+CPU_MANAGER = "kubevirt.io/cpumanager"  # label of nodes whose pods can have dedicated CPUs
+YES = "true"
 COMPUTE = ("cpu", "memory")
 GUARANTEED, BURSTABLE, BEST_EFFORT = "Guaranteed", "Burstable", "BestEffort"
 

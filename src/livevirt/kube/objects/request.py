@@ -45,6 +45,15 @@ class Request:
         return bool(self.options.get("dryRun"))
 
 
+class ActionPath(NamedTuple):
+    """A verb of the action group, such as start, on an object."""
+
+    resource: str  # plural of a kind; "" for the group's own paths
+    namespace: str
+    name: str
+    action: str  # may hold slashes: "portforward/22/tcp"
+
+
 class Answer(NamedTuple):
     """What came of a request. `body` is JSON already encoded when it is bytes."""
 

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
-from livevirt.kube.admission.nodes import EFFECTS
 from livevirt.kube.objects import names
 from livevirt.kube.objects.field_checks import named, not_negative, one_of, optional_one_of
 from livevirt.kube.objects.field_error import FieldError, forbidden, invalid, required
 from livevirt.kube.objects.metadata import validate_labels
 from livevirt.kube.objects.request import Object
+
+EFFECTS = frozenset({"NoSchedule", "PreferNoSchedule", "NoExecute"})
+DNS_POLICIES = frozenset({"ClusterFirst", "ClusterFirstWithHostNet", "Default", "None"})
 
 _REQUIRED = "requiredDuringSchedulingIgnoredDuringExecution"
 _PREFERRED = "preferredDuringSchedulingIgnoredDuringExecution"

@@ -1,4 +1,4 @@
-"""Schemas of every kind, read from the compact tables in `definitions/`.
+"""Schemas of every kind, read from compact tables: folders named `definitions`.
 
 A table is named after its package and holds one block per type, a line per field:
 
@@ -191,14 +191,27 @@ def _blocks(table: str, text: str) -> list[tuple[str, str, str, list[str], str]]
     return found
 
 
+#: Packages with a folder of tables, in the order their types are linked.
+_packages = ["livevirt.kube.objects"]
+
+
+def add_tables(package: str) -> None:
+    """Have `definitions` also read the tables of a package; called where kinds are declared."""
+    if package not in _packages:
+        _packages.append(package)
+        definitions.cache_clear()
+
+
 @functools.cache
 def definitions() -> Definitions:
     """Return every type, read once."""
-    folder = resources.files("livevirt.kube.objects") / "definitions"
     return Definitions(
         {
             entry.name.removesuffix(".types"): entry.read_text()
-            for entry in sorted(folder.iterdir(), key=lambda e: e.name)
+            for package in _packages
+            for entry in sorted(
+                (resources.files(package) / "definitions").iterdir(), key=lambda e: e.name
+            )
             if entry.name.endswith(".types")
         }
     )

@@ -43,7 +43,7 @@ class Api:
             raise refusals.method_not_allowed()
         if not kind.stored:
             if kind is core.CRD:
-                return crd_view.answer(request)
+                return crd_view.answer(services.registry, request)
             return await self._posts[kind.resource, ""](services, request)
         match verb:
             case "get":
@@ -83,7 +83,7 @@ class Api:
         if "watch" not in request.kind.verbs or request.subresource:
             raise refusals.method_not_allowed()
         if request.kind is core.CRD:
-            return crd_view.frames(request)
+            return crd_view.frames(self.services.registry, request)
         return watching.watch(self.services, request)
 
     async def watch(self, request: Request) -> AsyncIterator[WatchEvent]:

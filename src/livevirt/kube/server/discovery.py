@@ -12,14 +12,14 @@ import hashlib
 import json
 import platform
 import sys
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
 from livevirt import __version__
-from livevirt.kube.objects import core as registry
 from livevirt.kube.objects.kind import Kind, Subresource
+from livevirt.kube.objects.registry import Action, Registry
 from livevirt.kube.server.negotiate import PLAIN, Form
-from livevirt.vm.kinds import subresources
 
 Object = dict[str, Any]
 
@@ -41,7 +41,9 @@ class Document:
     etag: str = ""
 
 
-def answer(path: str, form: Form = PLAIN, server_address: str = "") -> Document | None:
+def answer(
+    registry: Registry, path: str, form: Form = PLAIN, server_address: str = ""
+) -> Document | None:
     """Return the discovery document at a path; None if the path is not one of discovery.
 
     `/api` and `/apis` come with everything below them when the client asks for `AGGREGATED`.
@@ -49,38 +51,38 @@ def answer(path: str, form: Form = PLAIN, server_address: str = "") -> Document 
     at_once = form.as_ == AGGREGATED and form.version in _VERSIONS
     match path.strip("/").split("/"):
         case [""]:
-            return _encoded(root_paths)
+            return _encoded(registry, root_paths)
         case ["version"]:
-            return _encoded(server_version)
+            return _encoded(registry, server_version)
         case ["api" | "apis" as root] if at_once:
-            return _aggregated(root == "api", form.version)
+            return _aggregated(registry, root == "api", form.version)
         case ["api"]:
-            return Document(_json(core_versions(server_address)))
+            return Document(_json(core_versions(registry, server_address)))
         case ["apis"]:
-            return _encoded(group_list)
+            return _encoded(registry, group_list)
         case ["api", version]:
-            return _resources("", version)
+            return _resources(registry, "", version)
         case ["apis", group]:
-            found = api_group(group)
+            found = api_group(registry, group)
             return Document(_json(found)) if found else None
         case ["apis", group, version] if group:
-            return _resources(group, version)
+            return _resources(registry, group, version)
         case _:
             return None
 
 
-def root_paths() -> Object:
+def root_paths(registry: Registry) -> Object:
     """Return `/`: the paths that can be read."""
     named = [
         path
-        for group, versions in groups().items()
+        for group, versions in groups(registry).items()
         for path in (f"/apis/{group}", *(f"/apis/{group}/{version}" for version in versions))
     ]
     core = ["/api", *(f"/api/{version}" for version in registry.groups()[""])]
     return {"paths": sorted([*core, "/apis", *named, *_OTHER_PATHS])}
 
 
-def server_version() -> Object:
+def server_version(_: Registry) -> Object:
     """Return `/version`: the Kubernetes release we follow, with our own as build metadata."""
     machine = platform.machine()
     arch = {"x86_64": "amd64", "aarch64": "arm64"}.get(machine, machine)
@@ -97,7 +99,7 @@ def server_version() -> Object:
     }
 
 
-def core_versions(server_address: str) -> Object:
+def core_versions(registry: Registry, server_address: str) -> Object:
     """Return `/api`."""
     return {
         "kind": "APIVersions",
@@ -108,24 +110,25 @@ def core_versions(server_address: str) -> Object:
     }
 
 
-def groups() -> dict[str, tuple[str, ...]]:
+def groups(registry: Registry) -> dict[str, tuple[str, ...]]:
     """Return every named group and its versions, the preferred one first."""
     named = {group: tuple(found) for group, found in registry.groups().items() if group}
-    return {**named, subresources.GROUP: subresources.VERSIONS}
+    actions = registry.actions
+    return named if actions is None else {**named, actions.group: actions.versions}
 
 
-def group_list() -> Object:
+def group_list(registry: Registry) -> Object:
     """Return `/apis`."""
     return {
         "kind": "APIGroupList",
         "apiVersion": "v1",
-        "groups": [_group(name, versions) for name, versions in groups().items()],
+        "groups": [_group(name, versions) for name, versions in groups(registry).items()],
     }
 
 
-def api_group(name: str) -> Object | None:
+def api_group(registry: Registry, name: str) -> Object | None:
     """Return `/apis/<group>`, or None if there is no such group."""
-    versions = groups().get(name)
+    versions = groups(registry).get(name)
     if versions is None:
         return None
     return {"kind": "APIGroup", "apiVersion": "v1", **_group(name, versions)}
@@ -136,12 +139,14 @@ def _group(name: str, versions: tuple[str, ...]) -> Object:
     return {"name": name, "versions": entries, "preferredVersion": entries[0]}
 
 
-def resource_list(group: str, version: str) -> Object | None:
+def resource_list(registry: Registry, group: str, version: str) -> Object | None:
     """Return `/api/v1` or `/apis/<group>/<version>`, or None if it is not served."""
-    if group == subresources.GROUP and version in subresources.VERSIONS:
-        resources = [_action(action) for action in subresources.SUBRESOURCES]
+    actions = registry.actions
+    if actions is not None and group == actions.group and version in actions.versions:
+        resources = [_action(action) for action in actions.actions]
     else:
-        resources = [entry for kind in _kinds(group, version) for entry in _entries(kind, version)]
+        found = registry.of(group, version)
+        resources = [entry for kind in found for entry in _entries(kind, version)]
     if not resources:
         return None
     return {
@@ -150,10 +155,6 @@ def resource_list(group: str, version: str) -> Object | None:
         "groupVersion": f"{group}/{version}" if group else version,
         "resources": resources,
     }
-
-
-def _kinds(group: str, version: str) -> list[Kind]:
-    return [k for k in registry.KINDS if k.group == group and version in k.versions]
 
 
 def _entries(kind: Kind, version: str) -> list[Object]:
@@ -186,7 +187,7 @@ def _subentry(kind: Kind, version: str, sub: Subresource) -> Object:
     return entry
 
 
-def _action(action: subresources.Action) -> Object:
+def _action(action: Action) -> Object:
     return {
         "name": action.path,
         "singularName": "",
@@ -202,9 +203,9 @@ def _storage_hash(kind: Kind) -> str:
     return base64.b64encode(hashlib.sha256(text.encode()).digest()[:8]).decode()
 
 
-def aggregated(core: bool, version: str) -> Object:
+def aggregated(registry: Registry, core: bool, version: str) -> Object:
     """Return all of `/api` (core) or of `/apis` in one APIGroupDiscoveryList."""
-    groups_served = {"": tuple(registry.groups()[""])} if core else groups()
+    groups_served = {"": tuple(registry.groups()[""])} if core else groups(registry)
     return {
         "kind": AGGREGATED,
         "apiVersion": f"{_GROUP}/{version}",
@@ -215,7 +216,7 @@ def aggregated(core: bool, version: str) -> Object:
                 "versions": [
                     {
                         "version": served,
-                        "resources": _nested(group, served),
+                        "resources": _nested(registry, group, served),
                         "freshness": "Current",
                     }
                     for served in versions
@@ -226,9 +227,9 @@ def aggregated(core: bool, version: str) -> Object:
     }
 
 
-def _nested(group: str, version: str) -> list[Object]:
+def _nested(registry: Registry, group: str, version: str) -> list[Object]:
     """Return the resources of a version with their subresources below them."""
-    listing = resource_list(group, version)
+    listing = resource_list(registry, group, version)
     found: dict[str, Object] = {}
     for entry in listing["resources"] if listing else ():
         resource, _, subresource = entry["name"].partition("/")
@@ -270,19 +271,19 @@ def _json(obj: Object) -> bytes:
 
 
 @functools.cache
-def _encoded(make: Any) -> Document:
-    return Document(_json(make()))
+def _encoded(registry: Registry, make: Callable[[Registry], Object]) -> Document:
+    return Document(_json(make(registry)))
 
 
 @functools.lru_cache(maxsize=64)  # clients may ask for groups that do not exist
-def _resources(group: str, version: str) -> Document | None:
-    listing = resource_list(group, version)
+def _resources(registry: Registry, group: str, version: str) -> Document | None:
+    listing = resource_list(registry, group, version)
     return Document(_json(listing)) if listing else None
 
 
 @functools.cache
-def _aggregated(core: bool, version: str) -> Document:
-    body = _json(aggregated(core, version))
+def _aggregated(registry: Registry, core: bool, version: str) -> Document:
+    body = _json(aggregated(registry, core, version))
     return Document(
         body,
         f"application/json;g={_GROUP};v={version};as={AGGREGATED}",

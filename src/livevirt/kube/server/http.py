@@ -20,15 +20,15 @@ from aiohttp.http import HttpProcessingError
 from livevirt.errors import ApiError, BadRequest, Forbidden, LivevirtError, RequestEntityTooLarge
 from livevirt.kube.objects import refusals
 from livevirt.kube.objects.kind import Kind
-from livevirt.kube.objects.request import Answer, Object, Request, User
+from livevirt.kube.objects.registry import Registry
+from livevirt.kube.objects.request import ActionPath, Answer, Object, Request, User
 from livevirt.kube.server import bodies, discovery, negotiate, objects, route, table
 from livevirt.kube.server.api import Api, check_door
 from livevirt.kube.server.authenticate import ANONYMOUS, Authenticator, check_own_name
 from livevirt.kube.server.metrics import Metrics
 from livevirt.kube.server.negotiate import Form
 from livevirt.kube.server.reply import LARGEST, Reply
-from livevirt.kube.server.route import Action, Target
-from livevirt.vm.kinds import subresources
+from livevirt.kube.server.route import Target
 
 log = logging.getLogger(__name__)
 
@@ -39,9 +39,9 @@ _TRANSFORMS = ("Table", "PartialObjectMetadata")
 _LIST_TRANSFORMS = ("Table", "PartialObjectMetadataList")
 _JSON_HEADERS = {"Content-Type": negotiate.JSON, "Cache-Control": "no-cache, private"}
 
-#: Answers a verb of subresources.kubevirt.io; may take over the connection (console, vnc).
+#: Answers a verb of the action group; may take over the connection (console, vnc).
 ActionHandler = Callable[
-    [Action, web.BaseRequest, User, Any], Awaitable[Answer | web.StreamResponse]
+    [ActionPath, web.BaseRequest, User, Any], Awaitable[Answer | web.StreamResponse]
 ]
 #: Answers a subresource by taking over the response (logs).
 StreamHandler = Callable[[Request, web.BaseRequest], Awaitable[web.StreamResponse]]
@@ -59,6 +59,7 @@ class Front:
         self._api = api
         self._authenticator = authenticator
         self._metrics = metrics
+        self._registry = api.services.registry
         self._action: ActionHandler = _not_yet
         self._streams: dict[tuple[str, str], StreamHandler] = {}
 
@@ -73,12 +74,12 @@ class Front:
         try:
             path, _, query = http.raw_path.partition("?")
             user = self._user(http, path)
-            target = _target(path)
+            target = _target(self._registry, path)
             if target is None:
                 return await self._document(http, path, _parts(path))
             options = _options(query)
-            if isinstance(target, Action):
-                resource = _action_name(target)
+            if isinstance(target, ActionPath):
+                resource = _action_name(self._registry, target)
                 return await self._act(http, target, user)
             watch = options.get("watch", "").lower() in ("1", "true")
             verb, resource = route.verb_of(http.method, target, watch), target.kind.resource
@@ -219,7 +220,9 @@ class Front:
 
     # ------------------------------------------------------------ everything else
 
-    async def _act(self, http: web.BaseRequest, action: Action, user: User) -> web.StreamResponse:
+    async def _act(
+        self, http: web.BaseRequest, action: ActionPath, user: User
+    ) -> web.StreamResponse:
         body = None
         if http.method in ("PUT", "POST") and http.can_read_body:
             raw = await http.read()
@@ -246,10 +249,10 @@ class Front:
         if parts and parts[0] == "openapi":
             from livevirt.kube.server.openapi import routes  # much to import for what few ever ask
 
-            return await routes.answer(http)
+            return await routes.answer(self._registry, http)
         host = http.headers.get("Host", "")
         form = negotiate.choose(accept, (discovery.AGGREGATED,))
-        found = discovery.answer(path, form, host)
+        found = discovery.answer(self._registry, path, form, host)
         if found is None:
             raise refusals.no_such_path()
         headers = {"Content-Type": found.content_type, "Cache-Control": "public"}
@@ -260,7 +263,7 @@ class Front:
         return web.Response(body=found.body, headers=headers)
 
 
-async def _not_yet(action: Action, http: web.BaseRequest, user: User, body: Any) -> Answer:
+async def _not_yet(action: ActionPath, http: web.BaseRequest, user: User, body: Any) -> Answer:
     raise ApiError(
         "the server is starting and cannot reach guests yet; try again in a second",
         code=503,
@@ -269,16 +272,17 @@ async def _not_yet(action: Action, http: web.BaseRequest, user: User, body: Any)
     )
 
 
-def _action_name(action: Action) -> str:
+def _action_name(registry: Registry, action: ActionPath) -> str:
     """Return a known verb's name for the metrics; what anybody may type is no label."""
     name = action.action.partition("/")[0]
-    return name if (action.resource, name) in subresources.BY_PATH else ""
+    known = registry.actions is not None and registry.actions.has(action.resource, name)
+    return name if known else ""
 
 
 @functools.lru_cache(1024)
-def _target(path: str) -> Target | Action | None:
+def _target(registry: Registry, path: str) -> Target | ActionPath | None:
     """Return what a path names; many requests go to the same few collections."""
-    return route.find(_parts(path))
+    return route.find(registry, _parts(path))
 
 
 def _parts(path: str) -> list[str]:

@@ -5,10 +5,10 @@ from __future__ import annotations
 from typing import Any
 
 from livevirt.errors import BadRequest, Invalid
-from livevirt.kube.objects import field_error, refusals, structural, typed
+from livevirt.kube.objects import field_error, refusals
 from livevirt.kube.objects.kind import Kind
 from livevirt.kube.objects.request import Object, Request
-from livevirt.kube.objects.schema import definitions
+from livevirt.kube.objects.shape import shape
 
 
 def receive(request: Request, body: Any) -> tuple[Object, list[str]]:
@@ -55,24 +55,6 @@ def invalid_patch(request: Request, why: str) -> Invalid:
     """Return the refusal of a patch whose result cannot be an object of its kind."""
     errors = [field_error.invalid("patch", _shown(request.body), why)]
     return Invalid(f' "" is invalid: {errors[0]}', details={"causes": refusals.causes(errors)})
-
-
-def shape(kind: Kind, version: str, body: Object) -> tuple[Object, list[str]]:
-    """Return a body with typed metadata and known fields only, and what was unknown."""
-    unknown: list[str] = []
-    api_version = kind.api_version_of(version)
-    if not kind.custom:
-        found = typed.decode(kind.schema(version), body, unknown)
-        return {"kind": kind.kind, "apiVersion": api_version, **found}, unknown
-    metadata = body.get("metadata")
-    meta_type = definitions()["meta.ObjectMeta"]
-    meta_unknown: list[str] = []
-    clean = typed.decode(meta_type, {} if metadata is None else metadata, meta_unknown)
-    unknown += [f"metadata.{path}" for path in meta_unknown]
-    rest = structural.prune(kind.schema(version), body, unknown)
-    for name in ("apiVersion", "kind", "metadata"):
-        rest.pop(name, None)
-    return {"apiVersion": api_version, "kind": kind.kind, "metadata": clean, **rest}, unknown
 
 
 def _check_type_meta(kind: Kind, version: str, body: Object) -> None:

@@ -12,7 +12,6 @@ from livevirt.kube.objects.kind import Kind
 from livevirt.kube.objects.request import Object
 from livevirt.kube.server import events_view
 from livevirt.kube.store import Key, Stored
-from livevirt.vm.kinds.conversion import convert
 
 _encoder = msgspec.json.Encoder()
 _decoder = msgspec.json.Decoder()
@@ -39,14 +38,14 @@ def as_version(kind: Kind, version: str, obj: Object) -> Object:
     """Return an object of the storage version in another one."""
     if kind is EVENT_VIEW:
         return events_view.to_view(obj)
-    return convert(kind, version, obj)
+    return kind.as_version(version, obj)
 
 
 def for_storage(kind: Kind, obj: Object) -> Object:
     """Return an object in the version it is kept in, its type first."""
     if kind is EVENT_VIEW:
         return events_view.from_view(obj)
-    return convert(kind, kind.stored_version, obj)
+    return kind.as_version(kind.stored_version, obj)
 
 
 def body(kind: Kind, version: str, stored: Stored) -> bytes:

@@ -5,10 +5,10 @@ from __future__ import annotations
 from typing import NamedTuple
 
 from livevirt.errors import NotFound
-from livevirt.kube.objects import core, refusals
+from livevirt.kube.objects import refusals
 from livevirt.kube.objects.kind import Kind
-
-ACTIONS_GROUP = "subresources.kubevirt.io"
+from livevirt.kube.objects.registry import Registry
+from livevirt.kube.objects.request import ActionPath
 
 
 class Target(NamedTuple):
@@ -21,16 +21,7 @@ class Target(NamedTuple):
     subresource: str = ""
 
 
-class Action(NamedTuple):
-    """A verb of subresources.kubevirt.io, such as start, on an object."""
-
-    resource: str  # virtualmachines or virtualmachineinstances; "" for the group's own paths
-    namespace: str
-    name: str
-    action: str  # may hold slashes: "portforward/22/tcp"
-
-
-def find(parts: list[str]) -> Target | Action | None:
+def find(registry: Registry, parts: list[str]) -> Target | ActionPath | None:
     """Return what the path below `/api` or `/apis` names; None for paths that are no resources.
 
     Raises NotFound for a resource we do not have.
@@ -39,39 +30,39 @@ def find(parts: list[str]) -> Target | Action | None:
         case ["api", version, *rest] if rest:
             group = ""
         case ["apis", group, version, *rest] if rest:
-            if group == ACTIONS_GROUP:
+            if registry.actions is not None and group == registry.actions.group:
                 return _action(rest)
         case _:
             return None
     match rest:
         case ["namespaces", namespace, plural, *more] if plural not in ("status", "finalize"):
-            kind = _kind(group, version, plural)
+            kind = _kind(registry, group, version, plural)
             if not kind.namespaced or len(more) > 2:
                 raise refusals.no_such_path()
             return Target(kind, version, namespace, *more)
         case [plural, *more]:
-            kind = _kind(group, version, plural)
+            kind = _kind(registry, group, version, plural)
             if len(more) > 2 or (more and kind.namespaced):
                 raise refusals.no_such_path()
             return Target(kind, version, "", *more)
     raise refusals.no_such_path()
 
 
-def _kind(group: str, version: str, plural: str) -> Kind:
-    kind = core.BY_PATH.get((group, version, plural))
+def _kind(registry: Registry, group: str, version: str, plural: str) -> Kind:
+    kind = registry.at(group, version, plural)
     if kind is None:
         raise refusals.no_such_path()
     return kind
 
 
-def _action(rest: list[str]) -> Action:
+def _action(rest: list[str]) -> ActionPath:
     match rest:
         case ["namespaces", namespace, resource, name, *action] if action:
-            return Action(resource, namespace, name, "/".join(action))
+            return ActionPath(resource, namespace, name, "/".join(action))
         case ["namespaces", namespace, resource]:  # expand-vm-spec
-            return Action("", namespace, "", resource)
+            return ActionPath("", namespace, "", resource)
         case [action]:
-            return Action("", "", "", action)
+            return ActionPath("", "", "", action)
     raise NotFound("the server could not find the requested resource")
 
 

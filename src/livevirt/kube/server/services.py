@@ -5,19 +5,22 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from datetime import datetime
+from typing import Protocol
 
+from livevirt.kube.control.turns import Turns
 from livevirt.kube.objects import core, metadata, refusals
 from livevirt.kube.objects.kind import Kind
 from livevirt.kube.objects.node_share import Share
 from livevirt.kube.objects.refusal import forbidden
+from livevirt.kube.objects.registry import Registry
 from livevirt.kube.objects.request import Object, Request
 from livevirt.kube.objects.review import Review, Rules
 from livevirt.kube.server import objects
 from livevirt.kube.server.occupancy import Occupancy
-from livevirt.kube.server.turns import Turns
 from livevirt.kube.store import Store, Stored
 
 _PLAIN = Rules()
+CORE = Registry(core.KINDS)
 _STANDARD_FINALIZERS = ("foregroundDeletion", "orphan", "kubernetes")
 
 
@@ -53,6 +56,13 @@ class StoreReader:
         return self._occupancy.around(node, instance)
 
 
+class EvictionGuard(Protocol):
+    """Refuses the eviction of a pod by raising TooManyRequests."""
+
+    async def __call__(self, pod: Object, *, dry_run: bool) -> None:
+        """Return if the pod may be evicted."""
+
+
 @dataclass(frozen=True, slots=True)
 class Services:
     """Handed to every verb by the composition root."""
@@ -61,7 +71,10 @@ class Services:
     rules: dict[str, Rules]
     now: Callable[[], datetime]
     reader: StoreReader
+    registry: Registry = CORE
     turns: Turns = field(default_factory=Turns)
+    #: Asked before a pod is evicted; they refuse by raising.
+    eviction_guards: list[EvictionGuard] = field(default_factory=list)
 
     def rules_of(self, kind: Kind) -> Rules:
         """Return what a kind demands of a write."""

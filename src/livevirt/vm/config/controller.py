@@ -16,7 +16,7 @@ from livevirt.kube.control.clock import Now
 from livevirt.kube.control.controller import DONE, Controller, Result
 from livevirt.kube.control.informer import Informer
 from livevirt.kube.control.key import Key
-from livevirt.kube.controllers.embedded import Shared
+from livevirt.kube.control.runtime import Runtime
 from livevirt.kube.objects import conditions
 from livevirt.kube.objects.request import Object
 from livevirt.vm import kinds
@@ -88,7 +88,7 @@ def _deployment(obj: Object) -> str:
     return hashlib.sha1(msgspec.json.encode(parts), usedforsecurity=False).hexdigest()
 
 
-async def run(shared: Shared) -> None:
+async def run(runtime: Runtime) -> None:
     """Run the controller until cancelled; a factory for `embedded.run`."""
-    informer = shared.informers.of(kinds.KUBEVIRT)
-    await Settings(shared.client, shared.now, informer).run()
+    informer = runtime.informers.of(kinds.KUBEVIRT)
+    await Settings(runtime.client, runtime.now, informer).run()

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from typing import Any
 
-from livevirt.kube.controllers.storage import storageclass
-from livevirt.kube.controllers.storage.claim_plan import BIND_AT_ONCE, PROTECTION
+from livevirt.kube.objects import storage
 from livevirt.kube.objects.request import Object
+from livevirt.kube.objects.storage import BIND_AT_ONCE, PROTECTION
 from livevirt.vm import kinds
 
 ADOPTION = "cdi.kubevirt.io/allowClaimAdoption"
@@ -21,9 +21,9 @@ def claim_for(dv: Object, storage_class: Object | None, source_size: str = "") -
     wanted = spec.get("pvc") or spec.get("storage") or {}
     filled: dict[str, Any] = {name: wanted[name] for name in _COPIED if name in wanted}
     if not filled.get("accessModes"):
-        ours = storage_class is not None and storageclass.is_ours(storage_class)
-        filled["accessModes"] = [storageclass.ACCESS_MODES[0] if ours else "ReadWriteOnce"]
-    filled.setdefault("volumeMode", storageclass.VOLUME_MODE)
+        ours = storage_class is not None and storage.is_ours(storage_class)
+        filled["accessModes"] = [storage.PROVISIONED_ACCESS_MODES[0] if ours else "ReadWriteOnce"]
+    filled.setdefault("volumeMode", storage.VOLUME_MODE)
     if source_size and not size_of(dv):
         filled["resources"] = {**filled.get("resources", {}), "requests": {"storage": source_size}}
     annotations = dict(meta.get("annotations") or {})

@@ -9,27 +9,23 @@ from datetime import timedelta
 
 from livevirt.errors import AlreadyExists, Forbidden, Invalid, NotFound
 from livevirt.files.directories import Directories
-from livevirt.kube.admission.claims import class_of
-from livevirt.kube.admission.storageclasses import default_class
-from livevirt.kube.client.interface import Client
+from livevirt.kube.client.interface import Client, if_unchanged
 from livevirt.kube.control.clock import Now
 from livevirt.kube.control.controller import DONE, Controller, Result
 from livevirt.kube.control.events import Recorder
 from livevirt.kube.control.informer import Informer
 from livevirt.kube.control.key import Key, key_of
-from livevirt.kube.controllers.storage.claim_controller import conditional
-from livevirt.kube.controllers.storage.claim_plan import BIND_AT_ONCE
 from livevirt.kube.objects import core
 from livevirt.kube.objects.quantity import parse
 from livevirt.kube.objects.request import Object
-from livevirt.node.importing import filling, importer
-from livevirt.node.importing.importer import Blank, Clone, Images, Order, Stored
-from livevirt.node.importing.qemu_img import Progress
+from livevirt.kube.objects.storage import BIND_AT_ONCE, class_of, default_class
 from livevirt.vm import kinds
+from livevirt.vm.datavolumes import filling, importer, sources
 from livevirt.vm.datavolumes import plan as steps
-from livevirt.vm.datavolumes import sources
+from livevirt.vm.datavolumes.importer import Blank, Clone, Images, Order, Stored
 from livevirt.vm.datavolumes.imports import Imports, Job
 from livevirt.vm.datavolumes.plan import Origin, Seen, Step, plan
+from livevirt.vm.datavolumes.qemu_img import Progress
 from livevirt.vm.datavolumes.status import status
 from livevirt.vm.volumes.usage import Usage, claims_of
 
@@ -152,7 +148,7 @@ class DataVolumes:
                     "metadata": {"ownerReferences": [*owners, reference], "annotations": at_once}
                 }
                 claim = await self._client.patch(
-                    core.CLAIM, key.name, key.namespace, conditional(seen.claim, patch)
+                    core.CLAIM, key.name, key.namespace, if_unchanged(seen.claim, patch)
                 )
                 return replace(seen, claim=claim)
             case steps.Start():
@@ -220,7 +216,7 @@ class DataVolumes:
             await asyncio.to_thread(filling.sweep, self._directories.of(seen.volume))
         await self._client.patch(
             kinds.DATA_VOLUME, meta["name"], meta["namespace"],
-            conditional(seen.dv, {"status": now}), subresource="status",
+            if_unchanged(seen.dv, {"status": now}), subresource="status",
         )  # fmt: skip
         if now["phase"] != before.get("phase"):
             self._tell(seen.dv, now)

@@ -2,11 +2,8 @@
 
 from __future__ import annotations
 
-import errno
-
 from livevirt.errors import LivevirtError, Terminal
-
-_FULL = (errno.ENOSPC, errno.EDQUOT)
+from livevirt.files.directories import write_problem
 
 
 class ImportFailed(LivevirtError):
@@ -27,8 +24,4 @@ class ImportRefused(Terminal):
 
 def of_system(error: OSError, where: str) -> ImportFailed:
     """Return what an error of the operating system means for an import."""
-    if error.errno in _FULL:
-        return ImportFailed(
-            f"no space left below {where}: free some, or remove volumes that are not needed"
-        )
-    return ImportFailed(f"cannot write below {where}: {error.strerror or error}")
+    return ImportFailed(write_problem(error, where))

@@ -13,8 +13,8 @@ from typing import Any
 from livevirt.errors import Terminal
 from livevirt.kube.control.clock import Now
 from livevirt.kube.control.key import Key
-from livevirt.node.importing.qemu_img import Progress
 from livevirt.vm.datavolumes.failure import ImportFailed
+from livevirt.vm.datavolumes.qemu_img import Progress
 
 log = logging.getLogger(__name__)
 

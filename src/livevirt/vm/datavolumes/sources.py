@@ -9,7 +9,7 @@ from livevirt.errors import NotFound
 from livevirt.kube.client.interface import Client
 from livevirt.kube.objects import core
 from livevirt.kube.objects.request import Object
-from livevirt.node.importing.download import Source as Http
+from livevirt.vm.datavolumes.download import Source as Http
 from livevirt.vm.datavolumes.failure import ImportFailed
 
 

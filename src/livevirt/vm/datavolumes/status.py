@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from livevirt.kube.controllers.storage import storageclass
-from livevirt.kube.objects import conditions
+from livevirt.kube.objects import conditions, storage
 from livevirt.kube.objects.phases import FINAL
 from livevirt.kube.objects.request import Object
 from livevirt.vm.datavolumes import claim as datavolume_claim
@@ -47,9 +46,9 @@ def phase_of(seen: Seen) -> str:
     if not source:  # somebody else fills it
         return "Succeeded" if seen.volume else "PendingPopulation"
     if not seen.volume:
-        waits = storageclass.waits(seen.storage_class)
-        ours = seen.storage_class is not None and storageclass.is_ours(seen.storage_class)
-        return storageclass.WAIT if waits and not ours else "Pending"
+        waits = storage.waits(seen.storage_class)
+        ours = seen.storage_class is not None and storage.is_ours(seen.storage_class)
+        return storage.WAIT if waits and not ours else "Pending"
     if seen.disk and job is None:
         return "Succeeded"
     verb = "Clone" if source == "pvc" else "Import"

@@ -10,8 +10,8 @@ from livevirt.kube.client.interface import Client
 from livevirt.kube.control.cache import Change
 from livevirt.kube.control.controller import DONE, Controller, Result
 from livevirt.kube.control.events import Recorder
-from livevirt.kube.control.informers import Informers
 from livevirt.kube.control.key import Key, key_of
+from livevirt.kube.control.runtime import Informers
 from livevirt.kube.objects import core
 from livevirt.kube.objects.request import Object
 from livevirt.vm import kinds

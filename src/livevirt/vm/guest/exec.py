@@ -10,10 +10,24 @@ from typing import Any, Protocol
 from livevirt.errors import BadRequest
 from livevirt.kube.objects import conditions
 from livevirt.kube.objects.request import Answer, Object
-from livevirt.qemu.agent import Finished
 from livevirt.vm import kinds
 from livevirt.vm.guest.run_state import running_instance
 from livevirt.vm.subresources.call import Call, Verb
+
+
+class Finished(Protocol):
+    """How a command in a guest ended."""
+
+    @property
+    def exit_code(self) -> int | None: ...
+    @property
+    def signal(self) -> int | None: ...
+    @property
+    def stdout(self) -> bytes: ...
+    @property
+    def stderr(self) -> bytes: ...
+    @property
+    def truncated(self) -> bool: ...
 
 
 class ExecDoor(Protocol):

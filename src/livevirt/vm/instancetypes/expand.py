@@ -13,7 +13,7 @@ from livevirt.errors import BadRequest, NotFound
 from livevirt.kube.objects import refusals, structural
 from livevirt.kube.objects.kind import Kind
 from livevirt.kube.objects.request import Answer, Object
-from livevirt.kube.server import incoming
+from livevirt.kube.objects.shape import shape
 from livevirt.vm import kinds
 from livevirt.vm.config import settings
 from livevirt.vm.instancetypes.rules.lookup import decide
@@ -51,7 +51,7 @@ def _received(call: Call) -> Object:
     if not isinstance(call.body, dict):
         what = type(call.body).__name__
         raise BadRequest(f"Can not unmarshal Request body to struct, error: {what} is no object")
-    vm, _ = incoming.shape(kinds.VM, kinds.VM.version, call.body)
+    vm, _ = shape(kinds.VM, kinds.VM.version, call.body)
     errors = structural.validate(kinds.VM.schema(), vm)
     if errors or call.body.get("kind") != kinds.VM.kind:
         raise BadRequest(

@@ -10,8 +10,8 @@ from dataclasses import dataclass, field
 from livevirt.errors import AlreadyExists, Conflict, NotFound
 from livevirt.kube.client.interface import Client
 from livevirt.kube.control.informer import Informer
-from livevirt.kube.control.informers import Informers
 from livevirt.kube.control.key import Key
+from livevirt.kube.control.runtime import Informers
 from livevirt.kube.objects import core
 from livevirt.kube.objects.conditions import Condition
 from livevirt.kube.objects.field_error import FieldError

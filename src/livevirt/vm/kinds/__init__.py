@@ -2,8 +2,14 @@
 
 from __future__ import annotations
 
+from livevirt.kube.objects import core, schema
 from livevirt.kube.objects.core import AGE, STATUS
 from livevirt.kube.objects.kind import Column, Kind
+from livevirt.kube.objects.registry import Registry
+from livevirt.vm.kinds.conversion import convert
+from livevirt.vm.kinds.subresources import ACTIONS
+
+schema.add_tables("livevirt.vm.kinds")
 
 _KV = "kubevirt.io"
 
@@ -51,11 +57,13 @@ KUBEVIRT = Kind(
 
 
 def _instancetype(kind: str, plural: str, short: tuple[str, ...], namespaced: bool) -> Kind:
+    sizes = kind.endswith("Instancetype")
     return Kind(
         "instancetype.kubevirt.io", kind, plural, ("v1beta2", "v1beta1"), f"instancetype.{kind}",
         storage="v1beta2", short=short, categories=("all",) if namespaced else (),
         namespaced=namespaced, custom=True,
         tables={"v1beta1": f"instancetype.{kind}", "v1beta2": f"instancetype_v1beta2.{kind}"},
+        conversion=convert if sizes else None,
     )  # fmt: skip
 
 
@@ -94,3 +102,6 @@ KINDS: tuple[Kind, ...] = (
     VM, VMI, MIGRATION, KUBEVIRT, INSTANCETYPE, CLUSTER_INSTANCETYPE, PREFERENCE,
     CLUSTER_PREFERENCE, DATA_VOLUME, MIGRATION_POLICY,
 )  # fmt: skip
+
+#: Everything `livevirt up` serves.
+REGISTRY = Registry((*core.KINDS, *KINDS), ACTIONS)

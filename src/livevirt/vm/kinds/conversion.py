@@ -10,29 +10,20 @@ from __future__ import annotations
 
 from typing import Any
 
-from livevirt.kube.objects.kind import Kind
 from livevirt.kube.objects.quantity import QuantityError, parse
 from livevirt.kube.objects.request import Object
-from livevirt.vm.kinds import CLUSTER_INSTANCETYPE, INSTANCETYPE
 
 OLD, STORED = "v1beta1", "v1beta2"
 #: The sizes that may be left open: the part of the spec, and how v1beta1 shows an open one.
 SIZES: tuple[tuple[str, Any], ...] = (("cpu", 0), ("memory", "0"))
 
 
-def convert(kind: Kind, version: str, obj: Object) -> Object:
-    """Return an object of a kind in another of its versions; what is given stays as it is.
-
-    Kinds whose versions do not differ only get another `apiVersion`.
-    """
-    wanted = kind.api_version_of(version)
-    if obj["apiVersion"] == wanted:
+def convert(version: str, obj: Object) -> Object:
+    """Return an instance type with its sizes as a version writes them."""
+    if not isinstance(obj.get("spec"), dict):
         return obj
-    converted = {**obj, "apiVersion": wanted}
-    if kind in (INSTANCETYPE, CLUSTER_INSTANCETYPE) and isinstance(obj.get("spec"), dict):
-        change = _with_zeros if version == OLD else _without_zeros
-        converted["spec"] = change(obj["spec"])
-    return converted
+    change = _with_zeros if version == OLD else _without_zeros
+    return {**obj, "spec": change(obj["spec"])}
 
 
 def is_open(part: str, value: Any) -> bool:

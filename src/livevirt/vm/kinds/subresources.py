@@ -1,56 +1,46 @@
-"""What can be asked of a VM besides reading and writing it: group `subresources.kubevirt.io`.
+"""The verbs of `subresources.kubevirt.io`: `…/namespaces/NS/virtualmachines/NAME/start` etc.
 
-The group stores nothing. Its paths are `…/namespaces/NS/virtualmachines/NAME/start` and the like.
+The group stores nothing.
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from livevirt.kube.objects.registry import Action, ActionGroup
 
 GROUP = "subresources.kubevirt.io"
 VERSIONS = ("v1", "v1alpha3")  # the same in both; clients of either exist
 
-
-@dataclass(frozen=True, slots=True)
-class Action:
-    """One thing to ask for. `verb` is what a role grants: GET is get, PUT update, POST create."""
-
-    resource: str  # plural of the kind it belongs to; empty for one of the namespace itself
-    name: str
-    verb: str
-    kind: str = ""  # what the body or the answer is, where that is a kind
-
-    @property
-    def path(self) -> str:
-        """Its name in discovery and roles, such as `virtualmachines/start`."""
-        return f"{self.resource}/{self.name}" if self.resource else self.name
-
-
 _VM, _VMI = "virtualmachines", "virtualmachineinstances"
 
+
+def _with_schema(resource: str, name: str, verb: str, kind: str) -> Action:
+    return Action(resource, name, verb, kind, f"kubevirt.{kind}")
+
+
 SUBRESOURCES: tuple[Action, ...] = (
-    Action("", "expand-vm-spec", "update", "VirtualMachine"),
-    Action(_VM, "start", "update", "StartOptions"),
-    Action(_VM, "stop", "update", "StopOptions"),
-    Action(_VM, "restart", "update", "RestartOptions"),
-    Action(_VM, "migrate", "update", "MigrateOptions"),
-    Action(_VM, "addvolume", "update", "AddVolumeOptions"),
-    Action(_VM, "removevolume", "update", "RemoveVolumeOptions"),
-    Action(_VM, "expand-spec", "get", "VirtualMachine"),
-    Action(_VM, "plan", "create", "VirtualMachine"),
-    Action(_VMI, "pause", "update", "PauseOptions"),
-    Action(_VMI, "unpause", "update", "UnpauseOptions"),
+    _with_schema("", "expand-vm-spec", "update", "VirtualMachine"),
+    _with_schema(_VM, "start", "update", "StartOptions"),
+    _with_schema(_VM, "stop", "update", "StopOptions"),
+    _with_schema(_VM, "restart", "update", "RestartOptions"),
+    _with_schema(_VM, "migrate", "update", "MigrateOptions"),
+    _with_schema(_VM, "addvolume", "update", "AddVolumeOptions"),
+    _with_schema(_VM, "removevolume", "update", "RemoveVolumeOptions"),
+    _with_schema(_VM, "expand-spec", "get", "VirtualMachine"),
+    _with_schema(_VM, "plan", "create", "VirtualMachine"),
+    _with_schema(_VMI, "pause", "update", "PauseOptions"),
+    _with_schema(_VMI, "unpause", "update", "UnpauseOptions"),
     Action(_VMI, "softreboot", "update"),
     Action(_VMI, "reset", "update"),
-    Action(_VMI, "addvolume", "update", "AddVolumeOptions"),
-    Action(_VMI, "removevolume", "update", "RemoveVolumeOptions"),
-    Action(_VMI, "exec", "create"),  # our own: a command in the guest, by its agent
+    _with_schema(_VMI, "addvolume", "update", "AddVolumeOptions"),
+    _with_schema(_VMI, "removevolume", "update", "RemoveVolumeOptions"),
+    Action(_VMI, "exec", "create"),  # our own: a command in the guest, run by its agent
     Action(_VMI, "console", "get"),
     Action(_VMI, "guestosinfo", "get", "VirtualMachineInstanceGuestAgentInfo"),
     Action(_VMI, "userlist", "get", "VirtualMachineInstanceGuestOSUserList"),
     Action(_VMI, "filesystemlist", "get", "VirtualMachineInstanceFileSystemList"),
 )
 
+ACTIONS = ActionGroup(GROUP, VERSIONS, SUBRESOURCES)
 BY_PATH: dict[tuple[str, str], Action] = {(a.resource, a.name): a for a in SUBRESOURCES}
 
 #: What KubeVirt's clients ask for and we do not serve, with what to do instead.

@@ -1,45 +1,23 @@
-"""The `eviction` door of a pod: a deletion that says why, or a guest that is to move instead."""
+"""Evictions of launcher pods: whether the guest migrates instead of ending with its pod.
+
+Embedded, the API server asks `Guard` before it evicts a pod; on Kubernetes a webhook does.
+"""
 
 from __future__ import annotations
 
-import copy
-from datetime import datetime
 from typing import NamedTuple
 
-from livevirt.errors import BadRequest, TooManyRequests
-from livevirt.kube.objects import conditions, node_share
+from livevirt.errors import Conflict, NotFound, TooManyRequests
+from livevirt.kube.client.interface import Client, if_unchanged
+from livevirt.kube.control.turns import Turns
+from livevirt.kube.objects import conditions, node_share, refusals
 from livevirt.kube.objects.phases import FINAL
 from livevirt.kube.objects.request import Object
+from livevirt.vm import kinds
+from livevirt.vm.config import settings
 from livevirt.vm.config.settings import Config
 from livevirt.vm.migration import migratability
 from livevirt.vm.verdict import edit
-
-
-class Eviction(NamedTuple):
-    """What an eviction makes of a pod: first the note in its status, then the deletion."""
-
-    pod: Object  # with the condition DisruptionTarget
-    options: Object  # of the DELETE to carry out
-
-
-def evict(pod: Object, eviction: Object, now: datetime) -> Eviction:
-    """Return the pod with the cause of its end, and how to delete it; refusals are raised.
-
-    There are no disruption budgets: what makes an eviction wait is the guest alone.
-    """
-    name = pod["metadata"]["name"]
-    if (wanted := (eviction.get("metadata") or {}).get("name", "")) != name:
-        raise BadRequest(f"name in URL does not match name in Eviction object: {name} != {wanted}")
-    evicted = copy.deepcopy(pod)
-    status = evicted.setdefault("status", {})
-    cause: conditions.Condition = {
-        "type": "DisruptionTarget",
-        "status": "True",
-        "reason": "EvictionByEvictionAPI",
-        "message": "Eviction API: evicting",
-    }
-    status["conditions"] = conditions.with_condition(status.get("conditions"), cause, now)
-    return Eviction(evicted, dict(eviction.get("deleteOptions") or {}))
 
 
 class Move(NamedTuple):
@@ -84,3 +62,47 @@ def move(pod: Object, vmi: Object | None, config: Config) -> Move | None:
         return None
     refusal = TooManyRequests(f'Eviction triggered evacuation of VMI "{name}"')
     return Move(node, refusal, status.get("evacuationNodeName") == node)
+
+
+class Guard:
+    """Refuses evictions of pods whose guest migrates instead, and marks its instance for that."""
+
+    def __init__(self, client: Client) -> None:
+        self._client = client
+        self._turns = Turns()
+
+    async def __call__(self, pod: Object, *, dry_run: bool) -> None:
+        """Raise TooManyRequests if the guest of a pod migrates instead of ending."""
+        name = instance_of(pod)
+        if not name:
+            return
+        namespace = pod["metadata"]["namespace"]
+
+        async def mark() -> TooManyRequests | bool | None:
+            try:
+                vmi = await self._client.get(kinds.VMI, name, namespace)
+            except NotFound:
+                return True
+            found = move(pod, vmi, await self._config())
+            if found is None:
+                return True
+            if not found.marked and not dry_run:
+                patch = if_unchanged(vmi, {"status": {"evacuationNodeName": found.node}})
+                try:
+                    await self._client.patch(kinds.VMI, name, namespace, patch)
+                except (Conflict, NotFound):
+                    return None
+            return found.refusal
+
+        done = await self._turns.write((namespace, name), mark)
+        if done is None:
+            raise refusals.modified(kinds.VMI, name)
+        if isinstance(done, TooManyRequests):
+            raise done
+
+    async def _config(self) -> Config:
+        try:
+            kubevirt = await self._client.get(kinds.KUBEVIRT, settings.NAME, settings.NAMESPACE)
+        except NotFound:
+            return settings.read(None)
+        return settings.read(kubevirt)

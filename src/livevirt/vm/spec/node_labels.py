@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
+from livevirt.kube.objects.pod_resources import CPU_MANAGER, YES
 from livevirt.kube.objects.request import Object
 
 #: KubeVirt's prefixes; the name of the model, feature or type follows.
 CPU_MODEL = "cpu-model.node.kubevirt.io/"
 CPU_FEATURE = "cpu-feature.node.kubevirt.io/"
 MACHINE_TYPE = "machine-type.node.kubevirt.io/"
-CPU_MANAGER = "kubevirt.io/cpumanager"  # whether pods there can have CPUs of their own
 
-YES, NO = "true", "false"
+NO = "false"
 _ANY_NODE_HAS = ("", "host-model", "host-passthrough")
 _DEMANDS = ("", "require")  # policies of a feature; every other one can do without
 

@@ -7,12 +7,11 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from livevirt.kube.admission.pod_validation import DNS_POLICIES
 from livevirt.kube.objects import names
 from livevirt.kube.objects.field_checks import named, optional_one_of
 from livevirt.kube.objects.field_error import FieldError, invalid
 from livevirt.kube.objects.request import Object
-from livevirt.kube.objects.scheduling_validation import validate_scheduling
+from livevirt.kube.objects.scheduling_validation import DNS_POLICIES, validate_scheduling
 from livevirt.vm.spec.node_labels import CPU_FEATURE, CPU_MODEL, MACHINE_TYPE
 
 

@@ -11,11 +11,10 @@ from aiohttp import web
 
 from livevirt.errors import BadRequest, Conflict, NotFound
 from livevirt.kube.client.interface import Client
+from livevirt.kube.control.turns import Turns
 from livevirt.kube.objects.kind import Kind
 from livevirt.kube.objects.phases import FINAL
 from livevirt.kube.objects.request import Answer, Object, User
-from livevirt.kube.server.turns import Turns
-from livevirt.kube.store import Key
 from livevirt.vm import kinds
 from livevirt.vm.guest.interface import GuestDoor
 
@@ -89,7 +88,7 @@ async def decided(call: Call, decide: Callable[[], Awaitable[Answer]]) -> Answer
             return await decide()
         return None
 
-    key = Key(kinds.VM.resource, call.namespace, call.name)
+    key = (kinds.VM.resource, call.namespace, call.name)
     return await call.turns.write(key, attempt) or await decide()
 
 

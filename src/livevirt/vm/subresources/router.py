@@ -12,10 +12,9 @@ from typing import Any
 from aiohttp import web
 
 from livevirt.kube.client.interface import Client
+from livevirt.kube.control.turns import Turns
 from livevirt.kube.objects import refusals
-from livevirt.kube.objects.request import Answer, User
-from livevirt.kube.server.route import Action
-from livevirt.kube.server.turns import Turns
+from livevirt.kube.objects.request import ActionPath, Answer, User
 from livevirt.vm.guest import info, run_state
 from livevirt.vm.guest.interface import GuestDoor
 from livevirt.vm.instancetypes import expand
@@ -67,7 +66,7 @@ class Actions:
         self._turns = Turns()
 
     async def handle(
-        self, action: Action, http: web.BaseRequest, user: User, body: Any
+        self, action: ActionPath, http: web.BaseRequest, user: User, body: Any
     ) -> Answer | web.StreamResponse:
         """Do what a request asks for."""
         name, _, rest = action.action.partition("/")

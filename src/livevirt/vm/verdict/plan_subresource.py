@@ -14,7 +14,7 @@ from livevirt.kube.objects import core, node_share, structural
 from livevirt.kube.objects.field_error import FieldError
 from livevirt.kube.objects.kind import Kind
 from livevirt.kube.objects.request import Answer, Object
-from livevirt.kube.server import incoming
+from livevirt.kube.objects.shape import shape
 from livevirt.vm import kinds
 from livevirt.vm.config import settings as config
 from livevirt.vm.instancetypes.rules.lookup import decide
@@ -37,7 +37,7 @@ from livevirt.vm.verdict.verdict import judge, refuse
 async def plan(call: Call) -> Answer:
     """Answer with the verdict on every field the edit changes, and what it was made from."""
     vm = await _vm(call)
-    wanted, unknown = incoming.shape(kinds.VM, kinds.VM.version, _wanted(call, vm))
+    wanted, unknown = shape(kinds.VM, kinds.VM.version, _wanted(call, vm))
     found, seen, pods = await _found(call), headroom.Seen(), ""
     errors: list[FieldError] = structural.validate(kinds.VM.schema(kinds.VM.version), wanted)
     settings = config.read(found.kubevirt)

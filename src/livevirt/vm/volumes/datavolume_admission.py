@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from urllib.parse import urlsplit
 
-from livevirt.kube.admission import claims
 from livevirt.kube.objects import names
+from livevirt.kube.objects import storage as claims
 from livevirt.kube.objects.field_checks import named, optional_one_of
 from livevirt.kube.objects.field_error import FieldError, forbidden, invalid, required
 from livevirt.kube.objects.request import Object

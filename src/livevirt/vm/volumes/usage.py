@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
 from functools import partial
 
 from livevirt.kube.control.controller import Controller
@@ -11,18 +10,10 @@ from livevirt.kube.control.informer import Informer
 from livevirt.kube.control.key import Key, ToKeys
 from livevirt.kube.objects.phases import FINAL
 from livevirt.kube.objects.request import Object
+from livevirt.kube.objects.storage import ClaimUser
 from livevirt.vm.volumes import volume_migration
 
 _INDEX = "volumes.claim"
-
-
-@dataclass(frozen=True, slots=True)
-class User:
-    """Something that has a claim."""
-
-    what: str  # "pod ns/name"
-    node: str  # empty until it has one
-    read_only: bool
 
 
 class Usage:
@@ -33,24 +24,28 @@ class Usage:
         pods.index(_INDEX, pod_claims)
         machines.index(_INDEX, machine_claims)
 
-    def of(self, claim: Key) -> list[User]:
+    def of(self, claim: Key) -> list[ClaimUser]:
         """Return who uses a claim; a machine counts from when it has a node."""
         return list(self._find(claim))
+
+    def claims_of(self, user: Object) -> list[Key]:
+        """Return the claims a pod or an instance names."""
+        return claims_of(user)
 
     def wakes(self, controller: Controller, keys: ToKeys | None = None) -> None:
         """Have a controller reconcile claims, or what `keys` makes of users, when use changes."""
         controller.watches(self._pods, keys or pod_claims)
         controller.watches(self._machines, keys or machine_claims)
 
-    def _find(self, claim: Key) -> Iterator[User]:
+    def _find(self, claim: Key) -> Iterator[ClaimUser]:
         for pod in self._pods.by(_INDEX, claim):
             if _phase(pod) not in FINAL and not self._has_left(pod, claim):
                 node = pod["spec"].get("nodeName") or ""
-                yield User(_named("pod", pod), node, _reads_only(pod, claim.name))
+                yield ClaimUser(_named("pod", pod), node, _reads_only(pod, claim.name))
         for machine in self._machines.by(_INDEX, claim):
             node = (machine.get("status") or {}).get("nodeName") or ""
             if node and _phase(machine) not in FINAL:
-                yield User(_named("virtual machine instance", machine), node, False)
+                yield ClaimUser(_named("virtual machine instance", machine), node, False)
 
     def _has_left(self, pod: Object, claim: Key) -> bool:
         for owner in pod["metadata"].get("ownerReferences") or ():

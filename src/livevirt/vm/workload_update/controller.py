@@ -14,8 +14,8 @@ from livevirt.kube.control.cache import Change
 from livevirt.kube.control.clock import Now
 from livevirt.kube.control.controller import DONE, Controller, Result
 from livevirt.kube.control.events import Recorder
-from livevirt.kube.control.informers import Informers
 from livevirt.kube.control.key import Key, key_of
+from livevirt.kube.control.runtime import Informers
 from livevirt.kube.objects import core, node_share
 from livevirt.kube.objects.request import Object
 from livevirt.vm import kinds

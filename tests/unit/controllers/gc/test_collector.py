@@ -12,6 +12,8 @@ from livevirt.kube.controllers.gc.collector import Collector, owner_key
 from livevirt.kube.controllers.header import OwnerReference
 from livevirt.kube.objects.kind import Kind
 from livevirt.kube.store import Key, Put, Store
+from livevirt.vm import kinds
+from livevirt.vm.kinds import REGISTRY
 
 POD = Key("pods", "ns", "p")
 NODE = Key("nodes", "", "n")
@@ -35,7 +37,7 @@ PLACES = {
 
 @pytest.mark.parametrize(("dependent", "version", "kind", "place"), PLACES.values(), ids=PLACES)
 def test_owner_key(dependent: Key, version: str, kind: str, place: Key | None) -> None:
-    assert owner_key(dependent, OwnerReference(version, kind, "o", "uid")) == place
+    assert owner_key(REGISTRY, dependent, OwnerReference(version, kind, "o", "uid")) == place
 
 
 class Deletions:
@@ -58,7 +60,7 @@ async def test_given_new_objects_when_one_names_an_owner_that_is_gone_then_only_
     tmp_path: Path,
 ) -> None:
     store, client = Store.open(tmp_path / "store.db"), Deletions()
-    feed = Feed(store)
+    feed = Feed(store, kinds.REGISTRY)
     collector = Collector(client, store, feed)  # type: ignore[arg-type]
     gone = {"apiVersion": "v1", "kind": "ConfigMap", "name": "gone", "uid": "gone"}
     tasks = [asyncio.create_task(feed.run()), asyncio.create_task(collector.run())]

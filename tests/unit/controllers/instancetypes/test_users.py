@@ -10,7 +10,7 @@ from livevirt.kube.control.cache import Change
 from livevirt.kube.control.key import Key
 from livevirt.kube.objects.kind import Kind
 from livevirt.kube.objects.request import Object
-from livevirt.vm.instancetypes import goes_by, is_missed, users
+from livevirt.vm.instancetypes.users import goes_by, is_missed, users
 from livevirt.vm.kinds import CLUSTER_INSTANCETYPE, CLUSTER_PREFERENCE, INSTANCETYPE
 
 

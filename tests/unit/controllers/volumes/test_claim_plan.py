@@ -8,9 +8,7 @@ from typing import Any
 import pytest
 
 from livevirt.kube.controllers.storage.claim_plan import (
-    BIND_AT_ONCE,
     BIND_COMPLETED,
-    PROTECTION,
     RESIZING,
     SELECTED_NODE,
     Bind,
@@ -28,6 +26,7 @@ from livevirt.kube.controllers.storage.claim_plan import (
 )
 from livevirt.kube.controllers.storage.provision import claim_reference, volume_for
 from livevirt.kube.objects.request import Object
+from livevirt.kube.objects.storage import BIND_AT_ONCE, PROTECTION
 
 from .volume_builders import EAGER, FOREIGN, WAITING, a_bound_claim, a_claim, a_volume
 

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 from aiohttp import web
 
-from livevirt.node.importing.download import Source, download
+from livevirt.vm.datavolumes.download import Source, download
 from livevirt.vm.datavolumes.failure import ImportFailed, ImportRefused
 
 CONTENT = b"start" + bytes(2**20) + b"end"

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from livevirt.node.importing import filling
+from livevirt.vm.datavolumes import filling
 from livevirt.vm.datavolumes.failure import ImportFailed, ImportRefused
 
 MIB = 2**20

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from livevirt.node.importing import qemu_img
+from livevirt.vm.datavolumes import qemu_img
 from livevirt.vm.datavolumes.failure import ImportFailed, ImportRefused
 
 MIB = 2**20

@@ -5,9 +5,11 @@ from __future__ import annotations
 from typing import Any
 
 from livevirt.kube.controllers.storage import provision, storageclass
-from livevirt.kube.controllers.storage.claim_plan import BIND_COMPLETED, PROTECTION
+from livevirt.kube.controllers.storage.claim_plan import BIND_COMPLETED
 from livevirt.kube.controllers.storage.provision import VOLUME_PROTECTION
+from livevirt.kube.objects import storage
 from livevirt.kube.objects.request import Object
+from livevirt.kube.objects.storage import PROTECTION
 
 WAITING: Object = storageclass.DEFAULT
 EAGER: Object = {**WAITING, "metadata": {"name": "eager"}, "volumeBindingMode": "Immediate"}
@@ -69,7 +71,7 @@ def a_volume(
     meta: dict[str, Any] = {"name": name, "uid": f"uid-{name}", "finalizers": list(finalizers)}
     meta["labels"] = labels or {}
     if ours:
-        meta["annotations"] = {provision.PROVISIONED_BY: storageclass.PROVISIONER}
+        meta["annotations"] = {provision.PROVISIONED_BY: storage.PROVISIONER}
     if deleting:
         meta["deletionTimestamp"] = "2026-01-01T00:00:00Z"
     content = {

@@ -7,7 +7,7 @@ import pytest
 
 from livevirt.kube.client.interface import Client
 from livevirt.kube.control.events import Recorder
-from livevirt.kube.control.informers import Informers
+from livevirt.kube.control.runtime import Informers
 from livevirt.kube.objects import node_share
 from livevirt.kube.objects.request import Object
 from livevirt.vm import kinds

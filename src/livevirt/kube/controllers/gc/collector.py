@@ -27,9 +27,9 @@ from livevirt.kube.controllers.gc.plan import (
     Step,
     plan,
 )
-from livevirt.kube.controllers.header import STORED, Header, OwnerReference
-from livevirt.kube.objects import core
+from livevirt.kube.controllers.header import Header, OwnerReference
 from livevirt.kube.objects.kind import Kind
+from livevirt.kube.objects.registry import Registry
 from livevirt.kube.store import Event, Key, Store
 
 log = logging.getLogger(__name__)
@@ -43,6 +43,7 @@ class Collector:
     def __init__(self, client: Client, store: Store, feed: Feed) -> None:
         self._client = client
         self._store = store
+        self._registry = feed.registry
         self._index = Index()
         self._queue: Queue[Key] = Queue(cap=60.0)
         feed.subscribe(self.note, self.read_all)
@@ -56,7 +57,7 @@ class Collector:
     async def read_all(self) -> None:
         """Take in every object there is, and look at those that may have to go."""
         self._index.clear()
-        for resource in STORED:
+        for resource in self._registry.stored:
             async for key, value in header.scan(self._store, resource):
                 found = header.decode(value)
                 self._index.put(key, found)
@@ -70,12 +71,16 @@ class Collector:
         key, found = event.key, header.decode(event.value)
         if event.type == "DELETED":
             self._index.remove(key)
-            self._wake(*self._index.dependents(found.uid), *_owner_keys(key, found.owners))
+            self._wake(
+                *self._index.dependents(found.uid), *_owner_keys(self._registry, key, found.owners)
+            )
             return
         owners = _owners_before(event) if key in self._index else ()
         self._index.put(key, found)
         if found.owners != owners:
-            self._wake(key, *_owner_keys(key, owners))  # an owner may have waited for that
+            self._wake(
+                key, *_owner_keys(self._registry, key, owners)
+            )  # an owner may have waited for that
         elif _ends_by_steps(found):
             self._wake(key)
 
@@ -113,7 +118,7 @@ class Collector:
         return Seen(Item(key, found), owners, tuple(self._dependents(found.uid)))
 
     def _state(self, dependent: Key, owner: OwnerReference) -> Owner:
-        key = owner_key(dependent, owner)
+        key = owner_key(self._registry, dependent, owner)
         if key is None:
             return Owner.ALIVE  # nobody here can tell
         found = header.find(self._store, key)
@@ -137,7 +142,7 @@ class Collector:
                 case Look(key):
                     self._queue.add(key)
                 case Delete(key, uid, propagation):
-                    kind = STORED[key.resource]
+                    kind = self._registry.stored[key.resource]
                     await self._client.delete(
                         kind, key.name, key.namespace, uid=uid, propagation=propagation
                     )
@@ -153,13 +158,13 @@ class Collector:
     async def _patch(self, item: Item, change: dict[str, Any]) -> None:
         key, found = item.key, item.header
         named = {"uid": found.uid, "resourceVersion": found.resource_version}
-        kind = STORED[key.resource]
+        kind = self._registry.stored[key.resource]
         await self._client.patch(kind, key.name, key.namespace, {"metadata": named | change})
 
 
-def owner_key(dependent: Key, owner: OwnerReference) -> Key | None:
+def owner_key(registry: Registry, dependent: Key, owner: OwnerReference) -> Key | None:
     """Return where an owner lies; None if it is of a kind, or in a place, we cannot know."""
-    kind = _kind_of(owner)
+    kind = _kind_of(registry, owner)
     if kind is None:
         return None
     if not kind.namespaced:
@@ -168,18 +173,18 @@ def owner_key(dependent: Key, owner: OwnerReference) -> Key | None:
     return Key(kind.resource, dependent.namespace, owner.name) if dependent.namespace else None
 
 
-def _kind_of(owner: OwnerReference) -> Kind | None:
-    kind = core.of_object({"apiVersion": owner.api_version, "kind": owner.kind})
-    return STORED.get(kind.resource) if kind is not None else None
+def _kind_of(registry: Registry, owner: OwnerReference) -> Kind | None:
+    kind = registry.of_object({"apiVersion": owner.api_version, "kind": owner.kind})
+    return registry.stored.get(kind.resource) if kind is not None else None
 
 
 def _owners_before(event: Event) -> tuple[OwnerReference, ...]:
     return header.decode(event.previous).owners if event.previous else ()
 
 
-def _owner_keys(key: Key, owners: tuple[OwnerReference, ...]) -> list[Key]:
+def _owner_keys(registry: Registry, key: Key, owners: tuple[OwnerReference, ...]) -> list[Key]:
     """Return where those owners lie that the object keeps from going."""
-    keys = (owner_key(key, owner) for owner in owners if owner.block_owner_deletion)
+    keys = (owner_key(registry, key, owner) for owner in owners if owner.block_owner_deletion)
     return [each for each in keys if each is not None]
 
 

@@ -5,23 +5,19 @@ from __future__ import annotations
 import logging
 from dataclasses import replace
 
-from livevirt.errors import AlreadyExists, NotFound
-from livevirt.files import loop_device
-from livevirt.files.directories import Directories
-from livevirt.kube.admission import claims
-from livevirt.kube.client.interface import Client
+from livevirt.errors import AlreadyExists, LivevirtError, NotFound
+from livevirt.files import durable, loop_device
+from livevirt.files.directories import Directories, write_problem
+from livevirt.kube.client.interface import Client, if_unchanged
 from livevirt.kube.control.controller import DONE, Controller, Result
 from livevirt.kube.control.events import Recorder
 from livevirt.kube.control.informer import Informer
 from livevirt.kube.control.key import Key, key_of
 from livevirt.kube.controllers.storage import claim_plan as steps
 from livevirt.kube.controllers.storage import matching, provision
-from livevirt.kube.controllers.storage.claim_plan import Seen, Step, plan
-from livevirt.kube.objects import core
+from livevirt.kube.controllers.storage.claim_plan import Seen, Step, Usage, plan
+from livevirt.kube.objects import core, storage
 from livevirt.kube.objects.request import Object
-from livevirt.node.importing import filling
-from livevirt.vm.datavolumes import failure
-from livevirt.vm.volumes.usage import Usage
 
 log = logging.getLogger(__name__)
 
@@ -75,7 +71,7 @@ class Claims:
     def _observe(self, key: Key, claim: Object) -> Seen:
         users = self._usage.of(key)
         volume = self._volume_of(key, claim)
-        class_name = claims.class_of(claim)
+        class_name = storage.class_of(claim)
         return Seen(
             claim,
             self._classes.get(Key("", class_name)) if class_name else None,
@@ -140,11 +136,11 @@ class Claims:
         assert seen.volume is not None
         name = seen.volume["metadata"]["name"]
         try:
-            await filling.finished(self._directories.grow, name, size)
+            await durable.finished(self._directories.grow, name, size)
         except OSError as error:
-            problem = failure.of_system(error, str(self._directories.root))
-            self._recorder.event(seen.claim, "Warning", "VolumeResizeFailed", str(problem))
-            raise problem from error
+            problem = write_problem(error, str(self._directories.root))
+            self._recorder.event(seen.claim, "Warning", "VolumeResizeFailed", problem)
+            raise LivevirtError(problem) from error
         log.info("disk grown", extra={"claim": str(key_of(seen.claim)), "bytes": size})
         return size
 
@@ -162,13 +158,13 @@ class Claims:
     async def _patch_claim(self, claim: Object, patch: Object, subresource: str = "") -> Object:
         meta = claim["metadata"]
         return await self._client.patch(
-            core.CLAIM, meta["name"], meta["namespace"], conditional(claim, patch),
+            core.CLAIM, meta["name"], meta["namespace"], if_unchanged(claim, patch),
             subresource=subresource,
         )  # fmt: skip
 
     async def _patch_volume(self, volume: Object, patch: Object) -> Object:
         name = volume["metadata"]["name"]
-        return await self._client.patch(core.VOLUME, name, "", conditional(volume, patch))
+        return await self._client.patch(core.VOLUME, name, "", if_unchanged(volume, patch))
 
     def _concerned(self, volume: Object) -> list[Key]:
         if found := volume_claim(volume):
@@ -181,13 +177,6 @@ class Claims:
         return [key_of(claim) for claim in self._claims.by(_UNBOUND, name)]
 
 
-def conditional(obj: Object, patch: Object) -> Object:
-    """Return the patch, good only while the object is the one that was read."""
-    meta = obj["metadata"]
-    unchanged = {"uid": meta["uid"], "resourceVersion": meta["resourceVersion"]}
-    return {**patch, "metadata": {**patch.get("metadata", {}), **unchanged}}
-
-
 def volume_claim(volume: Object) -> list[Key]:
     """Return the claim a volume names, if it names one."""
     reference = volume["spec"].get("claimRef") or {}
@@ -197,4 +186,4 @@ def volume_claim(volume: Object) -> list[Key]:
 
 
 def _unbound(claim: Object) -> list[str]:
-    return [] if claim["spec"].get("volumeName") else [claims.class_of(claim)]
+    return [] if claim["spec"].get("volumeName") else [storage.class_of(claim)]

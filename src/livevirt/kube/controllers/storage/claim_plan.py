@@ -4,20 +4,33 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any, Literal, Protocol
 
 from livevirt.files.raw_file import whole
-from livevirt.kube.admission import claims
-from livevirt.kube.controllers.storage import matching, provision, storageclass
-from livevirt.kube.objects import conditions
+from livevirt.kube.control.controller import Controller
+from livevirt.kube.control.key import Key, ToKeys
+from livevirt.kube.controllers.storage import matching, provision
+from livevirt.kube.objects import conditions, storage
 from livevirt.kube.objects.request import Object
+from livevirt.kube.objects.storage import BIND_AT_ONCE, PROTECTION, ClaimUser
 
-PROTECTION = "kubernetes.io/pvc-protection"
 BOUND_BY_US = "pv.kubernetes.io/bound-by-controller"
 BIND_COMPLETED = "pv.kubernetes.io/bind-completed"
 SELECTED_NODE = "volume.kubernetes.io/selected-node"
-BIND_AT_ONCE = "cdi.kubevirt.io/storage.bind.immediate.requested"
 RESIZING: Object = {"type": "Resizing", "status": "True", "message": "the disk is made larger"}
+
+
+class Usage(Protocol):
+    """Knows which claims are in use, and by what."""
+
+    def of(self, claim: Key) -> list[ClaimUser]:
+        """Return what uses a claim."""
+
+    def claims_of(self, user: Object) -> list[Key]:
+        """Return the claims an object uses."""
+
+    def wakes(self, controller: Controller, keys: ToKeys | None = None) -> None:
+        """Have a controller reconcile claims, or what `keys` makes of users, when use changes."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -122,19 +135,19 @@ def plan(seen: Seen, root: Path) -> Step:
 
 def _find(seen: Seen, root: Path) -> Step:
     claim, storage_class = seen.claim, seen.storage_class
-    if storageclass.waits(storage_class) and not _has_consumer(seen):
+    if storage.waits(storage_class) and not _has_consumer(seen):
         why = "waiting for first consumer to be created before binding"
-        return Rest("Normal", storageclass.WAIT, why)
+        return Rest("Normal", storage.WAIT, why)
     if (found := matching.best(claim, seen.others)) is not None:
         return Reserve(found, provision.claim_reference(claim))
-    name = claims.class_of(claim)
+    name = storage.class_of(claim)
     if not name:
         why = "no persistent volumes available for this claim and no storage class is set"
         return Rest("Normal", "FailedBinding", why)
     if storage_class is None:
         why = f'storageclass.storage.k8s.io "{name}" not found'
         return Rest("Warning", "ProvisioningFailed", why)
-    if not storageclass.is_ours(storage_class):
+    if not storage.is_ours(storage_class):
         why = f"waiting for the provisioner {storage_class.get('provisioner')} to make a volume"
         return Rest("Normal", "ExternalProvisioning", why)
     if why := provision.objection(claim, seen.no_devices):
@@ -167,13 +180,13 @@ def _towards(seen: Seen, volume: Object) -> Step:
     annotations = claim["metadata"].get("annotations") or {}
     if claim["spec"].get("volumeName") != name or annotations.get(BIND_COMPLETED) != "yes":
         return Bind(name)
-    if claims.size(claim) > matching.capacity(volume) and seen.storage_class is not None:
+    if storage.size(claim) > matching.capacity(volume) and seen.storage_class is not None:
         if not provision.is_ours(volume):
             why = f"waiting for the provisioner of volume {name} to expand it"
             return Rest("Normal", "ExternalExpanding", why)
-        return Grow(str(claims.size(claim)))
+        return Grow(str(storage.size(claim)))
     status = bound_status(claim, volume)
-    size = whole(min(claims.size(claim), matching.capacity(volume)).bytes)
+    size = whole(min(storage.size(claim), matching.capacity(volume)).bytes)
     if seen.disk is not None and seen.disk < size:
         # Told first; the capacity comes last, for whoever uses the disk goes by that.
         told = claim.get("status") or {}
@@ -186,9 +199,9 @@ def _towards(seen: Seen, volume: Object) -> Step:
 def _mismatch(claim: Object, volume: Object) -> str:
     """Say why the volume a claim names cannot be had, or nothing."""
     name = volume["metadata"]["name"]
-    if matching.capacity(volume) < claims.size(claim):
+    if matching.capacity(volume) < storage.size(claim):
         return f'requested PV "{name}" is too small'
-    if claims.class_of(claim) != (volume["spec"].get("storageClassName") or ""):
+    if storage.class_of(claim) != (volume["spec"].get("storageClassName") or ""):
         return f'storageClassName of requested PV "{name}" does not match'
     if matching.mode(claim) != matching.mode(volume):
         return f'volumeMode of requested PV "{name}" does not match'

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from livevirt.kube.admission import claims
+from livevirt.kube.objects import storage
 from livevirt.kube.objects.quantity import Quantity, parse
 from livevirt.kube.objects.request import Object
 from livevirt.kube.objects.selector import label_selector
@@ -30,9 +30,9 @@ def suits(claim: Object, volume: Object) -> bool:
     wanted, offered = claim["spec"], volume["spec"]
     labels = volume["metadata"].get("labels") or {}
     return (
-        capacity(volume) >= claims.size(claim)
+        capacity(volume) >= storage.size(claim)
         and set(wanted.get("accessModes") or ()) <= set(offered.get("accessModes") or ())
-        and claims.class_of(claim) == (offered.get("storageClassName") or "")
+        and storage.class_of(claim) == (offered.get("storageClassName") or "")
         and mode(claim) == mode(volume)
         and ("selector" not in wanted or label_selector(wanted["selector"]).matches(labels))
     )

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from livevirt.kube.admission import claims
-from livevirt.kube.controllers.storage.storageclass import ACCESS_MODES, PROVISIONER, VOLUME_MODE
+from livevirt.kube.objects import storage
 from livevirt.kube.objects.request import Object
+from livevirt.kube.objects.storage import PROVISIONED_ACCESS_MODES, PROVISIONER, VOLUME_MODE
 
 PROVISIONED_BY = "pv.kubernetes.io/provisioned-by"
 VOLUME_PROTECTION = "kubernetes.io/pv-protection"
@@ -28,9 +28,11 @@ def objection(claim: Object, no_devices: str) -> str:
             f"{PROVISIONER} keeps disks as files, and makes block devices of them where it has loop"
             f" devices; {no_devices}: create the claim without volumeMode Block"
         )
-    unknown = [mode for mode in spec.get("accessModes") or () if mode not in ACCESS_MODES]
+    unknown = [
+        mode for mode in spec.get("accessModes") or () if mode not in PROVISIONED_ACCESS_MODES
+    ]
     if unknown:
-        offered = ", ".join(ACCESS_MODES)
+        offered = ", ".join(PROVISIONED_ACCESS_MODES)
         return f"{PROVISIONER} does not offer access mode {unknown[0]}, only {offered}"
     if spec.get("selector") is not None:
         return f"{PROVISIONER} makes new volumes, which no selector can choose"
@@ -51,7 +53,7 @@ def volume_for(claim: Object, storage_class: Object, root: Path) -> Object:
             "finalizers": [VOLUME_PROTECTION],
         },
         "spec": {
-            "capacity": {"storage": str(claims.size(claim))},
+            "capacity": {"storage": str(storage.size(claim))},
             "accessModes": list(claim["spec"]["accessModes"]),
             "volumeMode": claim["spec"].get("volumeMode") or VOLUME_MODE,
             "storageClassName": storage_class["metadata"]["name"],

@@ -8,18 +8,18 @@ from dataclasses import replace
 
 from livevirt.errors import NotFound
 from livevirt.files.directories import Directories
-from livevirt.kube.client.interface import Client
+from livevirt.kube.client.interface import Client, if_unchanged
 from livevirt.kube.control.controller import DONE, Controller, Result
 from livevirt.kube.control.events import Recorder
 from livevirt.kube.control.informer import Informer
 from livevirt.kube.control.key import Key, key_of
 from livevirt.kube.controllers.storage import matching, provision
 from livevirt.kube.controllers.storage import volume_plan as steps
-from livevirt.kube.controllers.storage.claim_controller import conditional, volume_claim
+from livevirt.kube.controllers.storage.claim_controller import volume_claim
+from livevirt.kube.controllers.storage.claim_plan import Usage
 from livevirt.kube.controllers.storage.volume_plan import Seen, Step, plan
 from livevirt.kube.objects import core
 from livevirt.kube.objects.request import Object
-from livevirt.vm.volumes.usage import Usage, claims_of
 
 log = logging.getLogger(__name__)
 
@@ -119,11 +119,11 @@ class Volumes:
     async def _patch(self, volume: Object, patch: Object, subresource: str = "") -> Object:
         name = volume["metadata"]["name"]
         return await self._client.patch(
-            core.VOLUME, name, "", conditional(volume, patch), subresource=subresource
+            core.VOLUME, name, "", if_unchanged(volume, patch), subresource=subresource
         )
 
     def _behind(self, user: Object) -> list[Key]:
-        return [volume for claim in claims_of(user) for volume in self._named_by(claim)]
+        return [volume for claim in self._usage.claims_of(user) for volume in self._named_by(claim)]
 
     def _named_by(self, claim: Key) -> list[Key]:
         return [key_of(volume) for volume in self._volumes.by(_OF_CLAIM, claim)]

@@ -1,4 +1,4 @@
-"""CustomResourceDefinitions of our custom kinds, made from the registry and the schema tables.
+"""CustomResourceDefinitions of our custom kinds, made from the kinds and the schema tables.
 
 They are shown by `kubectl get crd`, printed by `livevirt crds` and installed on a real
 kube-apiserver, so their schemas are structural: no references, a type everywhere, and lists of maps
@@ -8,9 +8,9 @@ only by keys that are always there.
 from __future__ import annotations
 
 import uuid
+from collections.abc import Iterable
 from typing import Any
 
-from livevirt.kube.objects import core
 from livevirt.kube.objects.kind import Column, Kind
 from livevirt.kube.objects.schema import Field, Type
 from livevirt.kube.objects.structural import QUANTITY
@@ -37,9 +37,9 @@ _PLAIN: dict[str, Object] = {
 }
 
 
-def definitions() -> list[Object]:
+def definitions(kinds: Iterable[Kind]) -> list[Object]:
     """Return the definition of every custom kind, as one would write it in a file."""
-    return [definition(kind) for kind in core.KINDS if kind.custom]
+    return [definition(kind) for kind in kinds if kind.custom]
 
 
 def definition(kind: Kind) -> Object:

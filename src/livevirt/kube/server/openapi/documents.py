@@ -17,13 +17,12 @@ from typing import Any
 import msgspec
 
 from livevirt import __version__
-from livevirt.kube.objects import core
 from livevirt.kube.objects.kind import Kind
+from livevirt.kube.objects.registry import Registry
 from livevirt.kube.objects.schema import Field, Type, definitions
 from livevirt.kube.server.openapi import operations
 from livevirt.kube.server.openapi.swagger import convert
 from livevirt.kube.server.openapi.swagger_protobuf import encode
-from livevirt.vm.kinds import subresources
 
 Object = dict[str, Any]
 
@@ -91,44 +90,46 @@ class Moved:
 
 
 @functools.cache
-def index() -> Document:
+def index(registry: Registry) -> Document:
     """Return `/openapi/v3`: the address of each document, with its hash."""
-    paths = {path: {"serverRelativeURL": _address(path)} for path in _paths()}
+    paths = {path: {"serverRelativeURL": _address(registry, path)} for path in _paths(registry)}
     return _pack({"paths": paths})
 
 
-def document(path: str, hash_: str = "") -> Document | Moved | None:
+def document(registry: Registry, path: str, hash_: str = "") -> Document | Moved | None:
     """Return the document at `/openapi/v3/<path>`, such as `apis/kubevirt.io/v1`.
 
     With the right `hash` the answer never changes (`Cache-Control: public, immutable`); with a
     wrong one the client is to be sent elsewhere. None: there is no such group and version.
     """
-    if path not in _paths():
+    if path not in _paths(registry):
         return None
-    if hash_ and hash_ != _document(path).hash:
-        return Moved(_address(path))
-    return _document(path)
+    if hash_ and hash_ != _document(registry, path).hash:
+        return Moved(_address(registry, path))
+    return _document(registry, path)
 
 
 @functools.cache
-def swagger() -> Document:
+def swagger(registry: Registry) -> Document:
     """Return `/openapi/v2` as JSON: every group and version in one document."""
-    return _pack(_swagger())
+    return _pack(_swagger(registry))
 
 
 @functools.cache
-def swagger_protobuf() -> Document:
+def swagger_protobuf(registry: Registry) -> Document:
     """Return `/openapi/v2` as protobuf: what kubectl checks a `kind: List` with."""
-    return _compress(encode(_swagger()))
+    return _compress(encode(_swagger(registry)))
 
 
-def _swagger() -> Object:
-    return convert(describe(*at) for at in _paths().values())
+def _swagger(registry: Registry) -> Object:
+    return convert(describe(registry, *at) for at in _paths(registry).values())
 
 
 @functools.cache
-def _paths() -> dict[str, tuple[str, str]]:
-    served = {**core.groups(), subresources.GROUP: list(subresources.VERSIONS)}
+def _paths(registry: Registry) -> dict[str, tuple[str, str]]:
+    served = registry.groups()
+    if registry.actions is not None:
+        served[registry.actions.group] = list(registry.actions.versions)
     return {
         f"apis/{group}/{version}" if group else f"api/{version}": (group, version)
         for group, versions in served.items()
@@ -137,12 +138,12 @@ def _paths() -> dict[str, tuple[str, str]]:
 
 
 @functools.cache
-def _document(path: str) -> Document:
-    return _pack(describe(*_paths()[path]))
+def _document(registry: Registry, path: str) -> Document:
+    return _pack(describe(registry, *_paths(registry)[path]))
 
 
-def _address(path: str) -> str:
-    return f"/openapi/v3/{path}?hash={_document(path).hash}"
+def _address(registry: Registry, path: str) -> str:
+    return f"/openapi/v3/{path}?hash={_document(registry, path).hash}"
 
 
 def _pack(content: Object) -> Document:
@@ -157,17 +158,16 @@ def _compress(encoded: bytes) -> Document:
     )
 
 
-def describe(group: str, version: str) -> Object:
+def describe(registry: Registry, group: str, version: str) -> Object:
     """Return the OpenAPI 3.0 description of one group and version."""
     schemas: dict[str, Object] = {}
     paths: Object = {}
-    if group == subresources.GROUP:
-        paths = operations.of_actions(version)
-    for kind in core.KINDS:
-        if kind.group == group and version in kind.versions:
-            _add_kind(schemas, kind, version)
-            paths |= operations.of_kind(kind, version)
-    for name in operations.bodies(group, version):
+    if registry.actions is not None and group == registry.actions.group:
+        paths = operations.of_actions(registry.actions, version)
+    for kind in registry.of(group, version):
+        _add_kind(schemas, kind, version)
+        paths |= operations.of_kind(kind, version)
+    for name in operations.bodies(registry, group, version):
         _add(schemas, definitions()[name], with_type_meta=True)
     return {
         "openapi": "3.0.0",

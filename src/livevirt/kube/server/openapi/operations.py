@@ -8,10 +8,9 @@ from __future__ import annotations
 import re
 from typing import Any
 
-from livevirt.kube.objects import core
 from livevirt.kube.objects.kind import Kind, Subresource
+from livevirt.kube.objects.registry import ActionGroup, Registry
 from livevirt.kube.objects.schema import definitions
-from livevirt.vm.kinds import subresources
 
 Object = dict[str, Any]
 
@@ -173,19 +172,13 @@ def _definition(sub: Subresource) -> str:
     return f"{sub.group.split('.')[0] or 'core'}.{sub.kind}"
 
 
-def bodies(group: str, version: str) -> list[str]:
+def bodies(registry: Registry, group: str, version: str) -> list[str]:
     """List the types, as `table.Type`, that the operations of a version mention besides kinds."""
     found = ["meta.DeleteOptions", "meta.Status"]
-    for kind in core.KINDS:
-        if kind.group == group and version in kind.versions:
-            found += [_definition(sub) for sub in kind.subresources if sub.kind]
-    if group == subresources.GROUP:
-        known = definitions().names()
-        found += [
-            name
-            for action in subresources.SUBRESOURCES
-            if (name := f"kubevirt.{action.kind}") in known
-        ]
+    for kind in registry.of(group, version):
+        found += [_definition(sub) for sub in kind.subresources if sub.kind]
+    if registry.actions is not None and group == registry.actions.group:
+        found += [each.definition for each in registry.actions.actions if each.definition]
     return found
 
 
@@ -205,17 +198,15 @@ def _responses(code: str, type_: str) -> Object:
     }
 
 
-def of_actions(version: str) -> Object:
-    """Return the paths of `subresources.kubevirt.io`."""
-    root = f"/apis/{subresources.GROUP}/{version}/namespaces/{{namespace}}"
-    known = definitions().names()
+def of_actions(group: ActionGroup, version: str) -> Object:
+    """Return the paths of an action group."""
+    root = f"/apis/{group.group}/{version}/namespaces/{{namespace}}"
     paths: Object = {}
-    for action in subresources.SUBRESOURCES:
+    for action in group.actions:
         place = f"{root}/{action.resource}/{{name}}" if action.resource else root
-        name = f"kubevirt.{action.kind}"
-        type_ = definitions()[name].name if name in known else ""
+        type_ = definitions()[action.definition].name if action.definition else ""
         operation: Object = {
-            "tags": [f"{subresources.GROUP}_{version}"],
+            "tags": [f"{group.group}_{version}"],
             "operationId": f"{action.verb}{_title(version)}{_title(action.path)}",
             "responses": _responses("200", type_)
             if type_ and action.verb == "get"

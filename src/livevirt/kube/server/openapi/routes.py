@@ -8,6 +8,7 @@ from aiohttp import web
 
 from livevirt.errors import NotAcceptable
 from livevirt.kube.objects import refusals
+from livevirt.kube.objects.registry import Registry
 from livevirt.kube.server.negotiate import JSON
 from livevirt.kube.server.openapi import documents
 
@@ -23,19 +24,19 @@ _SWAGGERS = {
 }
 
 
-async def answer(http: web.BaseRequest) -> web.StreamResponse:
+async def answer(registry: Registry, http: web.BaseRequest) -> web.StreamResponse:
     """Answer below `/openapi`. Documents are made on first use, away from the event loop."""
     path = http.path.strip("/").removeprefix("openapi/")
     if path == "v2":
         media = swagger_form(http.headers.get("Accept", ""))
         make = documents.swagger if media == JSON else documents.swagger_protobuf
-        return _send(http, await asyncio.to_thread(make), immutable=False, media=media)
+        return _send(http, await asyncio.to_thread(make, registry), immutable=False, media=media)
     if path == "v3":
-        return _send(http, await asyncio.to_thread(documents.index), immutable=False)
+        return _send(http, await asyncio.to_thread(documents.index, registry), immutable=False)
     if not path.startswith("v3/"):
         raise refusals.no_such_path()
     wanted = http.query.get("hash", "")
-    found = await asyncio.to_thread(documents.document, path.removeprefix("v3/"), wanted)
+    found = await asyncio.to_thread(documents.document, registry, path.removeprefix("v3/"), wanted)
     if found is None:
         raise refusals.no_such_path()
     if isinstance(found, documents.Moved):

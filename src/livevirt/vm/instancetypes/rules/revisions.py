@@ -15,7 +15,7 @@ from livevirt.kube.objects.quantity import QuantityError, parse
 from livevirt.kube.objects.request import Object
 from livevirt.vm import kinds
 from livevirt.vm.instancetypes.rules.matchers import Role
-from livevirt.vm.kinds import conversion as versions
+from livevirt.vm.kinds import conversion
 
 PREFIX = "instancetype.kubevirt.io/object"
 NAME, KIND, UID = f"{PREFIX}-name", f"{PREFIX}-kind", f"{PREFIX}-uid"
@@ -33,7 +33,7 @@ def name_of(vm: Object, obj: Object) -> str:
     """Return the name of the revision a VM takes of an object."""
     meta = obj["metadata"]
     uid, generation = meta.get("uid", ""), meta.get("generation", 0)
-    name = f"{vm['metadata']['name']}-{meta['name']}-{versions.STORED}-{uid}-{generation}"
+    name = f"{vm['metadata']['name']}-{meta['name']}-{conversion.STORED}-{uid}-{generation}"
     return _shortened(name, _LONGEST_NAME)
 
 
@@ -51,7 +51,7 @@ def revision_of(vm: Object, obj: Object) -> Object:
                 KIND: obj["kind"],
                 NAME: _shortened(meta["name"], _LONGEST_LABEL),
                 UID: str(meta.get("uid", "")),
-                VERSION: versions.STORED,
+                VERSION: conversion.STORED,
             },
             "ownerReferences": [
                 {
@@ -93,13 +93,13 @@ def content(role: Role, revision: Object) -> Object:
         raise Unreadable(
             f"failed to decode object in ControllerRevision: {name} holds an object without a name"
         )
-    return versions.convert(kind, kind.stored_version, data)
+    return kind.as_version(kind.stored_version, data)
 
 
 def is_current(revision: Object) -> bool:
     """Tell whether a revision holds the version we store; others are to be taken again."""
     labels = revision["metadata"].get("labels") or {}
-    return labels.get(VERSION) == versions.STORED
+    return labels.get(VERSION) == conversion.STORED
 
 
 def is_owned(revision: Object, vm: Object) -> bool:
@@ -111,7 +111,9 @@ def is_owned(revision: Object, vm: Object) -> bool:
 def is_named_for(name: str, vm: Object, obj: str) -> bool:
     """Tell by the name of a revision whether a VM took it of the object of that name."""
     at = f"{vm['metadata']['name']}-{obj}-"
-    return any(name.startswith(f"{at}{version}-") for version in (versions.OLD, versions.STORED))
+    return any(
+        name.startswith(f"{at}{version}-") for version in (conversion.OLD, conversion.STORED)
+    )
 
 
 def is_same(revision: Object, wanted: Object) -> bool:

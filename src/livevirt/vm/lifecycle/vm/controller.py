@@ -12,19 +12,20 @@ from livevirt.kube.control.cache import Change
 from livevirt.kube.control.clock import Now
 from livevirt.kube.control.controller import DONE, Controller, Result
 from livevirt.kube.control.events import Recorder
-from livevirt.kube.control.informers import Informers
 from livevirt.kube.control.key import Key, key_of, owner_key
 from livevirt.kube.control.refused import Refused
+from livevirt.kube.control.runtime import Informers
 from livevirt.kube.objects import conditions, core
 from livevirt.kube.objects.kind import Kind
 from livevirt.kube.objects.phases import FINAL
 from livevirt.kube.objects.request import Object
 from livevirt.vm import kinds
 from livevirt.vm.config import settings as config
-from livevirt.vm.instancetypes import KINDS, Sized, Sizes, goes_by, is_missed, users
 from livevirt.vm.instancetypes.rules.machine import sized_by
 from livevirt.vm.instancetypes.rules.matchers import ROLES
 from livevirt.vm.instancetypes.rules.policy import reference_policy
+from livevirt.vm.instancetypes.sizing import KINDS, Sized, Sizes
+from livevirt.vm.instancetypes.users import goes_by, is_missed, users
 from livevirt.vm.lifecycle.vm import copies, events, template, view
 from livevirt.vm.lifecycle.vm import status as statuses
 from livevirt.vm.lifecycle.vm.plan import (

@@ -20,7 +20,7 @@ from livevirt.kube.client.interface import Client
 from livevirt.kube.control.controller import DONE, Controller, Result
 from livevirt.kube.control.informer import Informer
 from livevirt.kube.control.key import Key
-from livevirt.kube.controllers.embedded import Shared
+from livevirt.kube.control.runtime import Runtime
 from livevirt.kube.objects.kind import Kind
 from livevirt.kube.objects.request import Object
 from livevirt.vm import kinds
@@ -117,6 +117,6 @@ async def _create(client: Client, kind: Kind, obj: Object) -> None:
         await client.create(kind, obj)
 
 
-async def run(shared: Shared) -> None:
+async def run(runtime: Runtime) -> None:
     """Run the controller until cancelled; a factory for `embedded.run`."""
-    await Catalog(shared.client, shared.informers.of(kinds.KUBEVIRT)).run()
+    await Catalog(runtime.client, runtime.informers.of(kinds.KUBEVIRT)).run()

@@ -1,10 +1,14 @@
-"""One informer per kind, shared by every controller that reads it."""
+"""How controllers are run together: the parts they share, and one informer per kind."""
 
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Callable, Coroutine
+from dataclasses import dataclass
+from typing import Any
 
 from livevirt.kube.client.interface import Client
+from livevirt.kube.control.clock import Now
 from livevirt.kube.control.informer import Informer
 from livevirt.kube.objects.kind import Kind
 
@@ -38,3 +42,17 @@ class Informers:
     def _launch(self, informer: Informer) -> None:
         if self._group is not None:
             self._group.create_task(informer.run(), name=f"informer-{informer.kind.resource}")
+
+
+@dataclass(frozen=True, slots=True)
+class Runtime:
+    """What every controller is built from, on any API server."""
+
+    client: Client
+    now: Now
+    informers: Informers
+
+
+#: Builds a controller from the shared parts and runs it until cancelled. What it needs of them it
+#: takes before it first waits.
+Factory = Callable[[Runtime], Coroutine[Any, Any, None]]

@@ -18,7 +18,7 @@ from pathlib import Path
 
 import msgspec
 
-from livevirt.qemu import programs
+from livevirt import programs
 from livevirt.vm.datavolumes.failure import ImportFailed, ImportRefused
 
 Progress = Callable[[float], None]  # told how much is done, in percent

@@ -8,10 +8,8 @@ who comes while there is one.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Hashable
 from typing import TypeVar
-
-from livevirt.kube.store import Key
 
 _TRIES = 50  # in turn: only writers of another kind can still be faster
 
@@ -31,14 +29,14 @@ class Turns:
     """One line for each key, as long as somebody stands in it."""
 
     def __init__(self) -> None:
-        self._lines: dict[Key, _Line] = {}
+        self._lines: dict[Hashable, _Line] = {}
 
     @property
     def lines(self) -> int:
         """The number of keys that somebody waits for."""
         return len(self._lines)
 
-    async def write(self, key: Key, attempt: Attempt[T]) -> T | None:
+    async def write(self, key: Hashable, attempt: Attempt[T]) -> T | None:
         """Call `attempt` until it gives something; give up, with None, after very many times."""
         if key not in self._lines:
             done = await attempt()

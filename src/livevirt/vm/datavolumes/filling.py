@@ -8,16 +8,13 @@ import fcntl
 import os
 import shutil
 import tempfile
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator
 from pathlib import Path
-from typing import ParamSpec, TypeVar
 
-from livevirt.files.directories import DISK, sync
+from livevirt.files.directories import DISK
+from livevirt.files.durable import finished, sync
 from livevirt.vm.datavolumes import failure
 from livevirt.vm.datavolumes.failure import ImportFailed, ImportRefused
-
-P = ParamSpec("P")
-T = TypeVar("T")
 
 _SCRATCH = ".import-"
 _MIB = 2**20
@@ -69,21 +66,6 @@ def sweep(directory: Path) -> None:
 async def publish(candidate: Path, directory: Path, size: int, *, preallocate: bool) -> None:
     """Make a finished file the volume's disk, durably; a disk that is there is never replaced."""
     await finished(_publish, candidate, directory, size, preallocate)
-
-
-async def finished(work: Callable[P, T], *args: P.args, **rest: P.kwargs) -> T:
-    """Do blocking work in a thread, and when cancelled wait for its end all the same.
-
-    A thread cannot be stopped: let go of too early, it would write behind its successor's back.
-    """
-    task = asyncio.ensure_future(asyncio.to_thread(work, *args, **rest))
-    try:
-        return await asyncio.shield(task)
-    except asyncio.CancelledError:
-        await asyncio.wait({task})
-        if not task.cancelled():
-            task.exception()  # nobody asks for it any more
-        raise
 
 
 def _publish(candidate: Path, directory: Path, size: int, preallocate: bool) -> None:

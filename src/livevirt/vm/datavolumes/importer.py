@@ -9,11 +9,11 @@ from typing import Protocol
 
 from livevirt.errors import LivevirtError
 from livevirt.files.directories import DISK
-from livevirt.node.importing import filling, qemu_img
-from livevirt.node.importing.download import Source as Http
-from livevirt.node.importing.download import download
-from livevirt.node.importing.qemu_img import Image, Progress
+from livevirt.vm.datavolumes import filling, qemu_img
+from livevirt.vm.datavolumes.download import Source as Http
+from livevirt.vm.datavolumes.download import download
 from livevirt.vm.datavolumes.failure import ImageMissing, ImportFailed
+from livevirt.vm.datavolumes.qemu_img import Image, Progress
 
 _FETCHED = 90.0  # percent that is done when a download is
 _SLACK = 64 * 2**20  # a qcow2 is a little larger than the disk in it

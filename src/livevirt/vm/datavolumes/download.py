@@ -14,10 +14,10 @@ from pathlib import Path
 import aiohttp
 from yarl import URL
 
-from livevirt.node.importing.decompress import MAGIC, Expander, expander
-from livevirt.node.importing.filling import finished
-from livevirt.node.importing.qemu_img import Progress
+from livevirt.files.durable import finished
+from livevirt.vm.datavolumes.decompress import MAGIC, Expander, expander
 from livevirt.vm.datavolumes.failure import ImportFailed, ImportRefused
+from livevirt.vm.datavolumes.qemu_img import Progress
 
 _CHUNK = 2**18
 _BLOCK = 2**16  # zeros of this size become a hole in the file

@@ -1,1 +1,0 @@
-"""Fills volumes from images: downloads, conversion, publishing."""

@@ -1,0 +1,100 @@
+"""The controllers of virtual machines, each as a factory that runs it on any API server."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Protocol
+
+from livevirt.kube.control.events import Recorder
+from livevirt.kube.control.runtime import Factory, Runtime
+from livevirt.kube.objects import core
+from livevirt.vm import kinds
+from livevirt.vm.config import controller as kubevirt
+from livevirt.vm.evacuation.controller import Evacuations
+from livevirt.vm.lifecycle.vm.controller import VirtualMachines
+from livevirt.vm.lifecycle.vmi.controller import Instances
+from livevirt.vm.lifecycle.vmi.controller import Sources as InstanceSources
+from livevirt.vm.migration.controller import Migrations
+from livevirt.vm.migration.observation import Sources as MigrationSources
+from livevirt.vm.workload_update.controller import WorkloadUpdates
+
+#: KubeVirt's name for the controller that starts VMs and instances; events carry it.
+VIRTUAL_MACHINE = "virtualmachine-controller"
+MIGRATION = "virtualmachineinstancemigration-controller"
+WORKLOAD_UPDATE = "workload-update-controller"
+EVACUATION = "evacuation-controller"
+
+
+class _Running(Protocol):
+    async def run(self) -> None: ...
+
+
+async def _run(recorder: Recorder, controller: _Running, name: str) -> None:
+    """Run a controller and the recorder of its events until cancelled."""
+    async with asyncio.TaskGroup() as group:
+        group.create_task(recorder.run(), name=f"{name}-events")
+        group.create_task(controller.run(), name=name)
+
+
+async def virtual_machines(runtime: Runtime) -> None:
+    """Run the controller of VirtualMachines."""
+    recorder = Recorder(runtime.client, VIRTUAL_MACHINE, runtime.now)
+    controller = VirtualMachines(runtime.client, runtime.now, recorder, runtime.informers)
+    await _run(recorder, controller, "vm")
+
+
+async def instances(runtime: Runtime) -> None:
+    """Run the controller of VirtualMachineInstances."""
+    recorder = Recorder(runtime.client, VIRTUAL_MACHINE, runtime.now)
+    of = runtime.informers.of
+    sources = InstanceSources(
+        instances=of(kinds.VMI),
+        pods=of(core.POD),
+        claims=of(core.CLAIM),
+        volumes=of(kinds.DATA_VOLUME),
+        quotas=of(core.QUOTA),
+        limits=of(core.LIMIT_RANGE),
+        namespaces=of(core.NAMESPACE),
+        settings=of(kinds.KUBEVIRT),
+    )
+    await _run(recorder, Instances(runtime.client, runtime.now, recorder, sources), "vmi")
+
+
+async def migrations(runtime: Runtime) -> None:
+    """Run the controller of VirtualMachineInstanceMigrations."""
+    recorder = Recorder(runtime.client, MIGRATION, runtime.now)
+    of = runtime.informers.of
+    sources = MigrationSources(
+        migrations=of(kinds.MIGRATION),
+        instances=of(kinds.VMI),
+        pods=of(core.POD),
+        policies=of(kinds.MIGRATION_POLICY),
+        quotas=of(core.QUOTA),
+        namespaces=of(core.NAMESPACE),
+        settings=of(kinds.KUBEVIRT),
+    )
+    await _run(recorder, Migrations(runtime.client, runtime.now, recorder, sources), "migration")
+
+
+async def workload_updates(runtime: Runtime) -> None:
+    """Run the workload updater."""
+    recorder = Recorder(runtime.client, WORKLOAD_UPDATE, runtime.now)
+    controller = WorkloadUpdates(runtime.client, runtime.now, recorder, runtime.informers)
+    await _run(recorder, controller, "workload-update")
+
+
+async def evacuations(runtime: Runtime) -> None:
+    """Run the evacuation controller."""
+    recorder = Recorder(runtime.client, EVACUATION, runtime.now)
+    controller = Evacuations(runtime.client, recorder, runtime.informers)
+    await _run(recorder, controller, "evacuation")
+
+
+ALL: tuple[Factory, ...] = (
+    virtual_machines,
+    instances,
+    kubevirt.run,
+    migrations,
+    workload_updates,
+    evacuations,
+)
