@@ -9,8 +9,7 @@ import pytest
 from aiohttp.test_utils import make_mocked_request
 
 from livevirt.errors import ApiError, BadRequest, Conflict, MethodNotAllowed, NotFound
-from livevirt.kube.objects.request import Answer, Object
-from livevirt.kube.server.route import Action
+from livevirt.kube.objects.request import ActionPath, Answer, Object
 from livevirt.vm.kinds import CLUSTER_INSTANCETYPE, CLUSTER_PREFERENCE, VM
 from livevirt.vm.subresources.router import Actions
 
@@ -36,7 +35,7 @@ async def ask(
     server: Server, method: str, resource: str, name: str, verb: str, body: Any = None
 ) -> Object:
     actions = Actions(server.client, None)  # type: ignore[arg-type]
-    action = Action(resource, SPACE, name, verb)
+    action = ActionPath(resource, SPACE, name, verb)
     answer = await actions.handle(action, make_mocked_request(method, "/"), ADMIN, body)
     assert isinstance(answer, Answer)
     assert isinstance(answer.body, dict)

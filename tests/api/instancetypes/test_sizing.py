@@ -16,10 +16,11 @@ from livevirt.kube.control.runtime import Informers
 from livevirt.kube.objects.core import CLAIM, REVISION
 from livevirt.kube.objects.kind import Kind
 from livevirt.kube.objects.request import Object
-from livevirt.vm.instancetypes import Sized, Sizes, users
 from livevirt.vm.instancetypes.newer import TYPE
 from livevirt.vm.instancetypes.rules import machine
 from livevirt.vm.instancetypes.rules.expansion import Expanded, Sizing, expand
+from livevirt.vm.instancetypes.sizing import Sized, Sizes
+from livevirt.vm.instancetypes.users import users
 from livevirt.vm.kinds import CLUSTER_INSTANCETYPE, CLUSTER_PREFERENCE, VM
 
 from .catalog_server import SECONDS, SPACE, Server, a_server, a_type, a_vm, an_object

@@ -15,6 +15,7 @@ from livevirt.kube.server.services import Services, StoreReader
 from livevirt.kube.store import Store
 from livevirt.vm import admission, kinds
 from livevirt.vm.config import bootstrap as kubevirt_bootstrap
+from livevirt.vm.migration import eviction
 
 from .vm_world import ADMIN, CONTROLLER, PlayedNode, World, now, running
 
@@ -27,6 +28,7 @@ async def quiet(tmp_path: Path) -> AsyncIterator[World]:
     rules = {**builtin.RULES, **admission.RULES}
     api = Api(Services(store, rules, now, reader, kinds.REGISTRY), {})
     world = World(store, reader, api, LocalClient(api, ADMIN), LocalClient(api, CONTROLLER))
+    api.services.eviction_guards.append(eviction.Guard(world.components))
     await bootstrap.ensure(world.components)
     await kubevirt_bootstrap.ensure(world.components)
     yield world

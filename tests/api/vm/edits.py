@@ -7,8 +7,7 @@ from typing import Any
 from aiohttp.test_utils import make_mocked_request
 
 from livevirt.kube.objects import conditions
-from livevirt.kube.objects.request import Answer, Object, Request
-from livevirt.kube.server.route import Action
+from livevirt.kube.objects.request import ActionPath, Answer, Object, Request
 from livevirt.vm import kinds
 from livevirt.vm.subresources.router import Actions
 
@@ -34,7 +33,7 @@ async def edit(world: World, patch: Object, *, dry_run: bool = False) -> tuple[s
 async def plan(world: World, body: Any = None, name: str = "web") -> Object:
     """Ask for the plan of an edit."""
     actions = Actions(world.components, None)  # type: ignore[arg-type]
-    action = Action("virtualmachines", NAMESPACE, name, "plan")
+    action = ActionPath("virtualmachines", NAMESPACE, name, "plan")
     answer = await actions.handle(action, make_mocked_request("POST", "/"), ADMIN, body)
     assert isinstance(answer, Answer)
     assert isinstance(answer.body, dict)

@@ -16,8 +16,7 @@ from aiohttp.test_utils import make_mocked_request
 
 from livevirt.errors import ApiError, BadRequest, Conflict, Invalid, MethodNotAllowed, NotFound
 from livevirt.kube.objects import core
-from livevirt.kube.objects.request import Answer, Object
-from livevirt.kube.server.route import Action
+from livevirt.kube.objects.request import ActionPath, Answer, Object
 from livevirt.vm import kinds
 from livevirt.vm.subresources.router import Actions
 
@@ -109,7 +108,7 @@ def played(quiet: World) -> Played:
 
 async def put(world: World, body: Any = None, *, name: str = "web", method: str = "PUT") -> Answer:
     actions = Actions(world.components, Guests(world, Path()))
-    action = Action("virtualmachines", NAMESPACE, name, "migrate")
+    action = ActionPath("virtualmachines", NAMESPACE, name, "migrate")
     answer = await actions.handle(action, make_mocked_request(method, "/"), ADMIN, body)
     assert isinstance(answer, Answer)
     return answer

@@ -8,8 +8,7 @@ import pytest
 from aiohttp.test_utils import make_mocked_request
 
 from livevirt.errors import ApiError, BadRequest, Conflict, MethodNotAllowed, NotFound
-from livevirt.kube.objects.request import Answer, Object
-from livevirt.kube.server.route import Action
+from livevirt.kube.objects.request import ActionPath, Answer, Object
 from livevirt.vm import kinds
 from livevirt.vm.subresources.router import Actions
 
@@ -55,7 +54,7 @@ class Verbs:
         self, verb: str, body: Any = None, *, name: str = "web", of: str = VM, method: str = "PUT"
     ) -> Answer:
         http = make_mocked_request(method, "/")
-        action = Action(of, NAMESPACE, name, verb)
+        action = ActionPath(of, NAMESPACE, name, verb)
         answer = await self._actions.handle(action, http, ADMIN, body)
         assert isinstance(answer, Answer)
         return answer

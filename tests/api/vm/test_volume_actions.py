@@ -9,8 +9,7 @@ import pytest
 from aiohttp.test_utils import make_mocked_request
 
 from livevirt.errors import ApiError, BadRequest, Conflict, Invalid, NotFound
-from livevirt.kube.objects.request import Answer, Object
-from livevirt.kube.server.route import Action
+from livevirt.kube.objects.request import ActionPath, Answer, Object
 from livevirt.vm import kinds
 from livevirt.vm.config import settings
 from livevirt.vm.subresources.router import Actions
@@ -58,7 +57,9 @@ class Verbs:
 
     async def __call__(self, verb: str, body: Any = None, *, of: str = VM) -> Answer:
         http = make_mocked_request("PUT", "/")
-        answer = await self._actions.handle(Action(of, NAMESPACE, "web", verb), http, ADMIN, body)
+        answer = await self._actions.handle(
+            ActionPath(of, NAMESPACE, "web", verb), http, ADMIN, body
+        )
         assert isinstance(answer, Answer)
         return answer
 

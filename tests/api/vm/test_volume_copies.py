@@ -11,8 +11,7 @@ from aiohttp.test_utils import make_mocked_request
 from livevirt.errors import Conflict
 from livevirt.kube.client.local import LocalClient
 from livevirt.kube.objects import conditions, core
-from livevirt.kube.objects.request import Object
-from livevirt.kube.server.route import Action
+from livevirt.kube.objects.request import ActionPath, Object
 from livevirt.vm import kinds
 from livevirt.vm.subresources.router import Actions
 
@@ -206,7 +205,10 @@ async def test_given_the_claim_to_copy_to_is_missing_then_a_restart_is_no_interr
     await running.patch_vm(to("absent"))
     await running.until(lambda: change(running) == ("True", "Copying"))
     actions = Actions(running.components, None)  # type: ignore[arg-type]
-    call = Action("virtualmachines", NAMESPACE, "web", "restart"), make_mocked_request("PUT", "/")
+    call = (
+        ActionPath("virtualmachines", NAMESPACE, "web", "restart"),
+        make_mocked_request("PUT", "/"),
+    )
     with pytest.raises(Conflict, match="VM volumes are being updated"):
         await actions.handle(*call, ADMIN, None)
     before = running.vmi()["metadata"]["uid"]
@@ -231,7 +233,10 @@ async def test_given_the_first_claim_never_was_then_a_restart_takes_the_right_on
     assert known(world) == []
     before = world.vmi()["metadata"]["uid"]
     actions = Actions(world.components, None)  # type: ignore[arg-type]
-    call = Action("virtualmachines", NAMESPACE, "web", "restart"), make_mocked_request("PUT", "/")
+    call = (
+        ActionPath("virtualmachines", NAMESPACE, "web", "restart"),
+        make_mocked_request("PUT", "/"),
+    )
     await actions.handle(*call, ADMIN, None)
     await world.until(lambda: world.vmi() and world.vmi()["metadata"]["uid"] != before)
     assert claim(world) == "right"
