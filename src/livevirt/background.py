@@ -34,6 +34,9 @@ from livevirt.vm.guest import access
 from livevirt.vm.subresources.router import Actions
 from livevirt.vm.volumes.usage import Usage
 
+NODE_AGENT = "livevirt-node"
+STORAGE = "livevirt-storage"
+
 
 async def run(
     settings: Settings, data: DataDir, client: LocalClient, services: Services, front: Front
@@ -41,7 +44,7 @@ async def run(
     """Run the controllers and the node agents until cancelled."""
     agents: list[Agent] = []  # filled once the machine has been looked at
     doors = Doors(agents)
-    verbs = Actions(client, doors, access.verbs(doors))
+    verbs = Actions(client.for_component("subresources"), doors, access.verbs(doors))
     logs = Logs(doors, lambda namespace, name: services.reader.get(core.POD, name, namespace))
     front.attach(verbs.handle, {(core.POD.resource, "log"): logs.stream})
     images = ImageStore(Path(settings.image_store or default_data_dir() / "images"))
@@ -76,7 +79,18 @@ async def _run_nodes(
     if used is not None:
         Scratch(data.scratch).sweep(used)
     for name, retired in nodes.items():
-        agents.append(Agent(name, client, data, images, capacity, host, now, retired=retired))
+        agents.append(
+            Agent(
+                name,
+                client.for_component(NODE_AGENT),
+                data,
+                images,
+                capacity,
+                host,
+                now,
+                retired=retired,
+            )
+        )
     async with asyncio.TaskGroup() as group:
         for agent in agents:
             group.create_task(agent.run(), name=agent.name)
@@ -91,13 +105,14 @@ def storage(root: Path, images: Images) -> Factory:
         classes, datavolumes = of(core.STORAGE_CLASS), of(kinds.DATA_VOLUME)
         usage = Usage(of(core.POD), of(kinds.VMI))
         directories = Directories(root)
-        recorder = Recorder(runtime.client, "livevirt-storage", runtime.now)
-        parts = (runtime.client, recorder, directories, usage)
+        client = runtime.client.for_component(STORAGE)
+        recorder = Recorder(client, STORAGE, runtime.now)
+        parts = (client, recorder, directories, usage)
         running = (
             Claims(*parts, claims=claims, volumes=volumes, classes=classes),
             Volumes(*parts, claims=claims, volumes=volumes),
             DataVolumes(
-                runtime.client, runtime.now, recorder, directories, usage, images,
+                client, runtime.now, recorder, directories, usage, images,
                 datavolumes=datavolumes, claims=claims, classes=classes,
             ),
         )  # fmt: skip

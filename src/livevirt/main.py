@@ -80,7 +80,7 @@ async def _serve(settings: Settings, data: DataDir, keys: Pki, store: Store, rea
     services = Services(store, rules, utc_now, reader, kinds.REGISTRY)
     api = Api(services, reviews.verbs(tokens))
     client = LocalClient(api, CONTROLLER)
-    services.eviction_guards.append(eviction.Guard(client))
+    services.eviction_guards.append(eviction.Guard(client.for_component("eviction-guard")))
     front = Front(api, Authenticator(tokens, reader, utc_now), Metrics(store))
     await bootstrap.ensure(client)
     await kubevirt.ensure(client)

@@ -119,4 +119,5 @@ async def _create(client: Client, kind: Kind, obj: Object) -> None:
 
 async def run(runtime: Runtime) -> None:
     """Run the controller until cancelled; a factory for `embedded.run`."""
-    await Catalog(runtime.client, runtime.informers.of(kinds.KUBEVIRT)).run()
+    client = runtime.client.for_component("catalog-controller")
+    await Catalog(client, runtime.informers.of(kinds.KUBEVIRT)).run()

@@ -18,8 +18,9 @@ from livevirt.vm.migration.controller import Migrations
 from livevirt.vm.migration.observation import Sources as MigrationSources
 from livevirt.vm.workload_update.controller import WorkloadUpdates
 
-#: KubeVirt's name for the controller that starts VMs and instances; events carry it.
+#: KubeVirt's names of the components; events carry them.
 VIRTUAL_MACHINE = "virtualmachine-controller"
+INSTANCE = "virtualmachineinstance-controller"
 MIGRATION = "virtualmachineinstancemigration-controller"
 WORKLOAD_UPDATE = "workload-update-controller"
 EVACUATION = "evacuation-controller"
@@ -38,14 +39,16 @@ async def _run(recorder: Recorder, controller: _Running, name: str) -> None:
 
 async def virtual_machines(runtime: Runtime) -> None:
     """Run the controller of VirtualMachines."""
-    recorder = Recorder(runtime.client, VIRTUAL_MACHINE, runtime.now)
-    controller = VirtualMachines(runtime.client, runtime.now, recorder, runtime.informers)
+    client = runtime.client.for_component(VIRTUAL_MACHINE)
+    recorder = Recorder(client, VIRTUAL_MACHINE, runtime.now)
+    controller = VirtualMachines(client, runtime.now, recorder, runtime.informers)
     await _run(recorder, controller, "vm")
 
 
 async def instances(runtime: Runtime) -> None:
     """Run the controller of VirtualMachineInstances."""
-    recorder = Recorder(runtime.client, VIRTUAL_MACHINE, runtime.now)
+    client = runtime.client.for_component(INSTANCE)
+    recorder = Recorder(client, VIRTUAL_MACHINE, runtime.now)
     of = runtime.informers.of
     sources = InstanceSources(
         instances=of(kinds.VMI),
@@ -57,12 +60,13 @@ async def instances(runtime: Runtime) -> None:
         namespaces=of(core.NAMESPACE),
         settings=of(kinds.KUBEVIRT),
     )
-    await _run(recorder, Instances(runtime.client, runtime.now, recorder, sources), "vmi")
+    await _run(recorder, Instances(client, runtime.now, recorder, sources), "vmi")
 
 
 async def migrations(runtime: Runtime) -> None:
     """Run the controller of VirtualMachineInstanceMigrations."""
-    recorder = Recorder(runtime.client, MIGRATION, runtime.now)
+    client = runtime.client.for_component(MIGRATION)
+    recorder = Recorder(client, MIGRATION, runtime.now)
     of = runtime.informers.of
     sources = MigrationSources(
         migrations=of(kinds.MIGRATION),
@@ -73,20 +77,22 @@ async def migrations(runtime: Runtime) -> None:
         namespaces=of(core.NAMESPACE),
         settings=of(kinds.KUBEVIRT),
     )
-    await _run(recorder, Migrations(runtime.client, runtime.now, recorder, sources), "migration")
+    await _run(recorder, Migrations(client, runtime.now, recorder, sources), "migration")
 
 
 async def workload_updates(runtime: Runtime) -> None:
     """Run the workload updater."""
-    recorder = Recorder(runtime.client, WORKLOAD_UPDATE, runtime.now)
-    controller = WorkloadUpdates(runtime.client, runtime.now, recorder, runtime.informers)
+    client = runtime.client.for_component(WORKLOAD_UPDATE)
+    recorder = Recorder(client, WORKLOAD_UPDATE, runtime.now)
+    controller = WorkloadUpdates(client, runtime.now, recorder, runtime.informers)
     await _run(recorder, controller, "workload-update")
 
 
 async def evacuations(runtime: Runtime) -> None:
     """Run the evacuation controller."""
-    recorder = Recorder(runtime.client, EVACUATION, runtime.now)
-    controller = Evacuations(runtime.client, recorder, runtime.informers)
+    client = runtime.client.for_component(EVACUATION)
+    recorder = Recorder(client, EVACUATION, runtime.now)
+    controller = Evacuations(client, recorder, runtime.informers)
     await _run(recorder, controller, "evacuation")
 
 

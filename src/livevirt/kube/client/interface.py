@@ -20,6 +20,9 @@ class Client(Protocol):
 
     user: User
 
+    def for_component(self, name: str) -> Client:
+        """Return this client under the name of a component, its field manager in every write."""
+
     async def get(self, kind: Kind, name: str, namespace: str = "") -> Object:
         """Return the object; raises NotFound."""
 

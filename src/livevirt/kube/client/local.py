@@ -29,6 +29,10 @@ class LocalClient:
         self._manager = manager
         self._warn = warn
 
+    def for_component(self, name: str) -> LocalClient:
+        """Return this client under the name of a component, its field manager in every write."""
+        return LocalClient(self._handler, self.user, manager=name, warn=self._warn)
+
     async def get(self, kind: Kind, name: str, namespace: str = "") -> Object:
         """Return the object; raises NotFound."""
         return await self._call(self._request("get", kind, namespace, name))

@@ -65,6 +65,10 @@ class RemoteClient:
         self._proxy = _proxy_for(access.proxy, self._server)
         _check_host(access.tls.server_name, access.tls.server_name)
 
+    def for_component(self, name: str) -> RemoteClient:
+        """Return this client under the name of a component, with connections of its own."""
+        return RemoteClient(self.access, manager=name, warn=self._warn, sleep=self._sleep)
+
     async def get(self, kind: Kind, name: str, namespace: str = "") -> Object:
         """Return the object; raises NotFound."""
         return await self._object("GET", _path(kind, namespace, name))

@@ -91,4 +91,5 @@ def _deployment(obj: Object) -> str:
 async def run(runtime: Runtime) -> None:
     """Run the controller until cancelled; a factory for `embedded.run`."""
     informer = runtime.informers.of(kinds.KUBEVIRT)
-    await Settings(runtime.client, runtime.now, informer).run()
+    client = runtime.client.for_component("kubevirt-controller")
+    await Settings(client, runtime.now, informer).run()
