@@ -99,8 +99,8 @@ def _read(database: Path) -> contextlib.closing[sqlite3.Connection]:
 
 
 @contextlib.contextmanager
-def hollow(nodes: int) -> Iterator[Server]:
-    """Start a server with so many hollow nodes on a data directory of its own."""
+def hollow(nodes: int, tree: Path = HERE.parent) -> Iterator[Server]:
+    """Start the server of a checkout, with so many hollow nodes, on a data directory of its own."""
     with tempfile.TemporaryDirectory(prefix="lv-") as name:
         root = Path(name)
         blank = root / "blank.img"
@@ -112,8 +112,8 @@ def hollow(nodes: int) -> Iterator[Server]:
             "image_store": str(root / "images"),
         }  # fmt: skip
         server = subprocess.Popen(
-            [sys.executable, HERE / "hollow.py", json.dumps(settings)],
-            stdout=subprocess.PIPE, text=True,
+            [sys.executable, tree / "benchmarks" / "hollow.py", json.dumps(settings)],
+            stdout=subprocess.PIPE, text=True, env={**os.environ, "PYTHONPATH": str(tree / "src")},
         )  # fmt: skip
         try:
             assert server.stdout is not None
