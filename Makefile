@@ -11,12 +11,13 @@ help: ## show this list
 setup: ## virtual environment, system packages and the test guest
 	@tools/setup
 
-check: ## format, lint, types and layers: the static half of CI
+check: ## format, lint, types, layers and sizes: the static half of CI
 	@tools/setup --python-only
 	$(BIN)/ruff format --check src tests benchmarks tools
 	$(BIN)/ruff check src tests benchmarks tools
 	$(BIN)/mypy
 	$(BIN)/lint-imports --no-cache
+	$(BIN)/python tools/limits.py
 
 test: setup ## every suite, with small rounds of the fault suites (under 15 minutes)
 	$(PYTEST) -m "not long" -p no:cacheprovider

@@ -51,8 +51,8 @@ from scale import (
 )
 from scale import a_vm as a_plain_vm
 
-from livevirt import catalog
 from livevirt import main as server_main
+from livevirt.catalog import guests, series
 from livevirt.kube.client.remote import RemoteClient
 from livevirt.kube.objects import conditions, core
 from livevirt.kube.objects.conditions import Condition
@@ -109,7 +109,7 @@ class Objects:
 
     def __init__(self) -> None:
         self._found: dict[tuple[Kind, str], Object] = {}
-        for number, obj in enumerate((*catalog.instancetypes(), *catalog.preferences())):
+        for number, obj in enumerate((*series.instancetypes(), *guests.preferences())):
             obj["metadata"] |= {"uid": f"uid-{number}", "generation": 1}
             self.add(kinds.CLUSTER_INSTANCETYPE, obj)
             self.add(kinds.CLUSTER_PREFERENCE, obj)

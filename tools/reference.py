@@ -1,4 +1,5 @@
-"""Write the pages that are made from code: docs/reference.md, docs/commands.md, docs/settings.md.
+"""Write what is generated from code: the pages docs/reference.md, docs/commands.md and
+docs/settings.md, and sections of other pages between `<!-- generated: NAME -->` and `<!-- end -->`.
 
 .venv/bin/python tools/reference.py          # write them
 .venv/bin/python tools/reference.py --check  # exit 1 and name those that are out of date
@@ -21,7 +22,7 @@ from livevirt.vm.config import bootstrap
 from livevirt.vm.config import settings as config
 from livevirt.vm.instancetypes.rules.policy import REFERENCE
 from livevirt.vm.kinds import REGISTRY, subresources
-from livevirt.vm.migration import policy
+from livevirt.vm.migration import phases, plan, policy
 from livevirt.vm.spec import namespaces
 from livevirt.vm.verdict import verdict
 from livevirt.vm.volumes import volume_patch
@@ -299,6 +300,28 @@ def _described(path: str) -> str:
     return re.sub(r"; \w+ by default$", "", text)
 
 
+# ---------------------------------------------------------------- migration phases
+
+
+def migration_phases() -> str:
+    """Return the state table of VirtualMachineInstanceMigrations."""
+    transitions = {each.phase: each for each in phases.TRANSITIONS}
+    rows = []
+    for phase, planned in plan.PLANS.items():
+        each = transitions.get(phase)
+        leads = (f"`{each.next}`", each.when) if each is not None else ("", "")
+        rows.append((f"`{phase}`", planned.summary, *leads))
+    heads = ("phase", "the controller", "next phase", "when")
+    parts = _table(heads, iter(rows))
+    for without_state, when in (
+        (False, "until the guest runs on the target"),
+        (True, "while `migrationState` of the instance is not this migration's"),
+    ):
+        parts += ["", f"A migration fails {when}, if", ""]
+        parts += (f"- {e.when}" for e in phases.FAILURES if e.without_state is without_state)
+    return "\n".join(parts) + "\n"
+
+
 # ---------------------------------------------------------------- writing
 
 PAGES: dict[str, Callable[[], str]] = {
@@ -308,12 +331,38 @@ PAGES: dict[str, Callable[[], str]] = {
 }
 
 
+#: Sections of pages that are written by hand otherwise: page, name of the section.
+SECTIONS: dict[tuple[str, str], Callable[[], str]] = {
+    ("migration.md", "migration-phases"): migration_phases,
+}
+
+
+def written() -> Iterator[tuple[str, str]]:
+    """Yield every generated page, and every page with a generated section, as it should be."""
+    for name, page in PAGES.items():
+        yield name, page()
+    for name in dict.fromkeys(page for page, _ in SECTIONS):
+        text = (DOCS / name).read_text()
+        for (page, section), content in SECTIONS.items():
+            if page == name:
+                text = _with_section(text, section, content())
+        yield name, text
+
+
+def _with_section(text: str, name: str, content: str) -> str:
+    before, start, rest = text.partition(f"<!-- generated: {name} -->\n")
+    _, end, after = rest.partition("<!-- end -->")
+    assert start, f"there is no section {name}"
+    assert end, f"section {name} has no end"
+    return before + start + content + end + after
+
+
 def stale() -> list[str]:
-    """Name the pages that say something else than the code."""
+    """Name the pages that differ from the code."""
     return [
         name
-        for name, page in PAGES.items()
-        if not (DOCS / name).exists() or (DOCS / name).read_text() != page()
+        for name, text in written()
+        if not (DOCS / name).exists() or (DOCS / name).read_text() != text
     ]
 
 
@@ -322,8 +371,8 @@ def main() -> int:
         for name in (found := stale()):
             print(f"docs/{name} is out of date: run .venv/bin/python tools/reference.py")
         return 1 if found else 0
-    for name, page in PAGES.items():
-        (DOCS / name).write_text(page())
+    for name, text in written():
+        (DOCS / name).write_text(text)
     return 0
 
 

@@ -8,13 +8,14 @@ from pathlib import Path
 from livevirt.catalog import controller as catalog
 from livevirt.files.directories import Directories
 from livevirt.kube.client.local import LocalClient
-from livevirt.kube.control.clock import Now
 from livevirt.kube.control.events import Recorder
 from livevirt.kube.control.runtime import Factory, Runtime
 from livevirt.kube.controllers import embedded
 from livevirt.kube.controllers.storage.claim_controller import Claims
+from livevirt.kube.controllers.storage.claim_controller import Sources as StorageSources
 from livevirt.kube.controllers.storage.volume_controller import Volumes
 from livevirt.kube.objects import core, quantity
+from livevirt.kube.objects.quantity import Quantity
 from livevirt.kube.server.http import Front
 from livevirt.kube.server.pod_log import Logs
 from livevirt.kube.server.services import Services
@@ -29,6 +30,7 @@ from livevirt.paths import DataDir, default_data_dir
 from livevirt.settings import Settings
 from livevirt.vm import controllers, kinds
 from livevirt.vm.datavolumes.controller import DataVolumes
+from livevirt.vm.datavolumes.controller import Sources as DataVolumeSources
 from livevirt.vm.datavolumes.importer import Images
 from livevirt.vm.guest import access
 from livevirt.vm.subresources.router import Actions
@@ -42,7 +44,7 @@ async def run(
     settings: Settings, data: DataDir, client: LocalClient, services: Services, front: Front
 ) -> None:
     """Run the controllers and the node agents until cancelled."""
-    agents: list[Agent] = []  # filled once the machine has been looked at
+    agents: list[Agent] = []  # filled once the host has been probed
     doors = Doors(agents)
     verbs = Actions(client.for_component("subresources"), doors, access.verbs(doors))
     logs = Logs(doors, lambda namespace, name: services.reader.get(core.POD, name, namespace))
@@ -56,44 +58,29 @@ async def run(
     async with asyncio.TaskGroup() as group:
         running = embedded.run(client, services.store, services.now, services.registry, factories)
         group.create_task(running, name="controllers")
-        nodes = {name: name in retired for name in (*wanted, *retired)}
-        group.create_task(
-            _run_nodes(settings, data, images, client, services.now, agents, nodes), name="nodes"
+        host = await look(data.root / "accelerator.json")  # the controllers run meanwhile
+        _sweep_scratch(data)
+        capacity = _capacity(settings)
+        named = client.for_component(NODE_AGENT)
+        agents += (
+            Agent(name, named, data, images, capacity, host, services.now, retired=name in retired)
+            for name in (*wanted, *retired)
         )
+        for agent in agents:
+            group.create_task(agent.run(), name=agent.name)
 
 
-async def _run_nodes(
-    settings: Settings,
-    data: DataDir,
-    images: ImageStore,
-    client: LocalClient,
-    now: Now,
-    agents: list[Agent],
-    nodes: dict[str, bool],  # and whether each is retired
-) -> None:
-    """Find out what this machine can do, then run its nodes."""
-    host = await look(data.root / "accelerator.json")
+def _capacity(settings: Settings) -> dict[str, Quantity]:
+    """Return the capacity of each node: the machine's, overridden by the settings."""
     given = {name: quantity.parse(value) for name, value in settings.node_capacity.items()}
-    capacity = {**registration.machine_capacity(settings.nodes), **given}
+    return {**registration.machine_capacity(settings.nodes), **given}
+
+
+def _sweep_scratch(data: DataDir) -> None:
+    """Delete the scratch directories that no pod uses."""
     used = intended(data.nodes, data.run)
     if used is not None:
         Scratch(data.scratch).sweep(used)
-    for name, retired in nodes.items():
-        agents.append(
-            Agent(
-                name,
-                client.for_component(NODE_AGENT),
-                data,
-                images,
-                capacity,
-                host,
-                now,
-                retired=retired,
-            )
-        )
-    async with asyncio.TaskGroup() as group:
-        for agent in agents:
-            group.create_task(agent.run(), name=agent.name)
 
 
 def storage(root: Path, images: Images) -> Factory:
@@ -101,21 +88,18 @@ def storage(root: Path, images: Images) -> Factory:
 
     async def run(runtime: Runtime) -> None:
         of = runtime.informers.of
-        claims, volumes = of(core.CLAIM), of(core.VOLUME)
-        classes, datavolumes = of(core.STORAGE_CLASS), of(kinds.DATA_VOLUME)
         usage = Usage(of(core.POD), of(kinds.VMI))
+        claims, classes = of(core.CLAIM), of(core.STORAGE_CLASS)
         directories = Directories(root)
         client = runtime.client.for_component(STORAGE)
         recorder = Recorder(client, STORAGE, runtime.now)
-        parts = (client, recorder, directories, usage)
+        storage = StorageSources(claims, of(core.VOLUME), classes, usage)
+        sources = DataVolumeSources(of(kinds.DATA_VOLUME), claims, classes, usage)
         running = (
-            Claims(*parts, claims=claims, volumes=volumes, classes=classes),
-            Volumes(*parts, claims=claims, volumes=volumes),
-            DataVolumes(
-                client, runtime.now, recorder, directories, usage, images,
-                datavolumes=datavolumes, claims=claims, classes=classes,
-            ),
-        )  # fmt: skip
+            Claims(client, recorder, directories, storage),
+            Volumes(client, recorder, directories, storage),
+            DataVolumes(client, runtime.now, recorder, directories, images, sources),
+        )
         async with asyncio.TaskGroup() as group:
             group.create_task(recorder.run(), name="storage-events")
             for controller in running:

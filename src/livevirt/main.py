@@ -24,7 +24,7 @@ from livevirt.kube.admission import builtin
 from livevirt.kube.client.local import LocalClient
 from livevirt.kube.controllers import bootstrap
 from livevirt.kube.objects.request import User
-from livevirt.kube.server import kubeconfig, pki, reviews
+from livevirt.kube.server import pki, reviews
 from livevirt.kube.server.api import Api
 from livevirt.kube.server.authenticate import Authenticator
 from livevirt.kube.server.http import Front
@@ -87,7 +87,7 @@ async def _serve(settings: Settings, data: DataDir, keys: Pki, store: Store, rea
     async with listening(front.handle, keys, settings.host, settings.port) as port:
         host = f"[{settings.host}]" if ":" in settings.host else settings.host
         url = f"https://{host}:{port}"
-        kubeconfig.write(data.kubeconfig, url, keys)
+        pki.write_kubeconfig(data.kubeconfig, url, keys)
         data.pid.write_text(f"{os.getpid()}\n")
         ready(url)
         log.info("ready", extra={"url": url, "data_dir": settings.data_dir})

@@ -14,7 +14,7 @@ import pytest
 from livevirt.errors import AlreadyExists, ApiError, Conflict, Invalid, NotFound
 from livevirt.kube.admission import builtin
 from livevirt.kube.client import kubeconfig
-from livevirt.kube.client.interface import Client
+from livevirt.kube.client.interface import Client, Patch
 from livevirt.kube.client.local import LocalClient
 from livevirt.kube.client.remote import RemoteClient
 from livevirt.kube.control.controller import DONE, Controller, Result
@@ -82,7 +82,7 @@ async def test_objects_are_created_changed_and_deleted(client: Client) -> None:
     assert changed["metadata"]["uid"] == created["metadata"]["uid"]
     await client.patch(CONFIG_MAP, "a", "default", {"data": {"y": "3"}})
     add = [{"op": "add", "path": "/data/z", "value": "4"}]
-    await client.patch(CONFIG_MAP, "a", "default", add, type_="json")
+    await client.patch(CONFIG_MAP, "a", "default", Patch("json", add))
     got = await client.get(CONFIG_MAP, "a", "default")
     assert got["data"] == {"x": "2", "y": "3", "z": "4"}
     await client.delete(CONFIG_MAP, "a", "default", uid=got["metadata"]["uid"])

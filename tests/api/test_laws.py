@@ -19,6 +19,7 @@ from hypothesis import strategies as st
 
 from livevirt.errors import AlreadyExists, ApiError, Conflict, Forbidden, Invalid, NotFound
 from livevirt.kube.admission import builtin
+from livevirt.kube.client.interface import Patch
 from livevirt.kube.client.local import LocalClient
 from livevirt.kube.objects.core import CONFIG_MAP, NAMESPACE, QUOTA
 from livevirt.kube.objects.request import Object, User
@@ -231,11 +232,11 @@ def test_given_a_merge_patch_then_it_is_what_the_rfc_says_and_the_second_time_no
     async def law(client: LocalClient) -> None:
         for kind in ("merge", "strategic"):  # alike where there are no lists
             await client.create(CONFIG_MAP, a_map(kind, data=old))
-            first = await client.patch(CONFIG_MAP, kind, "one", {"data": patch}, type_=kind)
+            first = await client.patch(CONFIG_MAP, kind, "one", Patch(kind, {"data": patch}))
             assert first.get("data", {}) == merged(old, patch)
-            again = await client.patch(CONFIG_MAP, kind, "one", {"data": patch}, type_=kind)
+            again = await client.patch(CONFIG_MAP, kind, "one", Patch(kind, {"data": patch}))
             assert again == first
-            assert await client.patch(CONFIG_MAP, kind, "one", {}, type_=kind) == first
+            assert await client.patch(CONFIG_MAP, kind, "one", Patch(kind, {})) == first
 
     on_a_server(law)
 
@@ -249,13 +250,13 @@ def test_given_the_difference_of_two_objects_as_json_patch_then_it_leads_from_on
         created = await client.create(CONFIG_MAP, a_map("a", data={"x": "y", **old}))
         steps = jsonpatch.make_patch(created["data"], {"x": "y", **new}).patch
         below = [_below("/data", step) for step in steps]
-        patched = await client.patch(CONFIG_MAP, "a", "one", below, type_="json")
+        patched = await client.patch(CONFIG_MAP, "a", "one", Patch("json", below))
         assert patched["data"] == {"x": "y", **new}
         assert (patched["metadata"]["resourceVersion"] != created["metadata"]["resourceVersion"]) == (old != new)  # fmt: skip  # noqa: E501
 
         wrong = [{"op": "test", "path": "/data/x", "value": "z"}, *below]
         with pytest.raises(ApiError):
-            await client.patch(CONFIG_MAP, "a", "one", wrong[::-1], type_="json")
+            await client.patch(CONFIG_MAP, "a", "one", Patch("json", wrong[::-1]))
         assert await client.get(CONFIG_MAP, "a", "one") == patched, "all of a patch or nothing"
 
     on_a_server(law)
@@ -312,7 +313,7 @@ async def add_one(client: LocalClient, way: str, own: str) -> None:
                     path, old = "/data/total", current["data"]["total"]
                     steps = [{"op": "test", "path": path, "value": old},
                              {"op": "replace", "path": path, "value": total}]  # fmt: skip
-                    await client.patch(CONFIG_MAP, "counter", "one", steps, type_="json")
+                    await client.patch(CONFIG_MAP, "counter", "one", Patch("json", steps))
                 case _:  # each its own field: nothing to collide with
                     count = str(int(current["data"].get(own, "0")) + 1)
                     await client.patch(CONFIG_MAP, "counter", "one", {"data": {own: count}})

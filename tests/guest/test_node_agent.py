@@ -14,6 +14,7 @@ from typing import Any
 
 import pytest
 
+from livevirt.kube.client.interface import Patch
 from livevirt.kube.objects import core
 from livevirt.kube.objects.quantity import parse
 from livevirt.kube.objects.request import Object
@@ -292,7 +293,7 @@ async def test_a_pod_is_resized_in_place_and_waits_or_is_refused_where_the_node_
 async def resize(world: World, **resources: Any) -> None:
     pod = world.pod()["metadata"]["name"]
     patch = {"spec": {"containers": [{"name": "compute", "resources": resources}]}}
-    await world.client.patch(core.POD, pod, SPACE, patch, type_="strategic", subresource="resize")
+    await world.client.patch(core.POD, pod, SPACE, Patch("strategic", patch), subresource="resize")
 
 
 def pending(world: World) -> str:

@@ -14,7 +14,7 @@ from collections.abc import Iterable
 from typing import NamedTuple
 
 from livevirt import catalog
-from livevirt.catalog import origin
+from livevirt.catalog import guests, series
 from livevirt.errors import AlreadyExists
 from livevirt.kube.client.interface import Client
 from livevirt.kube.control.controller import DONE, Controller, Result
@@ -46,7 +46,7 @@ def plan(wanted: Iterable[Object], found: Iterable[Object]) -> Writes:
         old = there.get(obj["metadata"]["name"])
         if old is None:
             writes.create.append(obj)
-        elif origin.is_ours(old) and origin.version_of(old) != origin.version_of(obj):
+        elif catalog.is_ours(old) and catalog.version_of(old) != catalog.version_of(obj):
             writes.replace.append(_upgraded(old, obj))
     return writes
 
@@ -60,11 +60,11 @@ def _upgraded(old: Object, new: Object) -> Object:
 
 
 def _foreign(marks: dict[str, str]) -> dict[str, str]:
-    return {key: value for key, value in marks.items() if not key.startswith(origin.PREFIX)}
+    return {key: value for key, value in marks.items() if not key.startswith(catalog.PREFIX)}
 
 
 def enabled(kubevirt: Object) -> bool:
-    """Tell whether the KubeVirt object wants the catalog, as it does unless it says otherwise."""
+    """Return whether the KubeVirt object wants the catalog, as it does unless it says otherwise."""
     settings = (kubevirt.get("spec") or {}).get("configuration") or {}
     deployment = settings.get("commonInstancetypesDeployment") or {}
     return deployment.get("enabled") is not False
@@ -97,8 +97,8 @@ class Catalog:
 async def install(client: Client) -> None:
     """Bring both kinds to the catalog's version."""
     for kind, wanted in (
-        (kinds.CLUSTER_INSTANCETYPE, catalog.instancetypes()),
-        (kinds.CLUSTER_PREFERENCE, catalog.preferences()),
+        (kinds.CLUSTER_INSTANCETYPE, series.instancetypes()),
+        (kinds.CLUSTER_PREFERENCE, guests.preferences()),
     ):
         writes = plan(wanted, (await client.list(kind)).items)
         async with asyncio.TaskGroup() as group:  # the store commits together what waits together
@@ -108,7 +108,7 @@ async def install(client: Client) -> None:
                 group.create_task(client.update(kind, obj))
         if any(writes):
             counts = {"new": len(writes.create), "replaced": len(writes.replace)}
-            facts = {"kind": kind.kind, "version": origin.VERSION, **counts}
+            facts = {"kind": kind.kind, "version": catalog.VERSION, **counts}
             log.info("catalog installed", extra=facts)
 
 

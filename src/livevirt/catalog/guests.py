@@ -6,7 +6,7 @@ import copy
 from collections.abc import Iterator
 from typing import Any, NamedTuple
 
-from livevirt.catalog import origin
+from livevirt import catalog
 from livevirt.kube.objects.request import Object
 from livevirt.vm import kinds
 
@@ -174,7 +174,7 @@ FAMILIES = (
 _TAGGED = ("dpdk", "realtime")  # traits that are tags too
 
 
-def objects() -> list[Object]:
+def preferences() -> list[Object]:
     """Return every preference of every family."""
     return [obj for family in FAMILIES for obj in _of(family)]
 
@@ -205,7 +205,7 @@ def _object(family: Family, name: str, title: str, least: str, traits: list[str]
         "kind": kind.kind,
         "metadata": {
             "name": name,
-            "labels": origin.labels({"os-type": traits[0], **_told(spec)}),
+            "labels": catalog.labels({"os-type": traits[0], **_told(spec)}),
             "annotations": {
                 "openshift.io/display-name": title,
                 "openshift.io/provider-display-name": "livevirt",

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-from livevirt.catalog import origin
+from livevirt import catalog
 from livevirt.kube.objects.request import Object
 from livevirt.vm import kinds
 
@@ -102,7 +102,7 @@ SERIES = (
 )  # fmt: skip
 
 
-def objects() -> list[Object]:
+def instancetypes() -> list[Object]:
     """Return every instance type of every series."""
     return [obj for series in SERIES for obj in _of(series)]
 
@@ -177,10 +177,10 @@ def _object(series: Series, size: str, spec: Object, sized: dict[str, str]) -> O
         "kind": kind.kind,
         "metadata": {
             "name": f"{series.name}.{size}",
-            "labels": origin.labels({key: value for key, value in marks.items() if value}),
+            "labels": catalog.labels({key: value for key, value in marks.items() if value}),
             "annotations": {
-                f"{origin.PREFIX}displayName": series.title,
-                f"{origin.PREFIX}description": series.about,
+                f"{catalog.PREFIX}displayName": series.title,
+                f"{catalog.PREFIX}description": series.about,
             },
         },
         "spec": spec,

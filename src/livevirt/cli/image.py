@@ -64,7 +64,7 @@ def list_(image_store: Path | None) -> None:
     """
     from rich.table import Table
 
-    from livevirt.cli.vm.printing import print_table
+    from livevirt.cli.vm.documents import print_table
 
     table = Table("NAME", "SIZE", "FORMAT", "DIGEST", box=None, pad_edge=False)
     for each in _opened(image_store).list():

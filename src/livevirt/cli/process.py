@@ -112,7 +112,7 @@ def stop(data: DataDir, *, stop_guests: bool = False) -> None:
 
 
 def _stop_guests(data: DataDir) -> None:
-    from livevirt.kube.store.lock import Lock
+    from livevirt.kube.store.database import Lock
     from livevirt.node import farewell  # imports what stopping a server does not need
 
     lock = Lock(data.database)  # nobody starts guests while we stop them
@@ -141,7 +141,7 @@ def running_pid(data: DataDir) -> int | None:
 
 
 def _serves(pid: int, root: Path) -> bool:
-    """Tell whether a process is the server of a data directory.
+    """Return whether a process is the server of a data directory.
 
     The file with its id outlives a server that was killed, and its id may be another's by then.
     """

@@ -14,22 +14,21 @@ class Verbs(frame.LazyGroup):
 
     LAZY: ClassVar[dict[str, str]] = {
         verb: f"livevirt.cli.vm.{module}"
-        for module, verbs in {
-            "lifecycle": ("start", "stop", "restart"),
-            "migrate": ("migrate", "migrate-cancel"),
-            "instance": ("pause", "unpause", "soft-reboot", "reset"),
-            "console": ("console",),
-            "guest": ("guestosinfo", "userlist", "fslist"),
-            "hotplug": ("addvolume", "removevolume"),
-            "cdrom": ("cdrom",),
-            "plan": ("plan",),
-            "create": ("create",),
-            "customize": ("customize",),
-            "expand": ("expand",),
-            "fits": ("what-fits",),
-            "resize": ("vm",),
-            "version": ("version",),
-        }.items()
+        for module, verbs in (  # in the order of the help
+            ("lifecycle", ("start", "stop", "restart")),
+            ("migrate", ("migrate", "migrate-cancel")),
+            ("instance", ("pause", "unpause", "soft-reboot", "reset")),
+            ("console", ("console",)),
+            ("instance", ("guestosinfo", "userlist", "fslist")),
+            ("hotplug", ("addvolume", "removevolume", "cdrom")),
+            ("plan", ("plan",)),
+            ("create", ("create",)),
+            ("customize", ("customize",)),
+            ("plan", ("expand",)),
+            ("fits", ("what-fits",)),
+            ("resize", ("vm",)),
+            ("version", ("version",)),
+        )
         for verb in verbs
     }
 

@@ -30,7 +30,7 @@ class Directories:
         return self.of(volume) / DISK
 
     def exists(self, volume: str) -> bool:
-        """Tell whether a volume has its directory."""
+        """Return whether a volume has its directory."""
         return self.of(volume).is_dir()
 
     def size(self, volume: str) -> int | None:

@@ -12,8 +12,7 @@ from livevirt.node.domain import volume_of
 from livevirt.node.guest import Guest
 from livevirt.qemu.agent import TELLS_MOUNTS, Filesystem
 from livevirt.qemu.errors import AgentUnavailable, CommandFailed
-from livevirt.qemu.mounts import mount_points
-from livevirt.qemu.observe import Drive, Observed, pci_addresses
+from livevirt.qemu.observe import Drive, Observed, mount_points, pci_addresses
 from livevirt.vm.volumes.volume_patch import FORCE_DETACH
 
 AGENT_SECONDS = 5.0  # a loaded emulated guest takes its time

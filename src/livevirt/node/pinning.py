@@ -14,8 +14,8 @@ from pathlib import Path
 from livevirt.node.intent import Exclusive
 from livevirt.node.process import Process
 from livevirt.qemu.machine import Cpu, Thread
+from livevirt.qemu.observe import Threads, threads
 from livevirt.qemu.session import Session
-from livevirt.qemu.threads import Threads, threads
 
 _PROC = Path("/proc")
 

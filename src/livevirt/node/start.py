@@ -29,7 +29,7 @@ from livevirt.node.pod_status import Waiting
 from livevirt.node.process import Order, SpawnFailed
 from livevirt.node.scratch import Scratch
 from livevirt.node.volumes import Prepared, VolumeProblem, Volumes
-from livevirt.qemu import image_lock, migration
+from livevirt.qemu import block_nodes, migration
 from livevirt.qemu.cmdline import argv
 from livevirt.qemu.disk import Disk, unmarked
 from livevirt.qemu.machine import Machine
@@ -102,7 +102,7 @@ class Starter:
         spec, meta = vmi["spec"], vmi["metadata"]
         later = disks.may_come_later(spec)
         for name, drive in domain.hot_drives(spec, prepared).items():
-            if not image_lock.taken(drive):
+            if not block_nodes.image_taken(drive):
                 continue
             if name not in later:
                 claim = next(claim_of(v) for v in spec["volumes"] if v["name"] == name)

@@ -4,7 +4,13 @@ A host may have a /dev/kvm that opens, makes a VM and still cannot run a guest. 
 a machine with the host's CPU and believes in KVM only when the guest has come as far as 64-bit
 code. Seen: QEMU aborting at once; firmware running, and a kernel silent for ever; firmware running,
 and "KVM internal error" at the first interrupt in protected mode (KVM without hardware support).
+
+That guest is a boot sector that does what every kernel does: real mode, protected mode, one
+interrupt and its return, paging, long mode; then it writes `SPEAKS` to the firmware's debug port.
+Some hosts run firmware under KVM and fail at one of these steps.
 """
+
+from __future__ import annotations
 
 import asyncio
 import ctypes
@@ -12,11 +18,80 @@ import json
 import os
 import re
 import signal
+import struct
 import tempfile
 from dataclasses import dataclass
 
-from livevirt.qemu import boot_sector
 from livevirt.qemu.machine import AcceleratorName
+
+# ---------------------------------------------------------------- the boot sector
+
+SPEAKS = b"livevirt: long mode\n"
+DEBUG_PORT = 0x402
+
+_CODE = """
+fa              cli
+31c0            xor   ax, ax
+8ed8            mov   ds, ax
+8ec0            mov   es, ax
+8ed0            mov   ss, ax
+bc007c          mov   sp, 7c00
+0f0116e87c      lgdt  [7ce8]
+0f20c0          mov   eax, cr0
+0c01            or    al, 1                 protected mode
+0f22c0          mov   cr0, eax
+ea1e7c0800      jmp   08:7c1e
+66b81000        mov   ax, 10
+8ed8            mov   ds, ax
+8ec0            mov   es, ax
+8ed0            mov   ss, ax
+bf00100000      mov   edi, 1000             interrupt table at 1000, page tables from 2000
+31c0            xor   eax, eax
+b900100000      mov   ecx, 1000
+f3ab            rep stosd
+c705001100009f7c0800  mov [1100], 00087c9f  interrupt 20 is handled at 7c9f
+c70504110000008e0000  mov [1104], 00008e00
+0f011dee7c0000  lidt  [7cee]
+cd20            int   20
+c7050020000003300000  mov [2000], 3003
+c7050030000003400000  mov [3000], 4003
+c7050040000083000000  mov [4000], 83        one page of 2 MiB
+b800200000      mov   eax, 2000
+0f22d8          mov   cr3, eax
+0f20e0          mov   eax, cr4
+0c20            or    al, 20                physical address extension
+0f22e0          mov   cr4, eax
+b9800000c0      mov   ecx, c0000080
+0f32            rdmsr
+80cc01          or    ah, 1                 long mode
+0f30            wrmsr
+0f20c0          mov   eax, cr0
+0d00000080      or    eax, 80000000         paging
+0f22c0          mov   cr0, eax
+eaa07c00001800  jmp   18:7ca0
+cf              iret                        the handler, 7c9f
+beb47c0000      mov   esi, 7cb4             64-bit code, 7ca0
+b914000000      mov   ecx, 14
+66ba0204        mov   dx, 402
+fc              cld
+f36e            rep outsb
+f4              hlt
+ebfd            jmp   -1
+"""
+
+_SEGMENTS = (0, 0x00CF9B000000FFFF, 0x00CF93000000FFFF, 0x00AF9B000000FFFF)  # 32-bit, data, 64-bit
+
+
+def image() -> bytes:
+    """Return a disk to boot from; the firmware reads no smaller one."""
+    code = b"".join(bytes.fromhex(line.split()[0]) for line in _CODE.split("\n") if line)
+    tables = b"".join(segment.to_bytes(8, "little") for segment in _SEGMENTS)
+    tables += struct.pack("<HI", len(tables) - 1, 0x7CC8) + struct.pack("<HI", 0x107, 0x1000)
+    sector = (code + SPEAKS + tables).ljust(510, b"\0") + b"\x55\xaa"
+    return sector.ljust(1024 * 1024, b"\0")
+
+
+# ---------------------------------------------------------------- the probe
 
 PROBE_SECONDS = 10.0  # even emulated it takes a fifth of a second
 _LIBC = ctypes.CDLL(None)
@@ -53,7 +128,7 @@ async def probe(emulator: str = "qemu-system-x86_64", kvm: str = "/dev/kvm") -> 
 async def guest_failure(emulator: str, *, accel: str, cpu: str) -> str | None:
     """Run the boot sector; return None once it speaks, else what happened instead."""
     with tempfile.TemporaryFile() as disk:  # it has no name, so nothing stays if we are killed
-        disk.write(boot_sector.image())
+        disk.write(image())
         disk.flush()
         path = f"/dev/fd/{disk.fileno()}"
         drive = {"driver": "file", "node-name": "probe", "filename": path, "read-only": True}
@@ -64,7 +139,7 @@ async def guest_failure(emulator: str, *, accel: str, cpu: str) -> str | None:
                 *("-machine", "q35", "-accel", accel, "-cpu", cpu),
                 *("-blockdev", json.dumps(drive), "-device", "virtio-blk-pci,drive=probe"),
                 *("-chardev", "stdio,id=log,signal=off"),
-                *("-device", f"isa-debugcon,iobase={boot_sector.DEBUG_PORT:#x},chardev=log"),
+                *("-device", f"isa-debugcon,iobase={DEBUG_PORT:#x},chardev=log"),
                 stdin=asyncio.subprocess.DEVNULL,
                 stdout=asyncio.subprocess.PIPE,
                 stderr=asyncio.subprocess.STDOUT,
@@ -93,7 +168,7 @@ async def _failure(process: asyncio.subprocess.Process) -> str | None:
     assert process.stdout is not None
     last = ""
     async for line in process.stdout:
-        if line == boot_sector.SPEAKS:
+        if line == SPEAKS:
             return None
         last = line.decode(errors="replace").strip() or last
         if "internal error" in last:

@@ -8,10 +8,10 @@ from typing import Any
 
 from livevirt.qemu import cmdline, disk, mirror
 from livevirt.qemu.agent import GuestAgent
+from livevirt.qemu.block_nodes import add_node, forget_node
 from livevirt.qemu.disk import Disk
 from livevirt.qemu.errors import AgentUnavailable, CommandFailed, UnplugRefused
 from livevirt.qemu.mirror import EndCopy, FinishCopy, StartCopy
-from livevirt.qemu.nodes import add_node, forget_node
 from livevirt.qemu.observe import PERIPHERALS, Drive, devices_of, drives_of
 from livevirt.qemu.plan import (
     Blocked,

@@ -16,7 +16,7 @@ import contextlib
 import json
 import secrets
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from typing import Any, Literal, TypeVar
+from typing import Any, Literal, Self, TypeVar
 
 import msgspec
 
@@ -170,8 +170,8 @@ class _ProgramStatus(msgspec.Struct, frozen=True, rename="kebab"):
     err_truncated: bool = False
 
 
-class GuestAgent:
-    """The guest agent behind one socket. Opens it at the first call; `close` when done."""
+class AgentChannel:
+    """The socket of a guest agent. Opens it at the first call; `close` when done."""
 
     def __init__(self, path: str) -> None:
         self._path = path
@@ -192,7 +192,7 @@ class GuestAgent:
             self._streams[1].close()
             self._streams = None
 
-    async def __aenter__(self) -> "GuestAgent":
+    async def __aenter__(self) -> Self:
         return self
 
     async def __aexit__(self, *_: object) -> None:
@@ -216,6 +216,42 @@ class GuestAgent:
         if answer.error is not None:
             raise CommandFailed(_short(answer.error.kind), _short(answer.error.desc))
         return answer.value
+
+    async def send(self, command: str, arguments: Mapping[str, object]) -> None:
+        """Send a command that has no answer when it succeeds."""
+        async with self._turn:
+            try:
+                with _understood(command):
+                    _, writer = await self._synced()
+                    _send(writer, command, arguments)
+                    await writer.drain()
+            finally:
+                self.hang_up()  # an error that comes after all is nobody's answer
+
+    async def _synced(self) -> tuple[asyncio.StreamReader, asyncio.StreamWriter]:
+        """Discard everything sent before now, or find that nobody answers."""
+        number = secrets.randbelow(2**31)
+        async with asyncio.timeout(SYNC_SECONDS):
+            reader, writer = await self._opened()
+            writer.write(_DELIMITER)
+            _send(writer, "guest-sync-delimited", {"id": number})
+            while True:
+                await _skip(reader)
+                answer = msgspec.json.decode(await _line(reader, _LONGEST))
+                if isinstance(answer, dict) and answer.get("return") == number:
+                    return reader, writer
+
+    async def _opened(self) -> tuple[asyncio.StreamReader, asyncio.StreamWriter]:
+        if self._streams is None:
+            try:
+                self._streams = await asyncio.open_unix_connection(self._path, limit=_CHUNK)
+            except OSError as error:
+                raise AgentUnavailable(f"no guest agent channel at {self._path}") from error
+        return self._streams
+
+
+class GuestAgent(AgentChannel):
+    """The commands of a guest agent, with typed answers."""
 
     async def ping(self) -> None:
         """Return if the agent answers."""
@@ -287,14 +323,7 @@ class GuestAgent:
 
     async def shutdown(self, mode: Literal["powerdown", "reboot", "halt"] = "powerdown") -> None:
         """Ask the guest to shut down. Success has no answer: look at what QEMU reports."""
-        async with self._turn:
-            try:
-                with _understood("guest-shutdown"):
-                    _, writer = await self._synced()
-                    _send(writer, "guest-shutdown", {"mode": mode})
-                    await writer.drain()
-            finally:
-                self.hang_up()  # an error that comes after all is nobody's answer
+        await self.send("guest-shutdown", {"mode": mode})
 
     async def _ask(
         self, command: str, type_: type[T], arguments: Mapping[str, object] | None = None
@@ -302,27 +331,6 @@ class GuestAgent:
         answer = await self.call(command, arguments)
         with _understood(command):
             return msgspec.convert(answer, type_)
-
-    async def _synced(self) -> tuple[asyncio.StreamReader, asyncio.StreamWriter]:
-        """Discard everything sent before now, or find that nobody answers."""
-        number = secrets.randbelow(2**31)
-        async with asyncio.timeout(SYNC_SECONDS):
-            reader, writer = await self._opened()
-            writer.write(_DELIMITER)
-            _send(writer, "guest-sync-delimited", {"id": number})
-            while True:
-                await _skip(reader)
-                answer = msgspec.json.decode(await _line(reader, _LONGEST))
-                if isinstance(answer, dict) and answer.get("return") == number:
-                    return reader, writer
-
-    async def _opened(self) -> tuple[asyncio.StreamReader, asyncio.StreamWriter]:
-        if self._streams is None:
-            try:
-                self._streams = await asyncio.open_unix_connection(self._path, limit=_CHUNK)
-            except OSError as error:
-                raise AgentUnavailable(f"no guest agent channel at {self._path}") from error
-        return self._streams
 
 
 @contextlib.contextmanager

@@ -10,9 +10,9 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from livevirt.qemu.block_nodes import add_node, forget_node
 from livevirt.qemu.disk import Disk
 from livevirt.qemu.errors import CommandFailed
-from livevirt.qemu.nodes import add_node, forget_node
 from livevirt.qemu.session import Session
 
 JOB_EVENT = "JOB_STATUS_CHANGE"

@@ -4,20 +4,21 @@ Read from QEMU alone, never from memory, so it is right after a restart of whoev
 parts that interpret QEMU's answers are pure.
 """
 
+from __future__ import annotations
+
 import asyncio
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from livevirt.qemu.agent import PciAddress
+from livevirt.qemu.agent import Filesystem, FilesystemDisk, PciAddress
 from livevirt.qemu.cmdline import AGENT_CHARDEV, MEMORY_DEVICE
-from livevirt.qemu.disk import NODE_PREFIX, bridge_id
+from livevirt.qemu.disk import NODE_PREFIX, SCSI_CONTROLLER, bridge_id
 from livevirt.qemu.errors import CommandFailed
 from livevirt.qemu.machine import Thread
 from livevirt.qemu.mirror import Copy, copies_of
 from livevirt.qemu.session import Session
-from livevirt.qemu.threads import io_threads
 
 PERIPHERALS = "/machine/peripheral"  # where every device with an id is
 
@@ -273,3 +274,66 @@ async def _property(qmp: Session, id: str, name: str) -> int:
     except CommandFailed:
         return -1  # unplugged since it was listed
     return found
+
+
+# ---------------------------------------------------------------- threads
+
+
+@dataclass(frozen=True, slots=True)
+class Threads:
+    """By the kernel's number of a thread: the vCPU that it runs, or the id of the IO thread."""
+
+    vcpus: Mapping[int, Thread]
+    io_threads: Mapping[int, str]
+
+
+async def threads(qmp: Session) -> Threads:
+    """Ask QEMU for its threads."""
+    return Threads(
+        vcpu_threads(await qmp.execute("query-cpus-fast")),
+        io_threads(await qmp.execute("query-iothreads")),
+    )
+
+
+def vcpu_threads(answer: Sequence[Mapping[str, Any]]) -> dict[int, Thread]:
+    """Read `query-cpus-fast`."""
+    found = {}
+    for entry in answer:
+        place = entry["props"]
+        thread = Thread(place["socket-id"], place["core-id"], place["thread-id"])
+        found[int(entry["thread-id"])] = thread
+    return found
+
+
+def io_threads(answer: Sequence[Mapping[str, Any]]) -> dict[int, str]:
+    """Read `query-iothreads`."""
+    return {int(entry["thread-id"]): str(entry["id"]) for entry in answer}
+
+
+# ---------------------------------------------------------------- mounted file systems
+
+_DISCS = ("iso9660", "udf")
+_MOST_POINTS, _LONGEST_POINT = 10, 256  # it is a guest's word, and ends up in messages
+
+
+def mount_points(
+    drive: Drive, filesystems: Iterable[Filesystem], addresses: Mapping[str, PciAddress]
+) -> list[str]:
+    """Return where the guest has mounted what is on a drive, or the first few places.
+
+    Discs are not told apart: of a drive whose tray the guest has locked, all of them are named.
+    """
+    found = {
+        each.mountpoint[:_LONGEST_POINT]
+        for each in filesystems
+        if (drive.locked and each.type in _DISCS)
+        or any(_is(disk, drive, addresses) for disk in each.disk)
+    }
+    return sorted(found)[:_MOST_POINTS]
+
+
+def _is(disk: FilesystemDisk, drive: Drive, addresses: Mapping[str, PciAddress]) -> bool:
+    if drive.lun is not None:
+        on_controller = disk.pci_controller == addresses.get(SCSI_CONTROLLER)
+        return on_controller and (disk.target, disk.unit) == (0, drive.lun)
+    return drive.id in addresses and disk.pci_controller == addresses[drive.id]

@@ -10,13 +10,13 @@ from livevirt.kube.control.runtime import Factory, Runtime
 from livevirt.kube.objects import core
 from livevirt.vm import kinds
 from livevirt.vm.config import controller as kubevirt
-from livevirt.vm.evacuation.controller import Evacuations
+from livevirt.vm.evacuation.controller import EvacuationController
 from livevirt.vm.lifecycle.vm.controller import VirtualMachines
 from livevirt.vm.lifecycle.vmi.controller import Instances
 from livevirt.vm.lifecycle.vmi.controller import Sources as InstanceSources
-from livevirt.vm.migration.controller import Migrations
-from livevirt.vm.migration.observation import Sources as MigrationSources
-from livevirt.vm.workload_update.controller import WorkloadUpdates
+from livevirt.vm.migration.caches import Sources as MigrationSources
+from livevirt.vm.migration.controller import MigrationController
+from livevirt.vm.workload_update.controller import WorkloadUpdateController
 
 #: KubeVirt's names of the components; events carry them.
 VIRTUAL_MACHINE = "virtualmachine-controller"
@@ -64,7 +64,7 @@ async def instances(runtime: Runtime) -> None:
 
 
 async def migrations(runtime: Runtime) -> None:
-    """Run the controller of VirtualMachineInstanceMigrations."""
+    """Run the controller of VirtualMachineInstanceMigrationController."""
     client = runtime.client.for_component(MIGRATION)
     recorder = Recorder(client, MIGRATION, runtime.now)
     of = runtime.informers.of
@@ -75,16 +75,16 @@ async def migrations(runtime: Runtime) -> None:
         policies=of(kinds.MIGRATION_POLICY),
         quotas=of(core.QUOTA),
         namespaces=of(core.NAMESPACE),
-        settings=of(kinds.KUBEVIRT),
+        kubevirts=of(kinds.KUBEVIRT),
     )
-    await _run(recorder, Migrations(client, runtime.now, recorder, sources), "migration")
+    await _run(recorder, MigrationController(client, runtime.now, recorder, sources), "migration")
 
 
 async def workload_updates(runtime: Runtime) -> None:
     """Run the workload updater."""
     client = runtime.client.for_component(WORKLOAD_UPDATE)
     recorder = Recorder(client, WORKLOAD_UPDATE, runtime.now)
-    controller = WorkloadUpdates(client, runtime.now, recorder, runtime.informers)
+    controller = WorkloadUpdateController(client, runtime.now, recorder, runtime.informers)
     await _run(recorder, controller, "workload-update")
 
 
@@ -92,7 +92,7 @@ async def evacuations(runtime: Runtime) -> None:
     """Run the evacuation controller."""
     client = runtime.client.for_component(EVACUATION)
     recorder = Recorder(client, EVACUATION, runtime.now)
-    controller = Evacuations(client, recorder, runtime.informers)
+    controller = EvacuationController(client, recorder, runtime.informers)
     await _run(recorder, controller, "evacuation")
 
 

@@ -14,7 +14,7 @@ from typing import Any
 import pytest
 
 from livevirt import catalog
-from livevirt.catalog import controller, origin
+from livevirt.catalog import controller, guests, series
 from livevirt.kube.admission import builtin
 from livevirt.kube.client.local import LocalClient
 from livevirt.kube.control.informer import Informer
@@ -31,7 +31,7 @@ from livevirt.vm.config import bootstrap as kubevirt_bootstrap
 from ...server_process import BIN, COMMAND_SECONDS, ServerProcess, short_directory
 
 TYPE, PREFERENCE = kinds.CLUSTER_INSTANCETYPE, kinds.CLUSTER_PREFERENCE
-COUNT = len(catalog.instancetypes()) + len(catalog.preferences())
+COUNT = len(series.instancetypes()) + len(guests.preferences())
 OFF = {"spec": {"configuration": {"commonInstancetypesDeployment": {"enabled": False}}}}
 ON = {"spec": {"configuration": {"commonInstancetypesDeployment": None}}}
 
@@ -90,7 +90,7 @@ async def place(tmp_path: Path) -> AsyncIterator[Place]:
 async def test_everything_is_installed_once_and_then_nothing_is_written(place: Place) -> None:
     await controller.install(place.client)
     assert place.count() == COUNT
-    for obj in (*catalog.instancetypes(), *catalog.preferences()):
+    for obj in (*series.instancetypes(), *guests.preferences()):
         kind = TYPE if obj["kind"] == TYPE.kind else PREFERENCE
         stored = place.read.get(kind, obj["metadata"]["name"]) or {}
         assert stored["spec"] == obj["spec"]
@@ -123,7 +123,7 @@ async def test_an_upgrade_replaces_ours_in_place_and_nothing_else(place: Place) 
         ("u1.micro", "v1.7.0", 8),
         ("u1.small", "", 9),
     ):
-        labels = {origin.LABEL: label} if label else {}
+        labels = {catalog.LABEL: label} if label else {}
         meta = {"name": name, "labels": labels}
         spec = {"cpu": {"guest": guest}, "memory": {"guest": "1Gi"}}
         obj = {"apiVersion": TYPE.api_version, "kind": TYPE.kind, "metadata": meta, "spec": spec}
@@ -226,11 +226,11 @@ def shown(server: ServerProcess, *args: str) -> Any:
 
 @pytest.mark.slow
 def test_kubectl_lists_the_catalog_by_its_labels(ready: ServerProcess) -> None:
-    selected = f"{origin.PREFIX}class=compute.exclusive,{origin.PREFIX}size=custom"
+    selected = f"{catalog.PREFIX}class=compute.exclusive,{catalog.PREFIX}size=custom"
     [found] = shown(ready, "vmcf", "-l", selected)["items"]
     assert found["metadata"]["name"] == "cx1.custom"
     assert found["apiVersion"] == "instancetype.kubevirt.io/v1beta2"
-    linux = shown(ready, "vmcp", "-l", f"{origin.PREFIX}os-type=linux")["items"]
+    linux = shown(ready, "vmcp", "-l", f"{catalog.PREFIX}os-type=linux")["items"]
     assert {"fedora", "ubuntu"} <= {obj["metadata"]["name"] for obj in linux}
 
 

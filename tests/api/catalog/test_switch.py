@@ -12,8 +12,7 @@ from typing import Any
 import pytest
 import yaml
 
-from livevirt import catalog
-from livevirt.catalog import controller
+from livevirt.catalog import controller, series
 from livevirt.errors import AlreadyExists
 from livevirt.kube.client.local import LocalClient
 from livevirt.kube.objects import core
@@ -361,7 +360,7 @@ async def test_every_instance_type_is_told_with_how_it_can_be_had(
     before = quiet.store.revision
     fits = json.loads(await served.succeed("virtctl", "what-fits", "web", "-o", "json"))
     assert {each["name"] for each in fits} == {
-        obj["metadata"]["name"] for obj in catalog.instancetypes()
+        obj["metadata"]["name"] for obj in series.instancetypes()
     }
     assert [each["name"] for each in fits if each["current"]] == ["u1.nano"]
     micro = next(each for each in fits if each["name"] == "u1.micro")

@@ -14,7 +14,7 @@ from livevirt.errors import BadRequest, Conflict
 from livevirt.kube.client.local import LocalClient
 from livevirt.kube.objects import core
 from livevirt.kube.objects.request import Object
-from livevirt.kube.server import kubeconfig, pki
+from livevirt.kube.server import pki
 from livevirt.kube.server.authenticate import Authenticator
 from livevirt.kube.server.http import Front
 from livevirt.kube.server.listen import listening
@@ -173,5 +173,5 @@ async def serving(world: World, folder: Path) -> AsyncIterator[Served]:
     front.attach(actions.handle, {("pods", "log"): logs.stream})
     served = Served(DataDir(folder), guests)
     async with listening(front.handle, keys, "127.0.0.1", 0) as port:
-        kubeconfig.write(served.data.kubeconfig, f"https://127.0.0.1:{port}", keys)
+        pki.write_kubeconfig(served.data.kubeconfig, f"https://127.0.0.1:{port}", keys)
         yield served

@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 
 from livevirt.errors import Conflict, TooManyRequests
+from livevirt.kube.client.interface import Patch
 from livevirt.kube.client.local import LocalClient
 from livevirt.kube.controllers import embedded
 from livevirt.kube.objects import conditions, core
@@ -309,9 +310,8 @@ async def test_given_pods_of_another_version_then_guests_are_evicted_only_if_tha
     pod = await an_instance(world, "None")
     name = pod["metadata"]["name"]
     image = {"name": "compute", "image": "livevirt/launcher:0.0.1"}
-    await world.components.patch(
-        core.POD, name, NAMESPACE, {"spec": {"containers": [image]}}, type_="strategic"
-    )
+    patch = Patch("strategic", {"spec": {"containers": [image]}})
+    await world.components.patch(core.POD, name, NAMESPACE, patch)
     await world.until(lambda: outdated(world) == 1)
     assert world.pods()
     await allow(world, "Evict")

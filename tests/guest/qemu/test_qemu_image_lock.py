@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from livevirt.qemu import image_lock
+from livevirt.qemu import block_nodes
 from livevirt.qemu.act import act
 from livevirt.qemu.disk import Disk, Image
 from livevirt.qemu.errors import CommandFailed
@@ -32,13 +32,13 @@ async def test_it_is_taken_just_where_qemu_does_not_open_it(
     path = run_dir / "disk.img"
     path.write_bytes(b"\0" * MIB)
     found = {name: replace(disk, image=Image(str(path))) for name, disk in USES.items()}
-    assert not any(image_lock.taken(disk) for disk in found.values())
+    assert not any(block_nodes.image_taken(disk) for disk in found.values())
     machine = a_machine()
     async with start(a_machine(disks=(found[has],))), start(machine) as other:
         for name, disk in found.items():
             wanted = replace(disk, id=f"ua-{name}")
             (step,) = disks((wanted,), Seen(machine, await observe(other.qmp)))
-            assert image_lock.taken(wanted) is ((has, name) not in TOGETHER), name
+            assert block_nodes.image_taken(wanted) is ((has, name) not in TOGETHER), name
             if (has, name) in TOGETHER:
                 await act(step, other.qmp)
                 await act(disks((), Seen(machine, await observe(other.qmp)))[0], other.qmp)
@@ -48,5 +48,5 @@ async def test_it_is_taken_just_where_qemu_does_not_open_it(
 
 
 def test_an_image_that_is_not_there_or_an_empty_drive_is_not_taken() -> None:
-    assert not image_lock.taken(replace(WRITES, image=Image("/no/such/image")))
-    assert not image_lock.taken(replace(WRITES, image=None, kind="cdrom"))
+    assert not block_nodes.image_taken(replace(WRITES, image=Image("/no/such/image")))
+    assert not block_nodes.image_taken(replace(WRITES, image=None, kind="cdrom"))

@@ -11,9 +11,8 @@ from livevirt.node.intent import Exclusive
 from livevirt.qemu.act import act
 from livevirt.qemu.disk import Disk, Image
 from livevirt.qemu.machine import Cpu, Thread
-from livevirt.qemu.observe import observe
+from livevirt.qemu.observe import observe, threads
 from livevirt.qemu.plan import PlugCpu, PlugDisk, Seen, disks
-from livevirt.qemu.threads import threads
 
 pytestmark = pytest.mark.guest
 

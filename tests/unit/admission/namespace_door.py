@@ -5,7 +5,7 @@ from __future__ import annotations
 import copy
 from datetime import UTC, datetime
 
-from livevirt.kube.admission import limits, quota
+from livevirt.kube.admission import limit_ranges, quotas
 from livevirt.kube.admission.builtin import RULES
 from livevirt.kube.objects import typed
 from livevirt.kube.objects.core import LIMIT_RANGE, POD, QUOTA
@@ -74,11 +74,11 @@ class Door:
         elif kind.has_status and stored is not None:
             new["status"] = copy.deepcopy(stored["status"])
         rules.default(review.new)
-        limits.apply(review, self.list(LIMIT_RANGE))
+        limit_ranges.apply(review, self.list(LIMIT_RANGE))
         rules.prepare(review)
         if errors := rules.validate(review):
             raise Refused(errors)
-        for charged in quota.charge(self.list(QUOTA), review):
+        for charged in quotas.charge(self.list(QUOTA), review):
             self.objects[QUOTA.resource, charged["metadata"]["name"]] = charged
         assert stored == old, "the stored object was changed in place"
         self.objects[kind.resource, new["metadata"]["name"]] = review.new

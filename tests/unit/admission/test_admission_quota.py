@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from livevirt.errors import Forbidden
-from livevirt.kube.admission.quota import recount
+from livevirt.kube.admission.quotas import recount
 from livevirt.kube.objects.core import CLAIM, CONFIG_MAP, POD, QUOTA, SECRET
 from livevirt.kube.objects.quota_usage import usage
 from livevirt.kube.objects.request import Object

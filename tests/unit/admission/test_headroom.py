@@ -11,8 +11,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from livevirt.errors import Forbidden
-from livevirt.kube.admission import limits, quota
-from livevirt.kube.admission.limitranges import LimitRangeRules
+from livevirt.kube.admission import limit_ranges, quotas
+from livevirt.kube.admission.limit_ranges import LimitRangeRules
 from livevirt.kube.objects import pod_resources
 from livevirt.kube.objects.core import POD
 from livevirt.kube.objects.node_share import pod_of, taken
@@ -239,7 +239,7 @@ def test_a_limit_that_was_filled_in_holds_requests_down() -> None:
     sane = a_range("Container", default={"cpu": "500m"})
     vmi = a_guest()
     pod = a_pod(vmi)
-    limits.fill_in(pod, [sane])
+    limit_ranges.fill_in(pod, [sane])
     assert left(bounds(vmi, pod, limit_ranges=[sane]), "requests.cpu") == "300m"
 
 
@@ -268,11 +268,11 @@ def outcome(
     above = [
         n for n, most in amounts(stated["limits"]).items() if parse(stated["requests"][n]) > most
     ]
-    if above or limits.find_breaches(POD, new, seen.limit_ranges):
+    if above or limit_ranges.find_breaches(POD, new, seen.limit_ranges):
         return "LimitRange"
     review = Review("update", POD, "v1", new, pod, User("us"), None, NOON, "resize")  # type: ignore[arg-type]
     try:
-        quota.charge(copy.deepcopy(list(seen.quotas)), review)
+        quotas.charge(copy.deepcopy(list(seen.quotas)), review)
     except Forbidden:
         return "ResourceQuota"
     total = [pod_resources.requests(each) for each in (new, *others)]
@@ -312,7 +312,7 @@ def test_given_any_growth_then_it_waits_just_if_its_resize_would_be_refused(
     node = a_node(cpu=allocatable[0], memory=allocatable[1])
     pod = a_pod(a_guest(behind), namespace)
     ranges = [a_range(most[0], max={"cpu": most[1], "memory": most[2]})] if most else []
-    limits.fill_in(pod, ranges)
+    limit_ranges.fill_in(pod, ranges)
     pods = [pod, *(other(*each) for each in others)]
     seen = headroom.Seen(None, [team], ranges, pod, taken(pods, pod))
     vmi = a_guest(promised)
@@ -379,7 +379,7 @@ def test_given_a_limit_that_was_filled_in_then_a_ratio_is_a_minimum(
 ) -> None:
     vmi = a_guest((2, "1Gi"))
     pod = a_pod(vmi)
-    limits.fill_in(pod, [a_range("Container", default={"cpu": "1"})])
+    limit_ranges.fill_in(pod, [a_range("Container", default={"cpu": "1"})])
     ranges = [a_range(type_, maxLimitRequestRatio={"cpu": ratio})]
     del pod["spec"]["initContainers"]
     seen = headroom.Seen(limit_ranges=ranges, pod=pod)

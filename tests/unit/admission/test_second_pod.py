@@ -9,8 +9,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from livevirt.kube.controllers.scheduler import node as nodes
-from livevirt.kube.controllers.scheduler import pod as pods
+from livevirt.kube.controllers.scheduler import objects
 from livevirt.kube.controllers.scheduler.fleet import Fleet
 from livevirt.kube.controllers.scheduler.plan import Place, plan
 from livevirt.kube.objects.node_share import NOTHING, Share, by_node
@@ -114,8 +113,8 @@ def test_a_quota_is_counted_as_a_second_pod_meets_it(
 def test_what_pods_take_is_summed_up_by_node() -> None:
     vmi = a_guest()
     ended = {**a_pod(vmi, "b"), "status": {"phase": "Failed"}}
-    pods = [a_pod(vmi, "a"), a_pod(vmi, "a"), ended, a_pod(vmi, ""), a_pod(vmi, "gone")]
-    found = {n["metadata"]["name"]: s for n, s in by_node([a_node("a"), a_node("b")], pods)}
+    objects = [a_pod(vmi, "a"), a_pod(vmi, "a"), ended, a_pod(vmi, ""), a_pod(vmi, "gone")]
+    found = {n["metadata"]["name"]: s for n, s in by_node([a_node("a"), a_node("b")], objects)}
     assert (found["a"].cpu, found["b"]) == (parse("402m"), NOTHING)
 
 
@@ -206,8 +205,8 @@ def test_a_node_takes_a_guest_just_if_the_scheduler_would_choose_it(
     node = a_node("there", labels=labels, spec={"taints": marks, "unschedulable": closed})
     node["status"]["conditions"][0]["status"] = ready
     fleet = Fleet()
-    fleet.put_node(nodes.read(node))
+    fleet.put_node(objects.read_node(node))
 
-    chosen = isinstance(plan(pods.read(a_pod(vmi, "")), fleet), Place)
+    chosen = isinstance(plan(objects.read_pod(a_pod(vmi, "")), fleet), Place)
 
     assert node_choice.takes(node, vmi["spec"]) == chosen

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from livevirt import catalog
-from livevirt.catalog import origin
+from livevirt.catalog import guests, series
 from livevirt.catalog.series import SERIES
 from livevirt.kube.objects import names, structural
 from livevirt.vm import kinds
@@ -20,12 +20,12 @@ Object = dict[str, Any]
 
 FACTS = Path(__file__).parents[4] / "shared" / "facts" / "common-instancetypes.json"
 PREFIX = "instancetype.kubevirt.io/"
-#: What the tables make. When it changes, so must `origin.VERSION`: or nobody gets the new objects.
+#: What the tables make. When it changes, so must `catalog.VERSION`: or nobody gets the new objects.
 FINGERPRINT = ("livevirt-2", "b7bd8cd416ed")
 
-EVERYTHING = [*catalog.instancetypes(), *catalog.preferences()]
-TYPES = {obj["metadata"]["name"]: obj for obj in catalog.instancetypes()}
-PREFERENCES = {obj["metadata"]["name"]: obj for obj in catalog.preferences()}
+EVERYTHING = [*series.instancetypes(), *guests.preferences()]
+TYPES = {obj["metadata"]["name"]: obj for obj in series.instancetypes()}
+PREFERENCES = {obj["metadata"]["name"]: obj for obj in guests.preferences()}
 CUSTOM = {name: obj for name, obj in TYPES.items() if ".custom" in name}
 
 
@@ -103,7 +103,7 @@ def test_types_are_labelled_by_class_and_size(facts: Object) -> None:
             "version": series["version"],
             "vendor": "kubevirt.io",
             "icon-pf": series["iconPf"],
-            "common-instancetypes-version": origin.VERSION,
+            "common-instancetypes-version": catalog.VERSION,
             **{flag: "true" for flag in flags if flag in row},
             **({"hugepages": row["hugepagesPageSize"]} if "hugepagesPageSize" in row else {}),
         }
@@ -122,7 +122,7 @@ def test_preferences_are_labelled_by_system_and_what_it_needs(facts: Object) -> 
         expected = {
             "os-type": row["osType"],
             "vendor": "kubevirt.io",
-            "common-instancetypes-version": origin.VERSION,
+            "common-instancetypes-version": catalog.VERSION,
             **{f"required-{key}": str(value) for key, value in needs.items()},
         }
         if "preferredArchitecture" in row:
@@ -169,7 +169,7 @@ def test_the_custom_size_of_compute_exclusive_is_the_one_that_was_asked_for() ->
         "vendor": "kubevirt.io",
         "version": "1",
         "size": "custom",
-        "common-instancetypes-version": origin.VERSION,
+        "common-instancetypes-version": catalog.VERSION,
     }
     assert {key.removeprefix(PREFIX) for key in made["metadata"]["annotations"]} == {
         "description",
@@ -202,21 +202,21 @@ def test_names_are_unique_and_every_object_is_one_the_api_takes() -> None:
 
 
 def test_no_two_objects_share_a_part_that_one_of_them_could_change() -> None:
-    first, second = catalog.preferences(), catalog.preferences()
+    first, second = guests.preferences(), guests.preferences()
     first[0]["spec"]["devices"]["preferredRng"]["changed"] = True
-    assert second == catalog.preferences()
+    assert second == guests.preferences()
 
 
 def test_whoever_changes_the_tables_raises_the_version() -> None:
     text = json.dumps(EVERYTHING, sort_keys=True)
     digest = hashlib.sha256(text.encode()).hexdigest()[:12]
-    assert (origin.VERSION, digest) == FINGERPRINT
+    assert (catalog.VERSION, digest) == FINGERPRINT
 
 
 OWNERS = {
-    "ours, of this version": ({origin.LABEL: origin.VERSION}, True),
-    "ours, of another version": ({origin.LABEL: "livevirt-0"}, True),
-    "KubeVirt's bundle": ({origin.LABEL: "v1.7.0"}, False),
+    "ours, of this version": ({catalog.LABEL: catalog.VERSION}, True),
+    "ours, of another version": ({catalog.LABEL: "livevirt-0"}, True),
+    "KubeVirt's bundle": ({catalog.LABEL: "v1.7.0"}, False),
     "somebody's": ({"colour": "red"}, False),
     "without labels": (None, False),
 }
@@ -224,4 +224,4 @@ OWNERS = {
 
 @pytest.mark.parametrize(("labels", "ours"), OWNERS.values(), ids=OWNERS)
 def test_the_version_label_tells_whose_an_object_is(labels: Object | None, ours: bool) -> None:
-    assert origin.is_ours({"metadata": {"name": "x", "labels": labels}}) is ours
+    assert catalog.is_ours({"metadata": {"name": "x", "labels": labels}}) is ours

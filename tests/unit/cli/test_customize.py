@@ -13,10 +13,10 @@ from click.testing import CliRunner, Result
 from hypothesis import given
 from hypothesis import strategies as st
 
-from livevirt import catalog
+from livevirt.catalog import guests, series
 from livevirt.cli.virtctl import cli
-from livevirt.cli.vm.named import INSTANCETYPES, PREFERENCES, Named, named
-from livevirt.cli.vm.variant import Wish, variant
+from livevirt.cli.vm.customize import Wish, variant
+from livevirt.cli.vm.objects import INSTANCETYPES, PREFERENCES, Named, named
 from livevirt.kube.objects import quantity
 from livevirt.kube.objects.field_error import FieldError
 from livevirt.kube.objects.request import User
@@ -27,8 +27,8 @@ from livevirt.vm.instancetypes.admission import InstancetypeRules
 Object = dict[str, Any]
 
 PREFIX = "instancetype.kubevirt.io/"
-SHIPPED = {obj["metadata"]["name"]: obj for obj in catalog.instancetypes()}
-PREFERRED = {obj["metadata"]["name"]: obj for obj in catalog.preferences()}
+SHIPPED = {obj["metadata"]["name"]: obj for obj in series.instancetypes()}
+PREFERRED = {obj["metadata"]["name"]: obj for obj in guests.preferences()}
 NOON = datetime(2030, 1, 1, 12, tzinfo=UTC)
 OWN, SHARED = kinds.INSTANCETYPE, kinds.CLUSTER_INSTANCETYPE
 
@@ -222,7 +222,7 @@ def test_a_copy_never_contradicts_itself_and_the_source_stays_as_it_is(
 
 
 def catalog_object(name: str) -> Object:
-    return next(obj for obj in catalog.instancetypes() if obj["metadata"]["name"] == name)
+    return next(obj for obj in series.instancetypes() if obj["metadata"]["name"] == name)
 
 
 def run(monkeypatch: pytest.MonkeyPatch, source: str, *args: str) -> Result:

@@ -11,7 +11,7 @@ from click.testing import CliRunner
 
 from livevirt.cli import exec, virtctl
 from livevirt.cli.demo import MANIFEST, demo
-from livevirt.cli.vm import cdrom, create, resize
+from livevirt.cli.vm import create, hotplug, resize
 
 ALONE = """
 import resource, sys
@@ -42,7 +42,7 @@ def commands() -> dict[str, click.Command]:
     }
     found |= {f"create {name}": command for name, command in create.create.commands.items()}
     found |= {f"vm {name}": command for name, command in resize.vm.commands.items()}
-    found |= {f"cdrom {name}": command for name, command in cdrom.cdrom.commands.items()}
+    found |= {f"cdrom {name}": command for name, command in hotplug.cdrom.commands.items()}
     found |= {"exec": exec.exec_, "demo": demo}
     return {name: command for name, command in found.items() if command is not None}
 

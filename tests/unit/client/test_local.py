@@ -11,7 +11,7 @@ import msgspec
 import pytest
 
 from livevirt.errors import Conflict, NotFound
-from livevirt.kube.client.interface import Client
+from livevirt.kube.client.interface import Client, Patch
 from livevirt.kube.client.local import LocalClient
 from livevirt.kube.objects.core import NODE, POD
 from livevirt.kube.objects.request import Answer, Object, Page, Request, User, WatchEvent
@@ -161,7 +161,8 @@ PATCHES = {
 @pytest.mark.parametrize("type_", PATCHES)
 async def test_patches_say_their_content_type(type_: Any) -> None:
     handler = Answering()
-    await a_client(handler).patch(VM, "web", "ns", {"spec": {}}, type_=type_, subresource="status")
+    patch = Patch(type_, {"spec": {}})
+    await a_client(handler).patch(VM, "web", "ns", patch, subresource="status")
     asked = handler.asked()
     content_type, options = PATCHES[type_]
     assert (asked.verb, asked.patch, asked.options) == ("patch", content_type, options)
@@ -171,19 +172,27 @@ async def test_patches_say_their_content_type(type_: Any) -> None:
 async def test_delete_carries_its_preconditions() -> None:
     handler = Answering()
     await a_client(handler).delete(
-        VM, "web", "ns", uid="u", resource_version="3", grace_seconds=0, propagation="Foreground"
+        VM, "web", "ns", uid="u", grace_seconds=0, propagation="Foreground"
     )
     asked = handler.asked()
     assert asked.verb == "delete"
     assert asked.body == {
         "kind": "DeleteOptions",
         "apiVersion": "v1",
-        "preconditions": {"uid": "u", "resourceVersion": "3"},
+        "preconditions": {"uid": "u"},
         "gracePeriodSeconds": 0,
         "propagationPolicy": "Foreground",
     }
     await a_client(handler).delete(VM, "web", "ns")
     assert handler.asked().body == {"kind": "DeleteOptions", "apiVersion": "v1"}
+
+
+async def test_delete_unchanged_names_the_version_that_was_read() -> None:
+    handler = Answering()
+    await a_client(handler).delete_unchanged(VM, "web", "ns", uid="u", resource_version="3")
+    asked = handler.asked()
+    assert (asked.verb, asked.name) == ("delete", "web")
+    assert asked.body["preconditions"] == {"uid": "u", "resourceVersion": "3"}
 
 
 async def test_refusals_come_through_as_they_are() -> None:

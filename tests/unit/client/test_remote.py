@@ -27,7 +27,7 @@ from livevirt.errors import (
 )
 from livevirt.kube.client.access import Access, Plugin, Tls
 from livevirt.kube.client.errors import ConfigError, Unreachable
-from livevirt.kube.client.interface import Client
+from livevirt.kube.client.interface import Client, Patch
 from livevirt.kube.client.remote import WAITS, RemoteClient
 from livevirt.kube.objects.core import POD
 from livevirt.kube.objects.request import WatchEvent
@@ -152,6 +152,19 @@ REQUESTS = {
         lambda c: c.update(POD, AN_OBJECT, subresource="status"),
         ("PUT", "/api/v1/namespaces/ns/pods/web/status", {}, AN_OBJECT),
     ),
+    "delete unchanged": (
+        lambda c: c.delete_unchanged(POD, "web", "ns", uid="u", resource_version="3"),
+        (
+            "DELETE",
+            "/api/v1/namespaces/ns/pods/web",
+            {},
+            {
+                "kind": "DeleteOptions",
+                "apiVersion": "v1",
+                "preconditions": {"uid": "u", "resourceVersion": "3"},
+            },
+        ),
+    ),
     "delete": (
         lambda c: c.delete(POD, "web", "ns", uid="u", grace_seconds=0),
         (
@@ -195,7 +208,8 @@ PATCHES = {
 
 @pytest.mark.parametrize("type_", PATCHES)
 async def test_patches(server: Server, client: RemoteClient, type_: Any) -> None:
-    await client.patch(VM, "web", "ns", [{"op": "test"}], type_=type_, subresource="status")
+    patch = Patch(type_, [{"op": "test"}])
+    await client.patch(VM, "web", "ns", patch, subresource="status")
     (seen,) = server.seen
     assert (seen.headers["Content-Type"], seen.query) == PATCHES[type_]
     assert seen.path == "/apis/kubevirt.io/v1/namespaces/ns/virtualmachines/web/status"

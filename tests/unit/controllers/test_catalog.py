@@ -8,22 +8,22 @@ from typing import Any
 import pytest
 
 from livevirt import catalog
-from livevirt.catalog import origin
+from livevirt.catalog import series
 from livevirt.catalog.controller import enabled, plan
 
 Object = dict[str, Any]
 
-NANO, MICRO = catalog.instancetypes()[:2]
+NANO, MICRO = series.instancetypes()[:2]
 
 
-def stored(obj: Object, version: str | None = origin.VERSION, **labels: str) -> Object:
+def stored(obj: Object, version: str | None = catalog.VERSION, **labels: str) -> Object:
     found = copy.deepcopy(obj)
     meta = found["metadata"]
     meta |= {"uid": "1", "resourceVersion": "7"}
     if version is None:
-        del meta["labels"][origin.LABEL]
+        del meta["labels"][catalog.LABEL]
     else:
-        meta["labels"][origin.LABEL] = version
+        meta["labels"][catalog.LABEL] = version
     meta["labels"] |= labels
     return found
 
@@ -56,7 +56,7 @@ def test_plan(found: list[Object], created: list[str], replaced: list[str]) -> N
 
 def test_an_upgrade_keeps_the_identity_and_what_others_noted() -> None:
     before = old(NANO)
-    before["metadata"]["labels"] |= {"team": "blue", f"{origin.PREFIX}dropped": "x"}
+    before["metadata"]["labels"] |= {"team": "blue", f"{catalog.PREFIX}dropped": "x"}
     [after] = plan([NANO], [before]).replace
     assert after["spec"] == NANO["spec"]
     meta = after["metadata"]

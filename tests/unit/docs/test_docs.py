@@ -9,6 +9,8 @@ from pathlib import Path
 
 import pytest
 
+from livevirt.vm.migration.phases import ORDER
+
 ROOT = Path(__file__).resolve().parents[3]
 
 
@@ -60,3 +62,10 @@ def test_the_server_imports_no_kubernetes_client() -> None:
     )
     ran = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True)
     assert ran.stdout.strip() == "[]"
+
+
+def test_the_state_table_of_migrations_has_every_phase() -> None:
+    page = (ROOT / "docs" / "migration.md").read_text()
+    table = page.partition("<!-- generated: migration-phases -->")[2].partition("<!-- end -->")[0]
+    for phase in (*ORDER[1:], "Failed"):
+        assert f"\n| `{phase}` |" in table

@@ -15,7 +15,7 @@ from typing import Any
 
 from livevirt.errors import Conflict
 from livevirt.kube.control.key import Key
-from livevirt.kube.server.patches import merge
+from livevirt.kube.server import patches
 from livevirt.node import intent as intents
 from livevirt.node.handover import Handovers
 from livevirt.node.intent import Incoming, Intent, Limits
@@ -81,7 +81,7 @@ class Api:
         old = getattr(self, what)
         if patch["metadata"].pop("resourceVersion") != old["metadata"]["resourceVersion"]:
             raise Conflict("somebody was faster")
-        new = merge.apply(old, patch)
+        new = patches.apply_merge_patch(old, patch)
         self._bump(new)
         setattr(self, what, new)
 

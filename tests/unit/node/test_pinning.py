@@ -1,7 +1,7 @@
 from livevirt.node.intent import Exclusive
 from livevirt.node.pinning import places
 from livevirt.qemu.machine import Cpu, Thread
-from livevirt.qemu.threads import Threads, io_threads, vcpu_threads
+from livevirt.qemu.observe import Threads, io_threads, vcpu_threads
 
 CPU = Cpu(model="max", sockets=2, max_sockets=4)
 OWN = Exclusive(cpus=(3, 4, 5, 6), vcpus=(3, 4), io_threads={"io0": 5}, emulator=(6,))

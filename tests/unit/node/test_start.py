@@ -12,7 +12,7 @@ from livevirt.kube.objects.request import Object
 from livevirt.node.domain import drive
 from livevirt.node.start import Starter
 from livevirt.node.volumes import Prepared, VolumeProblem
-from livevirt.qemu import image_lock
+from livevirt.qemu import block_nodes
 from livevirt.qemu.disk import Disk, Image
 from livevirt.qemu.machine import Machine, Thread
 from livevirt.qemu.migration import Undescribed
@@ -158,7 +158,7 @@ async def test_a_disk_whose_place_in_the_boot_order_is_taken_moves_without_one()
 def taken(monkeypatch: pytest.MonkeyPatch) -> set[str]:
     """Return the paths of images that another QEMU has."""
     found: set[str] = set()
-    monkeypatch.setattr(image_lock, "taken", lambda disk: disk.image.path in found)
+    monkeypatch.setattr(block_nodes, "image_taken", lambda disk: disk.image.path in found)
     return found
 
 

@@ -10,7 +10,7 @@ from pathlib import Path
 from hypothesis import given
 from hypothesis import strategies as st
 
-from livevirt.kube.server import kubeconfig, pki
+from livevirt.kube.server import pki
 from livevirt.kube.server.negotiate import choose, media_type
 from livevirt.kube.server.tokens import Tokens, user_of
 
@@ -32,7 +32,7 @@ def test_certificates_are_made_once_and_again_only_for_a_new_address(tmp_path: P
 
 def test_every_key_is_its_owners_only(tmp_path: Path) -> None:
     keys = pki.ensure(tmp_path / "pki", HERE, NOON)
-    kubeconfig.write(tmp_path / "kubeconfig", "https://127.0.0.1:1", keys)
+    pki.write_kubeconfig(tmp_path / "kubeconfig", "https://127.0.0.1:1", keys)
     for path in (*keys.folder.iterdir(), tmp_path / "kubeconfig"):
         assert stat.S_IMODE(path.stat().st_mode) == 0o600, path
 

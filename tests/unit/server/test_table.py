@@ -26,7 +26,7 @@ def an_object(kind: Kind, **fields: Any) -> Object:
 
 def shown(kind: Kind, obj: Object, *, wide: bool = False) -> dict[str, Any]:
     """Return a row as {column: cell}, without the columns of -o wide unless asked for."""
-    made = table(kind, kind.version, [obj], now=NOON)
+    made = table(kind, [obj], now=NOON)
     (row,) = made["rows"]
     columns = made["columnDefinitions"]
     assert len(columns) == len(row["cells"])
@@ -394,25 +394,25 @@ def test_the_wide_columns_of_a_role_binding() -> None:
 
 def test_given_a_pod_that_ended_then_its_row_is_marked_completed() -> None:
     pod = an_object(core.POD, spec=TWO, status={"phase": "Succeeded"})
-    (row,) = table(core.POD, "v1", [pod], now=NOON)["rows"]
+    (row,) = table(core.POD, [pod], now=NOON)["rows"]
     assert [(c["type"], c["reason"]) for c in row["conditions"]] == [("Completed", "Succeeded")]
 
 
 def test_include_chooses_what_a_row_carries() -> None:
     obj = an_object(core.CONFIG_MAP, data={"k": "1"})
     carried = {
-        include: table(core.CONFIG_MAP, "v1", [obj], now=NOON, include=include)["rows"][0]["object"]
+        include: table(core.CONFIG_MAP, [obj], now=NOON, include=include)["rows"][0]["object"]
         for include in ("None", "Metadata", "Object")
     }
     assert carried == {"None": None, "Metadata": partial_metadata(obj), "Object": obj}
 
 
 def test_a_table_names_its_columns_once() -> None:
-    first = table(core.SECRET, "v1", [], now=NOON, list_meta={"resourceVersion": "7"})
+    first = table(core.SECRET, [], now=NOON, list_meta={"resourceVersion": "7"})
     assert first["metadata"] == {"resourceVersion": "7"}
     assert [c["name"] for c in first["columnDefinitions"]] == ["Name", "Type", "Data", "Age"]
     assert first["columnDefinitions"][0]["format"] == "name"
-    later = table(core.SECRET, "v1", [], now=NOON, headers=False)
+    later = table(core.SECRET, [], now=NOON, headers=False)
     assert later["columnDefinitions"] is None
 
 

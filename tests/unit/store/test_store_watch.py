@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from livevirt.kube.store import Compacted, Event, Overrun, Retention, Store, watch
-from livevirt.kube.store.event import Event as PublishedEvent
+from livevirt.kube.store.records import Event as PublishedEvent
 
 from .store_builders import a_key, churn, collect, create, delete, replay, state_of, until, update
 

@@ -83,7 +83,7 @@ def volume_status(vmi: Object, volume: str) -> Object:
 
 
 def is_leaving(vmi: Object | None, volume: str) -> bool:
-    """Tell whether the guest still has a volume that its spec does not."""
+    """Return whether the guest still has a volume that its spec does not."""
     return volume_status(vmi or {}, volume).get("phase") == "Detaching"
 
 

@@ -8,12 +8,11 @@ from typing import Any
 import click
 
 from livevirt.cli import cluster
-from livevirt.cli.vm import access, manifest, volumes
-from livevirt.cli.vm.access import Login
+from livevirt.cli.vm import manifest, manifest_parts
+from livevirt.cli.vm.documents import print_yaml, read_text
 from livevirt.cli.vm.flags import Command
 from livevirt.cli.vm.manifest import Machine, Matcher
-from livevirt.cli.vm.printing import print_yaml
-from livevirt.cli.vm.source import read_text
+from livevirt.cli.vm.manifest_parts import Login
 
 # Kubernetes' own alphabet for made-up names: nothing that reads as a word or another digit.
 _ALPHABET = "bcdfghjklmnpqrstvwxz2456789"
@@ -97,7 +96,7 @@ def create() -> None:
     "--volume-import",
     multiple=True,
     metavar="PARAMS",
-    help=f"A new volume, filled from type: {', '.join(volumes.TYPES)}; size, name,"
+    help=f"A new volume, filled from type: {', '.join(manifest_parts.TYPES)}; size, name,"
     " bootorder, src (pvc, snapshot, ds) or url and the source's other fields.",
 )
 @click.option(
@@ -182,16 +181,16 @@ def _machine(given: dict[str, Any]) -> Machine:
     name = given["name"] or f"vm-{_suffix()}"
     flag = "volume-containerdisk"
     disks = enumerate(given["volume_containerdisk"])
-    asked = [volumes.containerdisk(flag, text, name, index) for index, text in disks]
-    asked += [volumes.claim("volume-pvc", text) for text in given["volume_pvc"]]
+    asked = [manifest_parts.containerdisk(flag, text, name, index) for index, text in disks]
+    asked += [manifest_parts.claim("volume-pvc", text) for text in given["volume_pvc"]]
     for flag, type_ in (("volume-datasource", "ds"), ("volume-clone-pvc", "pvc"),
                         ("volume-blank", "blank")):  # fmt: skip
         texts = given[flag.replace("-", "_")]
         if texts:
             instead = f"--volume-import type:{type_},…"
             click.echo(f"Flag --{flag} has been deprecated, use {instead}", err=True)
-        asked += [volumes.imported(flag, text, _suffix, type_) for text in texts]
-    asked += [volumes.imported("volume-import", t, _suffix) for t in given["volume_import"]]
+        asked += [manifest_parts.imported(flag, text, _suffix, type_) for text in texts]
+    asked += [manifest_parts.imported("volume-import", t, _suffix) for t in given["volume_import"]]
     sysprep = given["volume_sysprep"]
     return Machine(
         name=name,
@@ -207,9 +206,9 @@ def _machine(given: dict[str, Any]) -> Machine:
             given["preference"], given["infer_preference"], given["infer_preference_from"]
         ),
         volumes=asked,
-        sysprep=volumes.sysprep("volume-sysprep", sysprep) if sysprep else None,
+        sysprep=manifest_parts.sysprep("volume-sysprep", sysprep) if sysprep else None,
         login=_login(given),
-        credentials=[access.credential(text) for text in given["access_cred"]],
+        credentials=[manifest_parts.credential(text) for text in given["access_cred"]],
     )
 
 
@@ -246,9 +245,10 @@ def create_instancetype(
     """
     namespace = cluster.chosen().namespace
     name = name or _made_up("instancetype", namespaced or bool(namespace))
-    print_yaml(manifest.instancetype(
-        name, namespace, namespaced, cpu, memory, gpu, hostdevice, iothreadspolicy,
-    ))  # fmt: skip
+    asked = manifest.Instancetype(
+        name, namespace, namespaced, cpu, memory, gpu, hostdevice, iothreadspolicy
+    )
+    print_yaml(manifest.instancetype(asked))
 
 
 @create.command("preference", cls=Command)

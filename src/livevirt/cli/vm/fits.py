@@ -13,7 +13,7 @@ import click
 from livevirt.cli import cluster
 from livevirt.cli.session import VM, Session, refusals, talk
 from livevirt.cli.vm.flags import Command
-from livevirt.cli.vm.named import INSTANCETYPES, Named
+from livevirt.cli.vm.objects import INSTANCETYPES, Named
 from livevirt.cli.vm.switch import Switch
 from livevirt.kube.objects import quantity
 from livevirt.kube.objects.request import Object
@@ -179,7 +179,7 @@ def _show(fits: list[Fit]) -> None:
     from rich.table import Table
     from rich.text import Text
 
-    from livevirt.cli.vm.printing import print_table
+    from livevirt.cli.vm.documents import print_table
 
     if not fits:
         click.echo("there are no instance types; see `virtctl create instancetype --help`")

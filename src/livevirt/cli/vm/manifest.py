@@ -8,10 +8,9 @@ from typing import Any
 
 import click
 
-from livevirt.cli.vm import access
-from livevirt.cli.vm.access import Login
+from livevirt.cli.vm import manifest_parts
 from livevirt.cli.vm.flags import FlagError, params, prefixed, quantity, required
-from livevirt.cli.vm.volumes import Volume
+from livevirt.cli.vm.manifest_parts import Login, Volume
 
 Object = dict[str, Any]
 
@@ -95,29 +94,40 @@ def vm(asked: Machine) -> Object:
     }
 
 
-def instancetype(
-    name: str, namespace: str, namespaced: bool, cpu: int | None, memory: str,
-    gpus: Sequence[str] = (), host_devices: Sequence[str] = (), io_threads: str = "",
-) -> Object:  # fmt: skip
-    """Return an instance type, of the cluster unless namespaced; a size not given is the VM's."""
-    if cpu is not None and cpu <= 0:
+@dataclass(frozen=True, slots=True)
+class Instancetype:
+    """Everything `create instancetype` was asked for; a size not given is left to the VM."""
+
+    name: str
+    namespace: str = ""
+    namespaced: bool = False
+    cpu: int | None = None
+    memory: str = ""
+    gpus: Sequence[str] = ()
+    host_devices: Sequence[str] = ()
+    io_threads: str = ""
+
+
+def instancetype(asked: Instancetype) -> Object:
+    """Return an instance type, of the cluster unless namespaced."""
+    if asked.cpu is not None and asked.cpu <= 0:
         raise FlagError("cpu", "cpu value must be greater than zero")
     spec: Object = {}
-    if cpu is not None:
-        spec["cpu"] = {"guest": cpu}
-    if memory:
-        spec["memory"] = {"guest": quantity("memory", memory)}
+    if asked.cpu is not None:
+        spec["cpu"] = {"guest": asked.cpu}
+    if asked.memory:
+        spec["memory"] = {"guest": quantity("memory", asked.memory)}
     version = "v1beta1" if len(spec) == 2 else "v1beta2"  # which lets a type leave sizes open
     for flag, field_, texts in (
-        ("gpu", "gpus", gpus), ("hostdevice", "hostDevices", host_devices),
+        ("gpu", "gpus", asked.gpus), ("hostdevice", "hostDevices", asked.host_devices),
     ):  # fmt: skip
         if texts:
             spec[field_] = [_device(flag, text) for text in texts]
-    if io_threads:
-        if io_threads not in ("auto", "shared"):
+    if asked.io_threads:
+        if asked.io_threads not in ("auto", "shared"):
             raise FlagError("iothreadspolicy", "IOThread must be of value auto or shared")
-        spec["ioThreadsPolicy"] = io_threads
-    made = _sizing("Instancetype", name, namespace, namespaced, spec)
+        spec["ioThreadsPolicy"] = asked.io_threads
+    made = _sizing("Instancetype", asked.name, asked.namespace, asked.namespaced, spec)
     return {**made, "apiVersion": f"{_GROUP}/{version}"}
 
 
@@ -195,7 +205,7 @@ def _check_exclusive(asked: Machine) -> None:
 
 
 def _check_volumes(volumes: Sequence[Volume]) -> None:
-    names = {access.VOLUME}  # kept for cloud-init
+    names = {manifest_parts.VOLUME}  # kept for cloud-init
     orders: set[int] = set()
     for volume in volumes:
         if volume.name in names:
@@ -210,7 +220,7 @@ def _check_volumes(volumes: Sequence[Volume]) -> None:
 
 def _volumes(asked: Machine) -> list[Object]:
     entries = [volume.entry for volume in _all_volumes(asked)]
-    cloud_init = access.cloud_init(asked.login)
+    cloud_init = manifest_parts.cloud_init(asked.login)
     return entries if cloud_init is None else [*entries, cloud_init]
 
 

@@ -1,4 +1,7 @@
-"""`virtctl plan`: what would become of an edit, before it is made."""
+"""`virtctl plan` and `expand`: what becomes of an edit, and what an instance type stands for.
+
+Both only ask the server; nothing is changed.
+"""
 
 from __future__ import annotations
 
@@ -10,8 +13,9 @@ import click
 
 from livevirt.cli import cluster
 from livevirt.cli.session import VM, Session, refusals, talk
+from livevirt.cli.vm.documents import manifests, namespace_of, parsed, print_yaml
 from livevirt.cli.vm.flags import Command
-from livevirt.cli.vm.source import manifests, namespace_of, parsed
+from livevirt.vm.kinds.subresources import GROUP
 
 Object = dict[str, Any]
 
@@ -98,7 +102,7 @@ def show(name: str, document: Object) -> None:
     from rich.table import Table
     from rich.text import Text
 
-    from livevirt.cli.vm.printing import print_table
+    from livevirt.cli.vm.documents import print_table
     from livevirt.vm.verdict.changes import TEMPLATE
     from livevirt.vm.verdict.redaction import compact
 
@@ -131,3 +135,55 @@ def _value(text: str) -> Any:
     from rich.text import Text
 
     return Text("-" if text == "null" else text)
+
+
+# ---------------------------------------------------------------- expand
+
+
+@click.command(cls=Command)
+@click.option("--vm", default="", metavar="NAME", help="A VM of the cluster.")
+@click.option("-f", "--file", default="", metavar="FILE", help="A manifest; - is standard input.")
+@click.option("-o", "--output", default="yaml", show_default=True, help="yaml or json.")
+@cluster.flags()
+def expand(vm: str, file: str, output: str) -> None:
+    """Print a VM with what its instance type and preference stand for. Nothing is changed.
+
+    \b
+    virtctl expand --vm web
+    virtctl expand -f web.yaml -o json
+    virtctl create vm --instancetype u1.small | virtctl expand -f -
+    """
+    if bool(vm) == bool(file):
+        raise click.UsageError(
+            "error invalid arguments - VirtualMachine name or file must be provided"
+        )
+    if output not in ("yaml", "json"):
+        raise click.UsageError(f"error not supported output format defined: {output}")
+    body = None
+    if file:
+        found = manifests(file)
+        if len(found) > 1:
+            raise click.UsageError(f"{file} has {len(found)} VirtualMachines, give one at a time")
+        vm, body = found[0]
+
+    async def work(session: Session) -> bytes:
+        if body is None:
+            with refusals(_expand_error(vm, session.namespace)):
+                return await session.ask("GET", VM, vm, "expand-spec")
+        there = replace(session, namespace=namespace_of(body) or session.namespace)
+        with refusals(_expand_error(vm, there.namespace)):
+            path = f"/apis/{GROUP}/v1/namespaces/{there.namespace}/expand-vm-spec"
+            return await there.client.raw("PUT", path, body=body)
+
+    _print_expanded(json.loads(talk(work)), output)
+
+
+def _expand_error(vm: str, namespace: str) -> str:
+    return f"error expanding VirtualMachine - {vm} in namespace - {namespace}: {{}}"
+
+
+def _print_expanded(obj: dict[str, Any], output: str) -> None:
+    if output == "json":
+        click.echo(json.dumps(obj, indent=1, ensure_ascii=False))
+        return
+    print_yaml(obj)

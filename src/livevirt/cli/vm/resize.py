@@ -14,8 +14,7 @@ from livevirt.cli.progress import Tell
 from livevirt.cli.session import VM, Session, refusals, talk
 from livevirt.cli.vm import plan, switch, wait
 from livevirt.cli.vm.flags import Command, announce, dry_runs, times_out, waits
-from livevirt.cli.vm.named import INSTANCETYPES, PREFERENCES, Named, named
-from livevirt.cli.vm.objects import status_of
+from livevirt.cli.vm.objects import INSTANCETYPES, PREFERENCES, Named, named, status_of
 from livevirt.cli.vm.switch import Outcome, Planned, Since, Switch
 from livevirt.errors import Conflict
 from livevirt.kube.objects import conditions
@@ -122,7 +121,7 @@ _ENDS = {
 
 
 def _is_seen(vm: Object, since: Since) -> bool:
-    """Tell whether the controller has looked at the VM since it was edited."""
+    """Return whether the controller has looked at the VM since it was edited."""
     status = status_of(vm)
     if (status.get("desiredGeneration") or 0) < since.generation:
         return False

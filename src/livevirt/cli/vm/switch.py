@@ -6,8 +6,7 @@ from dataclasses import dataclass, field
 from enum import Enum
 from typing import Any
 
-from livevirt.cli.vm.named import Named
-from livevirt.cli.vm.objects import status_of
+from livevirt.cli.vm.objects import Named, status_of
 from livevirt.kube.objects import conditions, quantity
 from livevirt.kube.objects.conditions import Condition
 from livevirt.kube.objects.phases import FINAL
@@ -57,13 +56,13 @@ class Switch:
         return {"status": {self.role.reference: None}}
 
     def is_made(self, vm: Object) -> bool:
-        """Tell whether the VM refers to it already, if perhaps to an older generation of it."""
+        """Return whether the VM refers to it already, if perhaps to an older generation of it."""
         matcher = vm["spec"].get(self.role.field) or {}
         kind = self.role.kind(matcher.get("kind") or "")
         return kind is self.to.kind and matcher.get("name") == self.to.name
 
     def is_seen(self, vm: Object, generation: int) -> bool:
-        """Tell whether the controller has looked at the VM as it was switched."""
+        """Return whether the controller has looked at the VM as it was switched."""
         status = status_of(vm)
         if (status.get("desiredGeneration") or 0) < generation:
             return False
@@ -73,7 +72,7 @@ class Switch:
         return taken.get("name") == self.to.name and "controllerRevisionRef" in taken
 
     def has_taken(self, vm: Object) -> bool:
-        """Tell whether the VM goes by some generation of what it refers to."""
+        """Return whether the VM goes by some generation of what it refers to."""
         return bool(status_of(vm).get(self.role.reference))
 
 
@@ -110,7 +109,7 @@ class Since:
     failure: Condition | None = None
 
     def failed(self, vm: Object) -> bool:
-        """Tell whether the controller has said that it cannot do it."""
+        """Return whether the controller has said that it cannot do it."""
         status = status_of(vm)
         if (status.get("desiredGeneration") or 0) < self.generation:
             return False
@@ -152,7 +151,7 @@ def outcome(
 
 
 def _is_plugged(vmi: Object, expected: Sizes) -> bool:
-    """Tell whether the guest has what its instance asks for, and that is what is expected."""
+    """Return whether the guest has what its instance asks for, and that is what is expected."""
     status = status_of(vmi)
     if status.get("phase") != "Running" or under_way(vmi):
         return False
@@ -176,7 +175,7 @@ def _asked(vmi: Object) -> Sizes:
 
 
 def _equal(path: str, asked: Any, other: Any) -> bool:
-    """Tell whether two sizes are the same; one that nobody told is none to compare with."""
+    """Return whether two sizes are the same; one that nobody told is none to compare with."""
     if asked is None or other is None:
         return True
     if path == MEMORY:

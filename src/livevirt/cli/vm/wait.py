@@ -23,18 +23,18 @@ Goal = Callable[[Object | None], bool]
 
 
 def started(vm: Object | None) -> bool:
-    """Tell whether the guest of a VM runs and is ready."""
+    """Return whether the guest of a VM runs and is ready."""
     status = status_of(vm)
     return bool(status.get("ready")) and status.get("printableStatus") == "Running"
 
 
 def paused(vm: Object | None) -> bool:
-    """Tell whether the guest of a VM is loaded and does not run."""
+    """Return whether the guest of a VM is loaded and does not run."""
     return status_of(vm).get("printableStatus") == "Paused"
 
 
 def stopped(vm: Object | None) -> bool:
-    """Tell whether nothing of a VM runs any more."""
+    """Return whether nothing of a VM runs any more."""
     status = status_of(vm)
     return vm is None or (not status.get("created") and status.get("printableStatus") == "Stopped")
 
@@ -51,7 +51,7 @@ def replaced(uid: str) -> Goal:
 
 
 def agent_connected(vmi: Object | None) -> bool:
-    """Tell whether the agent of an instance's guest answers."""
+    """Return whether the agent of an instance's guest answers."""
     return _is_true(vmi, "AgentConnected")
 
 
@@ -74,7 +74,7 @@ def restart_required(wanted: bool) -> Goal:
 
 
 def node_ready(node: Object | None) -> bool:
-    """Tell whether a node takes guests."""
+    """Return whether a node takes guests."""
     return _is_true(node, "Ready")
 
 

@@ -3,20 +3,20 @@
 from __future__ import annotations
 
 from livevirt.kube.admission.claims import ClaimRules
-from livevirt.kube.admission.configmaps import ConfigMapRules
-from livevirt.kube.admission.events import EventRules
-from livevirt.kube.admission.leases import LeaseRules
-from livevirt.kube.admission.limitranges import LimitRangeRules
+from livevirt.kube.admission.limit_ranges import LimitRangeRules
 from livevirt.kube.admission.namespaces import NamespaceRules
 from livevirt.kube.admission.nodes import NodeRules
 from livevirt.kube.admission.pods import PodRules
 from livevirt.kube.admission.quotas import QuotaRules
 from livevirt.kube.admission.rbac import BindingRules, RoleRules
-from livevirt.kube.admission.revisions import RevisionRules
-from livevirt.kube.admission.secrets import SecretRules
-from livevirt.kube.admission.serviceaccounts import ServiceAccountRules
-from livevirt.kube.admission.storageclasses import StorageClassRules
-from livevirt.kube.admission.volumes import VolumeRules
+from livevirt.kube.admission.secrets import ConfigMapRules, SecretRules
+from livevirt.kube.admission.simple_kinds import (
+    EventRules,
+    LeaseRules,
+    RevisionRules,
+    ServiceAccountRules,
+)
+from livevirt.kube.admission.volumes import StorageClassRules, VolumeRules
 from livevirt.kube.objects import core
 from livevirt.kube.objects.review import Rules
 

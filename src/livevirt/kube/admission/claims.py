@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import copy
 
-from livevirt.kube.admission import limits
+from livevirt.kube.admission import limit_ranges
 from livevirt.kube.admission.pod_validation import changed_fields
 from livevirt.kube.objects.core import CLAIM, STORAGE_CLASS
 from livevirt.kube.objects.field_checks import immutable
@@ -61,7 +61,7 @@ class ClaimRules(Rules):
         if old is not None:
             found += _update_errors(new, old)
         if not found:
-            limits.check(review)
+            limit_ranges.check(review)
             if old is not None:
                 check_growth(new, old, review.read)
         return found

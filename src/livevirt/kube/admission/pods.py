@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from livevirt.kube.admission import limits
+from livevirt.kube.admission import limit_ranges
 from livevirt.kube.admission.pod_defaults import PRIORITY_CLASSES, add_tolerations, set_defaults
 from livevirt.kube.admission.pod_resize import check_node, keep_all_but_resources, validate_resize
 from livevirt.kube.admission.pod_validation import validate_new, validate_status, validate_update
@@ -50,13 +50,13 @@ class PodRules(Rules):
         if old is None:
             found = validate_new(new)
             if not found:
-                limits.check(review)
+                limit_ranges.check(review)
             return found
         match review.subresource:
             case "resize":
                 found = validate_resize(new, old)
                 if not found:
-                    limits.check(review)
+                    limit_ranges.check(review)
                     check_node(new, review.read)
                 return found
             case "status":

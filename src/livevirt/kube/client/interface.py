@@ -3,12 +3,26 @@
 from __future__ import annotations
 
 from collections.abc import AsyncIterator
+from dataclasses import dataclass
 from typing import Any, Literal, Protocol
 
 from livevirt.kube.objects.kind import Kind
 from livevirt.kube.objects.request import Object, Page, User, WatchEvent
 
 PatchType = Literal["merge", "json", "strategic", "apply"]
+
+
+@dataclass(frozen=True, slots=True)
+class Patch:
+    """A patch of another type than a merge patch, which is a plain dict."""
+
+    type_: PatchType
+    body: Any
+
+    @classmethod
+    def of(cls, patch: Any) -> Patch:
+        """Return a patch as given to `Client.patch` together with its type."""
+        return patch if isinstance(patch, Patch) else cls("merge", patch)
 
 
 class Client(Protocol):
@@ -72,11 +86,13 @@ class Client(Protocol):
         namespace: str,
         patch: Any,
         *,
-        type_: PatchType = "merge",
         subresource: str = "",
         dry_run: bool = False,
     ) -> Object:
-        """Change what the patch names; a resourceVersion inside it makes it conditional."""
+        """Change an object by a merge patch, or by a `Patch` of another type.
+
+        A resourceVersion inside the patch makes it conditional.
+        """
 
     async def delete(
         self,
@@ -85,11 +101,15 @@ class Client(Protocol):
         namespace: str = "",
         *,
         uid: str = "",
-        resource_version: str = "",
         grace_seconds: int | None = None,
         propagation: str = "",
     ) -> None:
         """Delete the object; raises Conflict if it is another one than `uid` names."""
+
+    async def delete_unchanged(
+        self, kind: Kind, name: str, namespace: str = "", *, uid: str, resource_version: str
+    ) -> None:
+        """Delete the object; raises Conflict if it has changed since that version."""
 
     async def close(self) -> None:
         """Let go of connections."""

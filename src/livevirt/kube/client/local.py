@@ -8,7 +8,7 @@ from typing import Any
 import msgspec
 
 from livevirt.kube.client import wire
-from livevirt.kube.client.interface import PatchType
+from livevirt.kube.client.interface import Patch
 from livevirt.kube.objects.kind import Kind
 from livevirt.kube.objects.request import Answer, Handler, Object, Page, Request, User, WatchEvent
 
@@ -106,16 +106,16 @@ class LocalClient:
         namespace: str,
         patch: Any,
         *,
-        type_: PatchType = "merge",
         subresource: str = "",
         dry_run: bool = False,
     ) -> Object:
-        """Change what the patch names; a resourceVersion inside it makes it conditional."""
+        """Change an object by a merge patch, or by a `Patch` of another type."""
         request = self._request("patch", kind, namespace, name, subresource)
-        request.patch = request.content_type = wire.PATCH_TYPES[type_]
-        request.options = wire.patching(type_, self._manager, dry_run)
-        request.version = wire.version_for(kind, patch)
-        request.body = _copied(patch)
+        typed = Patch.of(patch)
+        request.patch = request.content_type = wire.PATCH_TYPES[typed.type_]
+        request.options = wire.patching(typed.type_, self._manager, dry_run)
+        request.version = wire.version_for(kind, typed.body)
+        request.body = _copied(typed.body)
         return await self._call(request)
 
     async def delete(
@@ -125,18 +125,22 @@ class LocalClient:
         namespace: str = "",
         *,
         uid: str = "",
-        resource_version: str = "",
         grace_seconds: int | None = None,
         propagation: str = "",
     ) -> None:
         """Delete the object; raises Conflict if it is another one than `uid` names."""
         request = self._request("delete", kind, namespace, name)
         request.body = wire.delete_options(
-            uid=uid,
-            resource_version=resource_version,
-            grace_seconds=grace_seconds,
-            propagation=propagation,
+            uid=uid, grace_seconds=grace_seconds, propagation=propagation
         )
+        await self._call(request)
+
+    async def delete_unchanged(
+        self, kind: Kind, name: str, namespace: str = "", *, uid: str, resource_version: str
+    ) -> None:
+        """Delete the object; raises Conflict if it has changed since that version."""
+        request = self._request("delete", kind, namespace, name)
+        request.body = wire.delete_options(uid=uid, resource_version=resource_version)
         await self._call(request)
 
     async def close(self) -> None:

@@ -19,11 +19,11 @@ from yarl import URL
 
 from livevirt import __version__
 from livevirt.errors import BadRequest
-from livevirt.kube.client import connection, stream, wire
+from livevirt.kube.client import connection, wire
 from livevirt.kube.client.access import Access, tls_context
 from livevirt.kube.client.credentials import Credentials, Issued
 from livevirt.kube.client.errors import ConfigError, Unreachable
-from livevirt.kube.client.interface import PatchType
+from livevirt.kube.client.interface import Patch
 from livevirt.kube.objects import names
 from livevirt.kube.objects.kind import Kind
 from livevirt.kube.objects.request import Object, Page, User, WatchEvent
@@ -103,9 +103,9 @@ class RemoteClient:
         options["timeoutSeconds"] = str(random.randint(*WATCH_SECONDS))
         response = await self._send("GET", _path(kind, namespace), options)
         async with response:
-            stream.keep_alive(response)
-            async for line in stream.lines(response):
-                event = stream.event_of(line)
+            connection.keep_alive(response)
+            async for line in connection.lines(response):
+                event = connection.event_of(line)
                 if event.type == "ERROR":
                     raise wire.refusal(event.object, event.object.get("code") or 500)
                 yield event
@@ -140,14 +140,15 @@ class RemoteClient:
         namespace: str,
         patch: Any,
         *,
-        type_: PatchType = "merge",
         subresource: str = "",
         dry_run: bool = False,
     ) -> Object:
-        """Change what the patch names; a resourceVersion inside it makes it conditional."""
-        path = _path(kind, namespace, name, subresource, wire.version_for(kind, patch))
-        options = wire.patching(type_, self._manager, dry_run)
-        return await self._object("PATCH", path, options, patch, wire.PATCH_TYPES[type_])
+        """Change an object by a merge patch, or by a `Patch` of another type."""
+        typed = Patch.of(patch)
+        path = _path(kind, namespace, name, subresource, wire.version_for(kind, typed.body))
+        options = wire.patching(typed.type_, self._manager, dry_run)
+        content_type = wire.PATCH_TYPES[typed.type_]
+        return await self._object("PATCH", path, options, typed.body, content_type)
 
     async def delete(
         self,
@@ -156,17 +157,18 @@ class RemoteClient:
         namespace: str = "",
         *,
         uid: str = "",
-        resource_version: str = "",
         grace_seconds: int | None = None,
         propagation: str = "",
     ) -> None:
         """Delete the object; raises Conflict if it is another one than `uid` names."""
-        options = wire.delete_options(
-            uid=uid,
-            resource_version=resource_version,
-            grace_seconds=grace_seconds,
-            propagation=propagation,
-        )
+        options = wire.delete_options(uid=uid, grace_seconds=grace_seconds, propagation=propagation)
+        await self._object("DELETE", _path(kind, namespace, name), {}, options)
+
+    async def delete_unchanged(
+        self, kind: Kind, name: str, namespace: str = "", *, uid: str, resource_version: str
+    ) -> None:
+        """Delete the object; raises Conflict if it has changed since that version."""
+        options = wire.delete_options(uid=uid, resource_version=resource_version)
         await self._object("DELETE", _path(kind, namespace, name), {}, options)
 
     async def raw(

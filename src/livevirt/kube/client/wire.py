@@ -78,7 +78,11 @@ def patching(type_: PatchType, manager: str, dry_run: bool = False) -> dict[str,
 
 
 def delete_options(
-    *, uid: str = "", resource_version: str = "", grace_seconds: int | None, propagation: str = ""
+    *,
+    uid: str = "",
+    resource_version: str = "",
+    grace_seconds: int | None = None,
+    propagation: str = "",
 ) -> Object:
     """Return the body of a delete."""
     options: Object = {"kind": "DeleteOptions", "apiVersion": "v1"}

@@ -12,13 +12,13 @@ from livevirt.kube.control.clock import Now
 from livevirt.kube.control.events import Recorder
 from livevirt.kube.control.runtime import Factory, Informers, Runtime
 from livevirt.kube.controllers.events import Expiry
-from livevirt.kube.controllers.feed import Feed
 from livevirt.kube.controllers.gc.collector import Collector
 from livevirt.kube.controllers.namespaces import Namespaces
 from livevirt.kube.controllers.quota import Quotas
 from livevirt.kube.controllers.scheduler.controller import Scheduler
-from livevirt.kube.controllers.scheduler.pod import DEFAULT_SCHEDULER
+from livevirt.kube.controllers.scheduler.objects import DEFAULT_SCHEDULER
 from livevirt.kube.controllers.serviceaccounts import ServiceAccounts
+from livevirt.kube.controllers.stored import Feed
 from livevirt.kube.objects import core
 from livevirt.kube.objects.registry import Registry
 from livevirt.kube.store import Store

@@ -11,7 +11,7 @@ import msgspec
 from livevirt.errors import ApiError, Conflict, NotFound, StoreError
 from livevirt.kube.client.interface import Client
 from livevirt.kube.control.clock import Now
-from livevirt.kube.controllers import header
+from livevirt.kube.controllers import stored
 from livevirt.kube.objects import core, times
 from livevirt.kube.store import Key, Store
 
@@ -82,7 +82,7 @@ class Expiry:
         now = self._now()
         oldest: datetime | None = None
         expired: list[tuple[Key, Times]] = []
-        async for key, value in header.scan(self._store, core.EVENT.resource):
+        async for key, value in stored.scan(self._store, core.EVENT.resource):
             event = _decoder.decode(value)
             moment = happened(event)
             if moment + KEEP <= now:
@@ -101,7 +101,7 @@ class Expiry:
     async def _delete_one(self, key: Key, event: Times) -> None:
         meta = event.metadata
         try:
-            await self._client.delete(
+            await self._client.delete_unchanged(
                 core.EVENT, key.name, key.namespace,
                 uid=meta.uid, resource_version=meta.resource_version,
             )  # fmt: skip

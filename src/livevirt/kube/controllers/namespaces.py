@@ -16,8 +16,8 @@ from livevirt.kube.control.clock import Now
 from livevirt.kube.control.controller import DONE, Controller, Result
 from livevirt.kube.control.informer import Informer
 from livevirt.kube.control.key import Key
-from livevirt.kube.controllers import header
-from livevirt.kube.controllers.feed import Feed
+from livevirt.kube.controllers import stored
+from livevirt.kube.controllers.stored import Feed
 from livevirt.kube.objects import conditions, core
 from livevirt.kube.objects.request import Object
 from livevirt.kube.store import Event, Store
@@ -138,8 +138,8 @@ class Namespaces:
         targets = [
             (key, found.uid)
             for resource in self._resources(namespace)
-            async for key, value in header.scan(self._store, resource, namespace)
-            if not (found := header.decode(value)).deleting
+            async for key, value in stored.scan(self._store, resource, namespace)
+            if not (found := stored.decode_header(value)).deleting
         ]
         refusals: list[str] = []
         waiting = iter(targets)
@@ -167,9 +167,9 @@ class Namespaces:
         held: Counter[str] = Counter()
         objects: Counter[str] = Counter()
         for resource in self._resources(namespace):
-            async for _, value in header.scan(self._store, resource, namespace):
+            async for _, value in stored.scan(self._store, resource, namespace):
                 objects[resource] += 1
-                held.update(header.decode(value).finalizers or ())
+                held.update(stored.decode_header(value).finalizers or ())
         return Content(dict(objects), dict(held), tuple(refusals))
 
     def _resources(self, namespace: str) -> list[str]:

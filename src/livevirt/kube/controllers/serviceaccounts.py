@@ -10,7 +10,7 @@ from livevirt.kube.client.interface import Client
 from livevirt.kube.control.controller import DONE, Controller, Result
 from livevirt.kube.control.informer import Informer
 from livevirt.kube.control.key import Key
-from livevirt.kube.controllers.feed import Feed
+from livevirt.kube.controllers.stored import Feed
 from livevirt.kube.objects import core
 from livevirt.kube.objects.request import Object
 from livevirt.kube.store import Event, Store

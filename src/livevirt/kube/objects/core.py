@@ -80,7 +80,7 @@ STORAGE_CLASS = Kind(
     "storage.k8s.io", "StorageClass", "storageclasses", ("v1",), "storage.StorageClass",
     short=("sc",), namespaced=False,
 )  # fmt: skip
-EVENT_VIEW = Kind(  # the same events under newer field names; see server.events_view
+EVENT_VIEW = Kind(  # the same events under newer field names; see server.objects
     "events.k8s.io", "Event", "events", ("v1",), "events.Event", short=("ev",),
     selectable=(
         "regarding.kind", "regarding.namespace", "regarding.name", "regarding.uid", "reason",

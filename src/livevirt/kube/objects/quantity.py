@@ -120,19 +120,16 @@ class Quantity(msgspec.Struct, frozen=True, eq=False):
         return self.nano >= other.nano
 
     def __add__(self, other: Quantity) -> Quantity:
-        return Quantity(self.nano + other.nano, self._format_with(other))
+        return Quantity(self.nano + other.nano, _common_format(self, other))
 
     def __sub__(self, other: Quantity) -> Quantity:
-        return Quantity(self.nano - other.nano, self._format_with(other))
+        return Quantity(self.nano - other.nano, _common_format(self, other))
 
     def __mul__(self, times: int) -> Quantity:
         return Quantity(self.nano * times, self.format)
 
     def __neg__(self) -> Quantity:
         return Quantity(-self.nano, self.format)
-
-    def _format_with(self, other: Quantity) -> Format:
-        return self.format if self.nano else other.format
 
 
 ZERO = Quantity(0)
@@ -185,6 +182,11 @@ def _read_suffix(suffix: str) -> tuple[Format, int]:
         raise QuantityError(_BAD_SUFFIX)
     # However much smaller, an amount is rounded up to one billionth all the same.
     return Format.DECIMAL_EXPONENT, max(int(exponent[1]), -_MAX_DIGITS - _MAX_EXPONENT)
+
+
+def _common_format(one: Quantity, other: Quantity) -> Format:
+    """Return the format of a sum: that of the first operand, unless it is zero."""
+    return one.format if one.nano else other.format
 
 
 def _shift(mantissa: int, scale: int) -> int:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import copy
 
-from livevirt.kube.admission import limits, quota
+from livevirt.kube.admission import limit_ranges, quotas
 from livevirt.kube.objects import core
 from livevirt.kube.objects.review import Review
 from livevirt.kube.server import objects
@@ -18,7 +18,7 @@ def limit(review: Review) -> None:
         return
     ranges = review.read.list(core.LIMIT_RANGE, review.new["metadata"]["namespace"])
     if ranges:
-        limits.apply(review, ranges)
+        limit_ranges.apply(review, ranges)
 
 
 def charge(services: Services, review: Review) -> list[Put]:
@@ -35,7 +35,7 @@ def charge(services: Services, review: Review) -> list[Put]:
         return []
     by_name = {quota_.key.name: quota_ for quota_ in held}
     writes = []
-    for obj in quota.charge([copy.deepcopy(quota_.object) for quota_ in held], review):
+    for obj in quotas.charge([copy.deepcopy(quota_.object) for quota_ in held], review):
         was = by_name[obj["metadata"]["name"]]
         writes.append(Put(was.key, was.revision, objects.writer(core.QUOTA, obj)))
     return [] if review.dry_run else writes

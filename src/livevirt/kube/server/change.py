@@ -9,7 +9,7 @@ from typing import Any
 from livevirt.errors import BadRequest, Invalid
 from livevirt.kube.objects import field_error, refusals, structural
 from livevirt.kube.objects.request import Answer, Object, Request
-from livevirt.kube.server import accounting, generation, incoming, objects, options, patch_types
+from livevirt.kube.server import accounting, generation, incoming, objects, options, patches
 from livevirt.kube.server.create import create_object, place
 from livevirt.kube.server.incoming import receive, receive_patched
 from livevirt.kube.server.services import Services, check
@@ -64,7 +64,7 @@ async def patch(services: Services, request: Request) -> Answer:
     """Change what a patch names (PATCH)."""
     options.check_write(request.options, "PatchOptions")
     kind, version = request.kind, request.version
-    apply = patch_types.find(request.patch, kind)
+    apply = patches.applier(request.patch, kind)
 
     def wanted(old: Object) -> tuple[Object, list[str], bool]:
         try:
@@ -84,7 +84,7 @@ async def patch(services: Services, request: Request) -> Answer:
 
 
 def _patch_names_version(body: Any) -> bool:
-    """Tell whether a merge patch itself sets resourceVersion, which makes it conditional."""
+    """Return whether a merge patch itself sets resourceVersion, which makes it conditional."""
     if isinstance(body, dict):
         meta = body.get("metadata")
         return isinstance(meta, dict) and "resourceVersion" in meta

@@ -11,7 +11,7 @@ _NOT_SPEC = ("kind", "apiVersion", "metadata", "status")
 
 
 def counted(kind: Kind) -> bool:
-    """Tell whether objects of this kind carry a generation."""
+    """Return whether objects of this kind carry a generation."""
     return kind.custom or kind.resource in _BUILT_IN
 
 

@@ -167,8 +167,8 @@ class Front:
         if include not in ("None", "Metadata", "Object"):
             raise BadRequest(f"unrecognized includeObject value: {include!r}")
         return table.table(
-            request.kind, request.version, items, now=self._api.services.now(), include=include,
-            list_meta=meta, headers=headers,
+            request.kind, items, now=self._api.services.now(), include=include, list_meta=meta,
+            headers=headers,
         )  # fmt: skip
 
     # ------------------------------------------------------------ watches

@@ -1,7 +1,11 @@
-"""Objects in and out of the store: keys, encoding and versions."""
+"""Objects in and out of the store: keys, encoding and versions.
+
+Events of events.k8s.io/v1 are core events under other field names.
+"""
 
 from __future__ import annotations
 
+import copy
 from collections.abc import Callable
 from typing import Any
 
@@ -10,8 +14,53 @@ import msgspec
 from livevirt.kube.objects.core import EVENT, EVENT_VIEW
 from livevirt.kube.objects.kind import Kind
 from livevirt.kube.objects.request import Object
-from livevirt.kube.server import events_view
 from livevirt.kube.store import Key, Stored
+
+# ---------------------------------------------------------------- events.k8s.io
+
+_EVENT_NAMES = {
+    "involvedObject": "regarding",
+    "message": "note",
+    "reportingComponent": "reportingController",
+    "source": "deprecatedSource",
+    "firstTimestamp": "deprecatedFirstTimestamp",
+    "lastTimestamp": "deprecatedLastTimestamp",
+    "count": "deprecatedCount",
+}
+_OPTIONAL_IN_EVENT = ("reportingComponent", "reportingInstance")  # empty means absent in the view
+_EVENT_DEFAULTS: Object = {
+    "involvedObject": {},
+    "source": {},
+    "reportingComponent": "",
+    "reportingInstance": "",
+    "firstTimestamp": None,
+    "lastTimestamp": None,
+}
+_CORE_NAMES = {new: old for old, new in _EVENT_NAMES.items()}
+
+
+def event_view(event: Object) -> Object:
+    """Return a core event in the words of events.k8s.io."""
+    found = {
+        _EVENT_NAMES.get(n, n): v
+        for n, v in event.items()
+        if v != "" or n not in _OPTIONAL_IN_EVENT
+    }
+    return {"eventTime": None, **found, "apiVersion": "events.k8s.io/v1"}
+
+
+def core_event(event: Object) -> Object:
+    """Return an events.k8s.io event as a core event."""
+    found = {_CORE_NAMES.get(name, name): value for name, value in event.items()}
+    for name, empty in _EVENT_DEFAULTS.items():
+        found.setdefault(name, copy.copy(empty))
+    if found.get("eventTime", "") is None:
+        del found["eventTime"]
+    head = {"kind": "Event", "apiVersion": "v1"}
+    return {**head, **{k: v for k, v in found.items() if k not in head}}
+
+
+# ---------------------------------------------------------------- stored objects
 
 _encoder = msgspec.json.Encoder()
 _decoder = msgspec.json.Decoder()
@@ -37,14 +86,14 @@ def read(kind: Kind, version: str, value: bytes) -> Object:
 def as_version(kind: Kind, version: str, obj: Object) -> Object:
     """Return an object of the storage version in another one."""
     if kind is EVENT_VIEW:
-        return events_view.to_view(obj)
+        return event_view(obj)
     return kind.as_version(version, obj)
 
 
 def for_storage(kind: Kind, obj: Object) -> Object:
     """Return an object in the version it is kept in, its type first."""
     if kind is EVENT_VIEW:
-        return events_view.from_view(obj)
+        return core_event(obj)
     return kind.as_version(kind.stored_version, obj)
 
 

@@ -1,4 +1,4 @@
-"""Query parameters and delete options, read and checked."""
+"""Query parameters, selectors and delete options, read and checked."""
 
 from __future__ import annotations
 
@@ -7,8 +7,10 @@ from dataclasses import dataclass
 from typing import Any
 
 from livevirt.errors import BadRequest
-from livevirt.kube.objects import field_error, metadata, refusals, typed
+from livevirt.kube.objects import field_error, metadata, refusals, selector, typed
 from livevirt.kube.objects.field_error import FieldError
+from livevirt.kube.objects.kind import Kind
+from livevirt.kube.objects.request import Object
 from livevirt.kube.objects.schema import definitions
 
 _FIELD_VALIDATION = ("Ignore", "Warn", "Strict")
@@ -100,3 +102,58 @@ def read_delete(query: Mapping[str, str], body: Any) -> DeleteOptions:
     return DeleteOptions(
         grace, propagation, before.get("uid", ""), before.get("resourceVersion", ""), bool(dry_run)
     )
+
+
+# ---------------------------------------------------------------- selectors
+
+_SELECTABLE = ("metadata.name", "metadata.namespace")
+
+
+class Selection:
+    """What a request wants to see of a kind."""
+
+    def __init__(self, kind: Kind, options: Mapping[str, str]) -> None:
+        labels, fields = options.get("labelSelector", ""), options.get("fieldSelector", "")
+        self.everything = not labels and not fields
+        try:
+            self._labels = selector.parse_label_selector(labels)
+            self._fields = selector.parse_field_selector(fields)
+        except selector.SelectorError as error:
+            raise BadRequest(str(error)) from None
+        known = (*_SELECTABLE, *kind.selectable)
+        for wanted in self._fields.requirements:
+            if wanted.path not in known:
+                raise BadRequest(f'field label not supported: "{wanted.path}"')
+        self._paths = tuple(dict.fromkeys(r.path for r in self._fields.requirements))
+        self.name = self._fields.exact("metadata.name")
+        self.namespace = self._fields.exact("metadata.namespace")
+
+    def matches(self, obj: Object) -> bool:
+        """Return whether the request wants to see the object."""
+        if self.everything:
+            return True
+        if not self._labels.matches(obj["metadata"].get("labels")):
+            return False
+        if not self._paths:
+            return True
+        return self._fields.matches({path: field_text(obj, path) for path in self._paths})
+
+
+def field_text(obj: Object, path: str) -> str:
+    """Return a field the way field selectors compare it: absent is empty."""
+    value: Any = obj
+    for part in path.split("."):
+        if not isinstance(value, dict):
+            return ""
+        value = value.get(part)
+    if path == "source" and isinstance(value, dict):  # events: the component stands for it
+        value = value.get("component")
+    match value:
+        case None if path in ("spec.hostNetwork", "spec.unschedulable"):
+            return "false"
+        case None:
+            return ""
+        case bool():
+            return "true" if value else "false"
+        case _:
+            return str(value)

@@ -12,7 +12,7 @@ from livevirt.kube.objects import refusals
 from livevirt.kube.objects.kind import Kind
 from livevirt.kube.objects.request import Answer, Object, Request
 from livevirt.kube.server import objects, options
-from livevirt.kube.server.selection import Selection
+from livevirt.kube.server.options import Selection
 from livevirt.kube.server.services import Services
 from livevirt.kube.store import Compacted, NotYet, Stored
 

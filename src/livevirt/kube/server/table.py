@@ -14,14 +14,12 @@ from typing import Any, Literal
 from livevirt.kube.objects import jsonpath
 from livevirt.kube.objects.kind import Column, Kind
 from livevirt.kube.objects.times import TimeError, age
-from livevirt.kube.server import cells, storage_cells
-from livevirt.kube.server.cells import DEFAULT, NAME, Printer
+from livevirt.kube.server.cells import DEFAULT, NAME, PRINTERS, Printer
 
 Object = dict[str, Any]
 Include = Literal["None", "Metadata", "Object"]
 
 _API = "meta.k8s.io/v1"
-_PRINTERS = {**cells.PRINTERS, **storage_cells.PRINTERS}
 _CUSTOM_AGE = Column(
     "Age", ".metadata.creationTimestamp", "date", description="how long ago it was created"
 )
@@ -33,7 +31,6 @@ _ENDED = {
 
 def table(
     kind: Kind,
-    version: str,
     objects: Iterable[Object],
     *,
     now: datetime,
@@ -108,7 +105,7 @@ def _definition(column: Column) -> Object:
 
 def _printer(kind: Kind) -> Printer:
     if not kind.custom:
-        return _PRINTERS.get((kind.group, kind.kind), DEFAULT)
+        return PRINTERS.get((kind.group, kind.kind), DEFAULT)
     columns = kind.columns or (_CUSTOM_AGE,)
     return Printer(
         (NAME, *columns),

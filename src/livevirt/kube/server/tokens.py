@@ -14,7 +14,7 @@ import msgspec
 from livevirt.kube.objects.request import User
 
 if TYPE_CHECKING:
-    from livevirt.kube.server.signature import Signer
+    from livevirt.kube.server.keys import Signer
 
 ISSUER = "https://kubernetes.default.svc"
 _HEADER = {"alg": "ES256", "typ": "JWT"}
@@ -28,7 +28,7 @@ class Tokens:
 
     @functools.cached_property
     def _signer(self) -> Signer:
-        from livevirt.kube.server.signature import Signer  # slow to import, and many never need it
+        from livevirt.kube.server.keys import Signer  # slow to import, and many never need it
 
         return Signer(self._key_path)
 

@@ -10,8 +10,8 @@ from livevirt.errors import BadRequest, Expired
 from livevirt.kube.objects import refusals
 from livevirt.kube.objects.request import Object, Request
 from livevirt.kube.server import objects, options
+from livevirt.kube.server.options import Selection
 from livevirt.kube.server.read import list_objects
-from livevirt.kube.server.selection import Selection
 from livevirt.kube.server.services import Services
 from livevirt.kube.store import Compacted, Event, Overrun
 

@@ -33,7 +33,6 @@ moment too: live events up to `since` are not handed out again.
 Methods are called in the loop's thread. Values are opaque bytes, except to `Event.object`.
 """
 
-from livevirt.kube.store.change import Delete, Encode, Put
 from livevirt.kube.store.errors import (
     Compacted,
     Exists,
@@ -51,9 +50,8 @@ from livevirt.kube.store.errors import (
     StoreTooNew,
     StoreUnusable,
 )
-from livevirt.kube.store.event import Event
-from livevirt.kube.store.key import Key, Page, Stored
 from livevirt.kube.store.mirror import Held, Mirror
+from livevirt.kube.store.records import Delete, Encode, Event, Key, Page, Put, Stored
 from livevirt.kube.store.retention import Retention
 from livevirt.kube.store.store import Store
 from livevirt.kube.store.watch import Watch

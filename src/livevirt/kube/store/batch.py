@@ -8,10 +8,8 @@ from collections.abc import Callable, Iterable
 from typing import NamedTuple
 from zlib import crc32
 
-from livevirt.kube.store.change import Change, Delete
 from livevirt.kube.store.errors import Exists, Missing, Stale
-from livevirt.kube.store.event import Event, EventType
-from livevirt.kube.store.key import Stored
+from livevirt.kube.store.records import Change, Delete, Event, EventType, Stored
 
 _FIND = """
     SELECT l.revision, l.value FROM current AS c JOIN log AS l ON l.revision = c.revision

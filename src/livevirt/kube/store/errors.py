@@ -23,7 +23,7 @@ import sqlite3
 from pathlib import Path
 
 from livevirt.errors import StoreError
-from livevirt.kube.store.key import Key
+from livevirt.kube.store.records import Key
 
 __all__ = [
     "Compacted",

@@ -7,8 +7,7 @@ from typing import Any, NamedTuple
 
 import msgspec
 
-from livevirt.kube.store.event import Event
-from livevirt.kube.store.key import Key, Stored
+from livevirt.kube.store.records import Event, Key, Stored
 
 
 class Held(NamedTuple):

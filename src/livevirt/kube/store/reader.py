@@ -12,8 +12,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from livevirt.kube.store.errors import Compacted, NotYet, translate
-from livevirt.kube.store.event import Event
-from livevirt.kube.store.key import Key, Page, Stored
+from livevirt.kube.store.records import Event, Key, Page, Stored
 
 _GET = """
     SELECT l.revision, l.value FROM current AS c JOIN log AS l ON l.revision = c.revision

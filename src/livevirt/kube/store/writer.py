@@ -13,9 +13,8 @@ from pathlib import Path
 from queue import SimpleQueue
 
 from livevirt.kube.store.batch import Batch, Call, compact
-from livevirt.kube.store.change import Change
 from livevirt.kube.store.errors import StoreClosed, StoreUnusable, translate
-from livevirt.kube.store.key import Stored
+from livevirt.kube.store.records import Change, Stored
 from livevirt.kube.store.retention import Ages, Retention
 
 BATCH = 256  # calls; bounds how long the loop is kept from other work

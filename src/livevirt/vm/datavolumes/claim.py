@@ -65,13 +65,13 @@ def owner(dv: Object) -> Object:
 
 
 def owned(claim: Object, dv: Object) -> bool:
-    """Tell whether the claim is this DataVolume's."""
+    """Return whether the claim is this DataVolume's."""
     owners = claim["metadata"].get("ownerReferences") or ()
     return any(each.get("uid") == dv["metadata"]["uid"] for each in owners)
 
 
 def may_adopt(claim: Object, dv: Object) -> bool:
-    """Tell whether the DataVolume may take a claim that was there before it."""
+    """Return whether the DataVolume may take a claim that was there before it."""
     annotations = dv["metadata"].get("annotations") or {}
     controlled = any(e.get("controller") for e in claim["metadata"].get("ownerReferences") or ())
     return annotations.get(ADOPTION) == "true" and not controlled

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from datetime import timedelta
 
 from livevirt.errors import AlreadyExists, Forbidden, Invalid, NotFound
@@ -35,6 +35,16 @@ _SOURCE = "volumes.source"  # DataVolumes by the claim they copy
 _ASK_AGAIN = timedelta(seconds=15)  # for a claim that was refused: a quota may have grown
 
 
+@dataclass(frozen=True, slots=True)
+class Sources:
+    """The informers the controller follows, and what knows which claims are in use."""
+
+    datavolumes: Informer
+    claims: Informer
+    classes: Informer
+    usage: Usage
+
+
 class DataVolumes:
     """Owns DataVolumes' status, their claims and what is written into these."""
 
@@ -44,23 +54,20 @@ class DataVolumes:
         now: Now,
         recorder: Recorder,
         directories: Directories,
-        usage: Usage,
         images: Images,
-        *,
-        datavolumes: Informer,
-        claims: Informer,
-        classes: Informer,
+        sources: Sources,
     ) -> None:
         self._client, self._now, self._recorder = client, now, recorder
-        self._directories, self._usage, self._images = directories, usage, images
-        self._datavolumes, self._claims, self._classes = datavolumes, claims, classes
-        datavolumes.index(_SOURCE, source_claim)
+        self._directories, self._usage, self._images = directories, sources.usage, images
+        self._datavolumes, self._claims = sources.datavolumes, sources.claims
+        self._classes = sources.classes
+        self._datavolumes.index(_SOURCE, source_claim)
         self._controller = Controller("datavolumes", self.reconcile)
         self._imports = Imports(now, self._controller.queue.add)
         self._started: dict[Key, str] = {}  # uids of what is being filled
-        for informer in (datavolumes, claims):  # a copy waits for both of its source
+        for informer in (self._datavolumes, self._claims):  # a copy waits for both of its source
             self._controller.watches(informer, lambda obj: self._concerned([key_of(obj)]))
-        usage.wakes(self._controller, lambda user: self._concerned(claims_of(user)))
+        self._usage.wakes(self._controller, lambda user: self._concerned(claims_of(user)))
 
     async def run(self) -> None:
         """Work until cancelled."""

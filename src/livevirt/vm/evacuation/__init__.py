@@ -1,5 +1,5 @@
-"""Evacuation: guests leave nodes that are drained, and those their eviction was asked for on.
+"""Evacuation: migrates guests off nodes that are drained, and guests whose pod is evicted.
 
-It promises: only guests whose eviction strategy wants it are moved, no more at a time than may
-migrate, and the mark of an eviction goes once the guest has left.
+It guarantees that only guests whose eviction strategy asks for it are migrated, no more in
+parallel than may migrate, and that the mark of an eviction is cleared once the guest has left.
 """

@@ -1,4 +1,4 @@
-"""Moves guests off the nodes they have to leave."""
+"""Migrates guests off the nodes they have to leave."""
 
 from __future__ import annotations
 
@@ -16,10 +16,20 @@ from livevirt.kube.objects import core
 from livevirt.kube.objects.request import Object
 from livevirt.vm import kinds
 from livevirt.vm.config import settings
-from livevirt.vm.evacuation import events, view
-from livevirt.vm.evacuation.plan import Clear, Migrate, Step, Stuck, plan
+from livevirt.vm.evacuation.plan import (
+    ClearEvacuation,
+    Guest,
+    Migrate,
+    ReportStuck,
+    Snapshot,
+    Step,
+    drained,
+    is_running,
+    plan,
+    read_guest,
+)
 from livevirt.vm.migration import policy, request
-from livevirt.vm.migration.view import EVACUATION, jobs
+from livevirt.vm.migration.snapshot import EVACUATION, migration_uids
 from livevirt.vm.verdict import edit
 
 log = logging.getLogger(__name__)
@@ -29,7 +39,7 @@ _KUBEVIRT = Key(settings.NAMESPACE, settings.NAME)
 _INDEX, _YES = "evacuation", "yes"
 
 
-class Evacuations:
+class EvacuationController:
     """Watches instances, nodes, migrations and settings; everything is decided in one pass."""
 
     def __init__(self, client: Client, recorder: Recorder, informers: Informers) -> None:
@@ -38,33 +48,34 @@ class Evacuations:
         self._instances, self._migrations = of(kinds.VMI), of(kinds.MIGRATION)
         self._nodes, self._settings = of(core.NODE), of(kinds.KUBEVIRT)
         self._pods = of(core.POD)
-        self._asked: dict[Key, str] = {}  # guest → the migration of it not seen yet
-        self._told: dict[Key, str] = {}  # guest → why it stays
-        self._instances.index(_INDEX, _places)
-        self._migrations.index(_INDEX, lambda each: [] if request.final(each) else [_YES])
-        self._pods.index(_INDEX, jobs)
+        self._created: dict[Key, str] = {}  # guest → its migration, while that is not cached
+        self._stuck: dict[Key, str] = {}  # guest → the reason that was recorded last
+        self._instances.index(_INDEX, _index_keys)
+        self._migrations.index(_INDEX, lambda each: [] if request.is_final(each) else [_YES])
+        self._pods.index(_INDEX, migration_uids)
         self._controller = Controller("evacuation", self.reconcile)
         for informer in (self._instances, self._migrations, self._nodes, self._pods):
-            self._controller.watches(informer, lambda _: ())  # woken by those below
+            self._controller.watches(informer, lambda _: ())  # enqueued by the handlers below
         self._controller.watches(self._settings)
-        self._instances.on_change(self._note)
-        self._migrations.on_change(self._note_migration)
-        self._nodes.on_change(self._note_node)
+        self._instances.on_change(self._instance_changed)
+        self._migrations.on_change(self._migration_changed)
+        self._nodes.on_change(self._node_changed)
 
     async def run(self) -> None:
         """Work until cancelled."""
         await self._controller.run()
 
-    def _note(self, change: Change) -> None:
-        old, new = _view(change.old), _view(change.new)
+    def _instance_changed(self, change: Change) -> None:
+        old, new = _relevant(change.old), _relevant(change.new)
         if old != new and new is not None:
             self._controller.queue.add(_KUBEVIRT)
 
-    def _note_migration(self, change: Change) -> None:
-        self._asked = {vmi: name for vmi, name in self._asked.items() if name != change.key.name}
+    def _migration_changed(self, change: Change) -> None:
+        name = change.key.name
+        self._created = {vmi: each for vmi, each in self._created.items() if each != name}
         self._controller.queue.add(_KUBEVIRT)
 
-    def _note_node(self, change: Change) -> None:
+    def _node_changed(self, change: Change) -> None:
         taints = [
             ((each or {}).get("spec") or {}).get("taints") for each in (change.old, change.new)
         ]
@@ -72,71 +83,75 @@ class Evacuations:
             self._controller.queue.add(_KUBEVIRT)
 
     async def reconcile(self, key: Key) -> Result:
-        """Move those that must leave, as far as that may be now."""
+        """Migrate the guests that must leave, as far as the limits allow."""
         if key != _KUBEVIRT:
             return DONE
-        failed, steps = None, plan(self._seen())
-        stuck = {step.guest for step in steps if isinstance(step, Stuck)}
-        self._told = {guest: why for guest, why in self._told.items() if guest in stuck}
+        failed, steps = None, plan(self._snapshot())
+        stuck = {step.guest for step in steps if isinstance(step, ReportStuck)}
+        self._stuck = {guest: why for guest, why in self._stuck.items() if guest in stuck}
         for step in steps:
             try:
-                await self._do(step)
+                await self._act(step)
             except ApiError as error:
                 failed = failed or error
         if failed is not None:
             raise failed
         return DONE
 
-    def _seen(self) -> view.Seen:
+    def _snapshot(self) -> Snapshot:
         kubevirt = self._settings.get(_KUBEVIRT)
-        drained = view.drained(self._nodes.list(), policy.settings(kubevirt)["nodeDrainTaintKey"])
-        under_way = self._migrations.by(_INDEX, _YES)
-        # One that was asked for and is not seen yet counts as well.
-        asked = [request.Unfinished(n, "", vmi) for vmi, n in self._asked.items()]
-        going = [request.vmi_of(each) for each in under_way if self._counts(each)]
+        nodes = drained(self._nodes.list(), policy.settings(kubevirt)["nodeDrainTaintKey"])
+        unfinished = self._migrations.by(_INDEX, _YES)
+        # One that was created and is not in the cache yet counts as well.
+        created = [request.Unfinished(n, "", vmi) for vmi, n in self._created.items()]
+        active = [request.vmi_of(each) for each in unfinished if self._is_active(each)]
         found = {key_of(vmi): vmi for vmi in self._instances.by(_INDEX, _YES)}
-        for node in drained:
+        for node in nodes:
             found |= {key_of(vmi): vmi for vmi in self._instances.by(_INDEX, Key("", node))}
-        usual = settings.read(kubevirt).eviction_strategy
-        return view.Seen(
-            guests=tuple(view.guest(vmi, usual) for vmi in found.values()),
-            drained=drained,
-            migrations=(*map(request.unfinished, under_way), *asked),
-            leaving=tuple(edit.node_of(self._instances.get(vmi)) for vmi in (*going, *self._asked)),
+        default = settings.read(kubevirt).eviction_strategy
+        sources = (edit.node_of(self._instances.get(vmi)) for vmi in (*active, *self._created))
+        return Snapshot(
+            guests=tuple(read_guest(vmi, default) for vmi in found.values()),
+            drained=nodes,
+            migrations=(*map(request.read_unfinished, unfinished), *created),
+            active=tuple(sources),
             limits=policy.limits(kubevirt),
         )
 
-    def _counts(self, migration: Object) -> bool:
+    def _is_active(self, migration: Object) -> bool:
         targets = self._pods.by(_INDEX, migration["metadata"]["uid"])
-        return request.counts(migration, targets)
+        return request.is_active(migration, targets)
 
-    async def _do(self, step: Step) -> None:
+    async def _act(self, step: Step) -> None:
         vmi = self._instances.get(step.guest)
         if vmi is None:
             return
         match step:
             case Migrate(node=node):
                 await self._migrate(vmi, node)
-            case Clear():
+            case ClearEvacuation():
                 await self._clear(vmi)
-            case Stuck(why=why):
-                if self._told.get(step.guest) != why:
-                    self._told[step.guest] = why
-                    events.stuck(self._recorder, vmi, edit.node_of(vmi), why)
+            case ReportStuck(why=why):
+                if self._stuck.get(step.guest) != why:
+                    self._stuck[step.guest] = why
+                    message = f"The guest has to leave node {edit.node_of(vmi)} and cannot: {why}"
+                    self._recorder.event(vmi, "Warning", "NoMigration", message)
 
     async def _migrate(self, vmi: Object, node: str) -> None:
         key = key_of(vmi)
-        order = request.request(key, PREFIX, (EVACUATION, node), request.SYSTEM_CRITICAL)
+        manifest = request.manifest(key, PREFIX, (EVACUATION, node), request.SYSTEM_CRITICAL)
         try:
-            made = await self._client.create(kinds.MIGRATION, order, key.namespace)
+            created = await self._client.create(kinds.MIGRATION, manifest, key.namespace)
         except ApiError as error:
-            events.not_asked(self._recorder, vmi, error.message)
+            message = f"Error creating a migration: {error.message}"
+            self._recorder.event(vmi, "Warning", "FailedCreate", message)
             raise
-        name = made["metadata"]["name"]
+        name = created["metadata"]["name"]
         if self._migrations.get(Key(key.namespace, name)) is None:
-            self._asked[key] = name
-        log.info("evacuation asked for", extra={"vmi": str(key), "migration": name})
-        events.asked(self._recorder, vmi, name, node)
+            self._created[key] = name
+        log.info("evacuation created", extra={"vmi": str(key), "migration": name})
+        message = f"Created migration {name}: the guest has to leave node {node}"
+        self._recorder.event(vmi, "Normal", "SuccessfulCreate", message)
 
     async def _clear(self, vmi: Object) -> None:
         meta = vmi["metadata"]
@@ -146,14 +161,14 @@ class Evacuations:
             await self._client.patch(kinds.VMI, meta["name"], meta["namespace"], patch)
 
 
-def _places(vmi: Object) -> list[object]:
-    """Return what a guest is found under: its node, and a mark if an eviction marked it."""
-    if not view.runs(vmi):
+def _index_keys(vmi: Object) -> list[object]:
+    """Return the index keys of a guest: its node, and a mark if it is to be evacuated."""
+    if not is_running(vmi):
         return []
-    marked = bool((vmi.get("status") or {}).get("evacuationNodeName"))
-    return [Key("", edit.node_of(vmi)), *([_YES] if marked else [])]
+    evacuated = bool((vmi.get("status") or {}).get("evacuationNodeName"))
+    return [Key("", edit.node_of(vmi)), *([_YES] if evacuated else [])]
 
 
-def _view(vmi: Object | None) -> view.Guest | None:
+def _relevant(vmi: Object | None) -> Guest | None:
     """Return what of an instance the decision depends on."""
-    return view.guest(vmi, "") if vmi is not None and view.runs(vmi) else None
+    return read_guest(vmi, "") if vmi is not None and is_running(vmi) else None

@@ -20,7 +20,7 @@ from livevirt.vm.kinds.accounts import is_component
 from livevirt.vm.lifecycle.vmi_admission import cluster_config
 from livevirt.vm.spec import defaults, disks
 from livevirt.vm.spec.run_strategy import RUN_STRATEGIES, run_strategy
-from livevirt.vm.spec.validation import size_warnings, spec_errors
+from livevirt.vm.spec.validation import Exemptions, size_warnings, spec_errors
 from livevirt.vm.verdict import edit, headroom
 from livevirt.vm.verdict.summary import RELABELLED, warnings
 from livevirt.vm.verdict.verdict import judge
@@ -188,8 +188,9 @@ def _template_errors(sized: Sized, config: Config, before: Object) -> list[Field
         config,
         explicit_maximum=explicit,
         sized=sized.known and not sized.errors,
-        empty=empty_drives(before),
-        shared=shared_claims(_shown(before)) if before else frozenset(),
+        exempt=Exemptions(
+            empty_drives(before), shared_claims(_shown(before)) if before else frozenset()
+        ),
     )
 
 

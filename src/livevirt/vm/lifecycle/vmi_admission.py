@@ -13,7 +13,7 @@ from livevirt.vm.kinds.accounts import is_component
 from livevirt.vm.spec import defaults, instance
 from livevirt.vm.spec.cpu import topology
 from livevirt.vm.spec.memory import guest
-from livevirt.vm.spec.validation import size_warnings, spec_errors
+from livevirt.vm.spec.validation import NO_EXEMPTIONS, Exemptions, size_warnings, spec_errors
 from livevirt.vm.volumes import update_admission
 from livevirt.vm.volumes.claim_admission import shared_claims
 from livevirt.vm.volumes.disk_admission import empty_drives, wrong
@@ -73,8 +73,9 @@ class InstanceRules(Rules):
             explicit = (new["spec"]["domain"].get("memory") or {}).get("maxGuest") is not None
             # A VM that has been let in starts, whatever gate was closed since.
             ours = is_component(review.user)
-            empty = empty_drives(new["spec"]) if ours else frozenset()
-            shared = shared_claims(new["spec"]) if ours else frozenset()
+            exempt = NO_EXEMPTIONS
+            if ours:
+                exempt = Exemptions(empty_drives(new["spec"]), shared_claims(new["spec"]))
             return [
                 *_vcpu_errors(new["spec"]["domain"]),
                 *unused_errors("spec", new["spec"]),
@@ -83,8 +84,7 @@ class InstanceRules(Rules):
                     new["spec"],
                     config,
                     explicit_maximum=explicit,
-                    empty=empty,
-                    shared=shared,
+                    exempt=exempt,
                 ),
             ]
         if new["spec"] == old["spec"]:

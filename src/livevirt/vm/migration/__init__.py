@@ -1,8 +1,11 @@
-"""The migration controller: gets a guest to another node, one step at a time.
+"""The migration controller: moves a guest to another node, one step at a time.
 
-It promises: a migration never has two target pods; no more migrations go on than the limits allow;
-a final migration stays final. It hands a guest to its nodes and then only listens: from the
-handoff on the nodes alone decide where the guest runs, and a cancelled migration is asked to stop,
-never pulled away under them. Each step can be told from the objects, so a controller that dies
-anywhere goes on where it was.
+It guarantees that a migration never has two target pods, that no more migrations run in parallel
+than the limits allow, and that a final migration stays final. It hands a guest over to its nodes
+and then only watches: from the handoff on the nodes alone decide where the guest runs, and a
+cancelled migration is asked to stop, never deleted under them. Each step can be derived from the
+objects, so a controller that dies anywhere continues where it was.
+
+Read it in this order: `controller` reconciles; `observation` builds a `snapshot` and the `queue`
+from the `caches`; `phases` and `plan` decide, both pure; `actions` writes `status` and pods.
 """

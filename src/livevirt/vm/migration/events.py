@@ -1,4 +1,4 @@
-"""What is told about migrations: the reasons, and a function that words each."""
+"""The events of migrations: their reasons, and a function that records each."""
 
 from __future__ import annotations
 
@@ -18,33 +18,33 @@ BACK_OFF = "MigrationBackoff"
 
 
 def pod_created(recorder: Recorder, migration: Object, pod: str) -> None:
-    """Tell that the target pod was created."""
+    """Record that the target pod was created."""
     recorder.event(migration, "Normal", SUCCESSFUL_CREATE, f"Created migration target pod {pod}")
 
 
 def pod_refused(recorder: Recorder, migration: Object, why: str) -> None:
-    """Tell that the target pod could not be created."""
+    """Record that the API server refused the target pod."""
     recorder.event(migration, "Warning", FAILED_CREATE, f"Error creating pod: {why}")
 
 
 def pod_deleted(recorder: Recorder, migration: Object, pod: str) -> None:
-    """Tell that a pod was asked to end."""
+    """Record that a pod was deleted."""
     recorder.event(migration, "Normal", SUCCESSFUL_DELETE, f"Deleted virtual machine pod {pod}")
 
 
 def handed_over(recorder: Recorder, migration: Object, source: str, target: str) -> None:
-    """Tell that the nodes may begin."""
+    """Record the handoff to the nodes."""
     message = f"Nodes {source} and {target} take over"
     recorder.event(migration, "Normal", HANDED_OVER, message)
 
 
-def abort_asked(recorder: Recorder, migration: Object) -> None:
-    """Tell that the nodes were asked to stop."""
+def abort_requested(recorder: Recorder, migration: Object) -> None:
+    """Record that the nodes were asked to abort."""
     recorder.event(migration, "Normal", ABORTED, "The nodes were asked to stop the migration")
 
 
 def succeeded(recorder: Recorder, migration: Object, vmi: Object | None) -> None:
-    """Tell that the guest has moved, the owner of the guest too."""
+    """Record the success on the migration and on the instance."""
     node = ((vmi or {}).get("status") or {}).get("nodeName") or "its target"
     for obj in (migration, vmi):
         if obj is not None:
@@ -52,15 +52,15 @@ def succeeded(recorder: Recorder, migration: Object, vmi: Object | None) -> None
 
 
 def failed(recorder: Recorder, migration: Object, vmi: Object | None, why: str) -> None:
-    """Tell that the guest stays where it is, the owner of the guest too."""
+    """Record the failure on the migration and on the instance."""
     name = migration["metadata"]["name"]
     for obj in (migration, vmi):
         if obj is not None:
             recorder.event(obj, "Warning", FAILED, f"Migration {name} failed: {why}")
 
 
-def backs_off(recorder: Recorder, migration: Object, vmi: Object, left: timedelta) -> None:
-    """Tell how long a migration waits because earlier ones failed."""
+def backing_off(recorder: Recorder, migration: Object, vmi: Object, left: timedelta) -> None:
+    """Record how long a migration waits because earlier ones failed."""
     name, seconds = migration["metadata"]["name"], left.total_seconds()
     message = f"Migration {name} waits {seconds:.0f} s, since earlier ones failed"
     recorder.event(vmi, "Warning", BACK_OFF, message)

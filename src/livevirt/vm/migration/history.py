@@ -1,15 +1,15 @@
-"""What the earlier migrations of an instance mean for the next, and how long they are kept."""
+"""Earlier migrations of an instance: the back-off after failures, and how long they are kept."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable
 from datetime import UTC, datetime, timedelta
 
-from livevirt.vm.migration.view import Migration
+from livevirt.vm.migration.snapshot import Migration
 
-FIRST_WAIT = timedelta(seconds=20)  # doubled by each further failure
+FIRST_BACK_OFF = timedelta(seconds=20)  # doubled by each further failure
 KEPT = 5  # ended migrations of an instance
-KEPT_ALONE = timedelta(hours=1)  # how long they outlive their instance
+KEPT_AFTER_INSTANCE = timedelta(hours=1)
 _NEVER = datetime.min.replace(tzinfo=UTC)
 
 
@@ -25,17 +25,17 @@ def back_off(migration: Migration, others: Iterable[Migration], now: datetime) -
     if not failures:
         return timedelta(0)
     doubled: int = 2 ** min(failures - 1, 16)
-    return max(last + FIRST_WAIT * doubled - now, timedelta(0))
+    return max(last + FIRST_BACK_OFF * doubled - now, timedelta(0))
 
 
-def too_old(migrations: Iterable[Migration]) -> list[Migration]:
+def expired(migrations: Iterable[Migration]) -> list[Migration]:
     """Return the ended migrations of an instance that are no longer kept."""
     return [each for each in _newest_first(migrations)[KEPT:] if not each.deleting]
 
 
-def left_alone(migration: Migration, now: datetime) -> timedelta:
-    """Return how long an ended migration is still kept after its instance has gone."""
-    return max((migration.finished or _NEVER) + KEPT_ALONE - now, timedelta(0))
+def time_left(migration: Migration, now: datetime) -> timedelta:
+    """Return how long an ended migration whose instance is gone is still kept."""
+    return max((migration.finished or _NEVER) + KEPT_AFTER_INSTANCE - now, timedelta(0))
 
 
 def _newest_first(migrations: Iterable[Migration]) -> list[Migration]:

@@ -1,25 +1,15 @@
-"""What to do about a migration: frozen data in, phases and steps out."""
+"""Plan: which steps bring a migration on, or clean up after it. Frozen data in, steps out."""
 
 from __future__ import annotations
 
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from datetime import datetime, timedelta
+from datetime import timedelta
 
-from livevirt.vm.migration.view import Instance, Migration, Pod, Seen, State
+from livevirt.vm.migration.phases import CANCELLED, deadlines, failure, reached, resize_time_left
+from livevirt.vm.migration.snapshot import Instance, MigrationState, Pod, Snapshot
 
-#: The phases of a migration that goes well, in order; `Failed` can follow all but the last.
-ORDER = (
-    "", "Pending", "Scheduling", "Scheduled", "PreparingTarget", "TargetReady", "Running",
-    "Succeeded",
-)  # fmt: skip
-_HANDED = ORDER.index("PreparingTarget")
-_SUCCEEDED = len(ORDER) - 1
-#: A guest that has arrived has so long to take its new size; then the migration is over anyway.
-PATIENCE = timedelta(minutes=2)
-GRACE = 1  # second: there is nothing left to shut down
-CANCELLED = "the migration was cancelled"
-_POD_LOST = "the target pod ended before the guest was handed over"
-_TARGET_LOST = "the target pod ended before the migration began"
+TARGET_LOST = "the target pod ended before the migration began"
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,31 +19,31 @@ class CreateTarget:
 
 @dataclass(frozen=True, slots=True)
 class HandOver:
-    """Write into the instance who moves it from where to where: from now on its nodes act."""
+    """Write source and target into the instance's `migrationState`: its nodes act from then on."""
 
 
 @dataclass(frozen=True, slots=True)
-class Abort:
-    """Ask the nodes to stop the migration the instance is in."""
+class RequestAbort:
+    """Ask the nodes to abort the migration in the instance's `migrationState`."""
 
 
 @dataclass(frozen=True, slots=True)
-class End:
-    """Write into the instance that the migration it is in failed, before it began."""
+class FailState:
+    """Write into the instance's `migrationState` that the migration failed before it began."""
 
     reason: str
 
 
 @dataclass(frozen=True, slots=True)
 class DeletePod:
-    """Delete a pod that holds no guest."""
+    """Delete a pod without a guest."""
 
     name: str
     uid: str
 
 
 @dataclass(frozen=True, slots=True)
-class Remake:
+class ReplaceTarget:
     """Delete a target pod that is too small by now; once it is gone another is created."""
 
     name: str
@@ -61,200 +51,169 @@ class Remake:
 
 
 @dataclass(frozen=True, slots=True)
-class Untag:
-    """Take the target's name off the instance's labels."""
+class RemoveTargetLabel:
+    """Remove the label with the target node from the instance."""
 
 
 @dataclass(frozen=True, slots=True)
-class LetGo:
-    """Take our finalizer off the migration."""
+class RemoveFinalizer:
+    """Remove our finalizer from the migration."""
 
 
 @dataclass(frozen=True, slots=True)
 class Wait:
-    """Look again after that time."""
+    """Reconcile again after that time."""
 
     time: timedelta
 
 
-Step = CreateTarget | HandOver | Abort | End | DeletePod | Remake | Untag | LetGo | Wait
+Step = (
+    CreateTarget
+    | HandOver
+    | RequestAbort
+    | FailState
+    | DeletePod
+    | ReplaceTarget
+    | RemoveTargetLabel
+    | RemoveFinalizer
+    | Wait
+)
 
 
-def phases(seen: Seen) -> list[str]:
-    """Return the phases the migration passes through now, the last one being where it stays."""
-    phase = seen.migration.phase
-    if seen.migration.final:
-        return []
-    if failure(seen):
-        return ["Failed"]
-    stands = ORDER.index(phase) if phase in ORDER else 0
-    return list(ORDER[stands + 1 : max(_reached(seen), stands) + 1])
+@dataclass(frozen=True, slots=True)
+class PhasePlan:
+    """What the controller does in a phase."""
+
+    steps: Callable[[Snapshot], list[Step]]
+    summary: str  # as the docs say it
 
 
-def failure(seen: Seen) -> str:
-    """Return why the migration has failed, nothing if it has not."""
-    migration, vmi, state = seen.migration, seen.vmi, seen.state
-    if seen.moved:
-        return ""
-    if vmi is None:
-        return "the instance is gone"
-    if state is not None and state.ended:
-        return state.failure or "the nodes gave no reason"
-    if vmi.final:
-        return "the guest has ended"
-    if vmi.deleting:
-        return "the instance is being deleted"
-    if state is not None:
-        return ""
-    if migration.phase in ORDER[_HANDED:]:
-        return "the instance no longer knows of the migration"
-    if migration.deleting:
-        return CANCELLED
-    if seen.rival:
-        return f"migration {seen.rival} of the instance is under way already"
-    if vmi.unmovable and not vmi.copying:  # a copy ends, and then it may move
-        return vmi.unmovable
-    return _pod_failure(seen)
-
-
-def plan(seen: Seen) -> list[Step]:
+def plan(snapshot: Snapshot) -> list[Step]:
     """List the steps towards a guest on another node, or those that clean up after it."""
-    migration, vmi, state, target = seen.migration, seen.vmi, seen.state, seen.target
-    if migration.final:
-        return _clean(seen)
-    if seen.moved:
-        left = _patience_left(seen)
-        return [Wait(left)] if left and not _released(seen) else []
-    if failure(seen):
-        return stop(state, target) if state is not None else []
-    assert vmi is not None
-    if state is not None:
-        lost = not state.started and (target is None or target.ended)
-        return stop(state, target) if migration.deleting or lost else []
-    if target is None:
-        return _begin(seen, vmi)
-    if seen.outgrown:
-        return []  # it goes, which will wake us
-    if target.short:
-        return [Remake(target.name, target.uid)]
-    if target.phase == "Pending":
-        return [Wait(min(_deadlines(migration, target)) - seen.now)]
-    if not target.node or not vmi.running or vmi.copying:
-        return []
-    if vmi.state is None or vmi.state.ended:
-        return [HandOver()] if seen.source is not None else []
-    return stop(vmi.state, seen.stray_target) if seen.stray else []
+    if snapshot.migration.final:
+        return PLANS[snapshot.migration.phase].steps(snapshot)
+    if failure(snapshot):
+        return stop(snapshot.state, snapshot.target) if snapshot.state is not None else []
+    phase = reached(snapshot)
+    if phase == "Succeeded":
+        return []  # that is recorded before anything is deleted
+    return PLANS[phase].steps(snapshot)
 
 
-def stop(state: State, target: Pod | None) -> list[Step]:
+def stop(state: MigrationState, target: Pod | None) -> list[Step]:
     """List what stops a migration that was handed over.
 
-    The nodes do it. Only where there is no target and nothing has begun, nobody else would.
+    That is up to the nodes, unless there is no target and the transfer has not begun.
     """
     if state.ended:
         return []
     if not state.started and (target is None or target.ended):
-        return [End(CANCELLED if state.abort_requested else _TARGET_LOST)]
-    return [] if state.abort_requested else [Abort()]
+        return [FailState(CANCELLED if state.abort_requested else TARGET_LOST)]
+    return [] if state.abort_requested else [RequestAbort()]
 
 
-def abandoned(vmi: Instance | None, pod: Pod, uid: str) -> list[Step]:
-    """List what to do about the target pod of a migration that is not there any more."""
-    if vmi is None:
-        return []  # it goes with its instance
+def abandoned(vmi: Instance, pod: Pod, uid: str) -> list[Step]:
+    """List what to do about the target pod of a migration that no longer exists."""
     state = vmi.state
     if state is not None and state.uid == uid and not state.ended:
         return stop(state, pod)
-    if pod.deleting or pod.name == _home(state) or not (pod.ended or pod.node != vmi.node):
-        return []  # this is where the guest runs
+    if pod.deleting or pod.name == _guest_pod(state) or not (pod.ended or pod.node != vmi.node):
+        return []  # the guest runs in it
     return [DeletePod(pod.name, pod.uid)]
 
 
-def _home(state: State | None) -> str:
+def _guest_pod(state: MigrationState | None) -> str:
     """Return the pod in which the last migration left the guest, if there was one."""
     if state is None:
         return ""
     return state.target_pod if state.completed else state.source_pod
 
 
-def _reached(seen: Seen) -> int:
-    """Return how far the migration is, as a place in the order of phases."""
-    state, target = seen.state, seen.target
-    if seen.moved:
-        return _SUCCEEDED if _released(seen) else _SUCCEEDED - 1
-    if state is not None:
-        return _HANDED + (2 if state.started else 1 if state.prepared else 0)
-    if target is not None:
-        return 3 if target.phase == "Running" and target.node else 2
-    return 1
+# ---------------------------------------------------------------- by phase
 
 
-def _released(seen: Seen) -> bool:
-    """Tell whether nothing keeps a migration whose guest has arrived from being over."""
-    vmi = seen.vmi
-    if vmi is None or not vmi.running or seen.migration.deleting:
-        return True
-    return not vmi.waits_for or not _patience_left(seen)
-
-
-def _patience_left(seen: Seen) -> timedelta:
-    state = seen.state
-    if state is None or state.ended is None:
-        return timedelta(0)
-    return max(state.ended + PATIENCE - seen.now, timedelta(0))
-
-
-def _begin(seen: Seen, vmi: Instance) -> list[Step]:
-    if not vmi.running or vmi.copying or seen.creating:
-        return []  # what it waits for wakes us
-    if wait := max(seen.back_off, seen.refused):
+def _create_target(snapshot: Snapshot) -> list[Step]:
+    vmi = snapshot.vmi
+    if vmi is None or not vmi.running or vmi.copying_volume or snapshot.target_expected:
+        return []  # a change of the instance or the pod triggers the next reconcile
+    if wait := max(snapshot.back_off, snapshot.retry_in):
         return [Wait(wait)]
-    if seen.turn or seen.outgrown:
+    if snapshot.admitted or snapshot.target_replaced:
         return [CreateTarget()]
-    return [Wait(_until_asked_again(seen.migration.priority))]
+    return [Wait(_queue_poll(snapshot.migration.priority))]
 
 
-def _until_asked_again(priority: int) -> timedelta:
-    """Return how long a migration waits for its turn at most before it looks by itself."""
+def _queue_poll(priority: int) -> timedelta:
+    """Return how long a queued migration waits at most before it checks the queue by itself."""
     return timedelta(seconds=1 if priority >= 100 else 3 if priority >= 50 else 5)
 
 
-def _pod_failure(seen: Seen) -> str:
-    """Return why the target pod is of no use."""
-    migration, target = seen.migration, seen.target
-    if seen.outgrown:
-        return ""  # another takes its place
-    if target is None:
-        return _POD_LOST if migration.phase in ("Scheduling", "Scheduled") else ""
-    if target.ended or target.deleting:
-        return _POD_LOST
-    if target.phase != "Pending" or seen.now < min(_deadlines(migration, target)):
-        return ""
-    if target.unschedulable:
-        seconds = f"{(seen.now - target.unschedulable_since).total_seconds():.0f} s"
-        return f"there was no node for the target pod within {seconds}: {target.unschedulable}"
-    seconds = f"{migration.pending_timeout.total_seconds():.0f} s"
-    return f"the target pod did not start within {seconds}"
+def _await_target(snapshot: Snapshot) -> list[Step]:
+    target = snapshot.target
+    if target is None or snapshot.target_replaced:
+        return []
+    if target.too_small:
+        return [ReplaceTarget(target.name, target.uid)]
+    if target.phase == "Pending":
+        return [Wait(min(deadlines(snapshot.migration, target)) - snapshot.now)]
+    return []
 
 
-def _deadlines(migration: Migration, target: Pod) -> list[datetime]:
-    """Return when a target pod that waits must have started, and when it must have a node."""
-    found = [target.created + migration.pending_timeout]
-    if target.unschedulable:
-        found.append(target.unschedulable_since + migration.unschedulable_timeout)
-    return found
+def _hand_over(snapshot: Snapshot) -> list[Step]:
+    vmi, target = snapshot.vmi, snapshot.target
+    if vmi is None or target is None or snapshot.target_replaced:
+        return []
+    if target.too_small:
+        return [ReplaceTarget(target.name, target.uid)]
+    if not vmi.running or vmi.copying_volume:
+        return []
+    if vmi.state is None or vmi.state.ended:
+        return [HandOver()] if snapshot.source is not None else []
+    return stop(vmi.state, snapshot.orphaned_target) if snapshot.orphaned else []
 
 
-def _clean(seen: Seen) -> list[Step]:
+def _follow_nodes(snapshot: Snapshot) -> list[Step]:
+    state, target = snapshot.state, snapshot.target
+    if snapshot.moved:
+        return [Wait(resize_time_left(snapshot))]
+    if state is None:
+        return []
+    lost = not state.started and (target is None or target.ended)
+    return stop(state, target) if snapshot.migration.deleting or lost else []
+
+
+def _clean_up(snapshot: Snapshot) -> list[Step]:
     """List what is left to do for a migration that has ended."""
-    migration, vmi, state = seen.migration, seen.vmi, seen.state
+    migration, vmi, state = snapshot.migration, snapshot.vmi, snapshot.state
     steps: list[Step] = []
-    if vmi is not None and state is not None and vmi.tagged and state.ended:
-        steps = [Untag()]
-    left = seen.source if migration.phase == "Succeeded" else seen.target
+    if vmi is not None and state is not None and vmi.target_label and state.ended:
+        steps = [RemoveTargetLabel()]
+    left = snapshot.source if migration.phase == "Succeeded" else snapshot.target
     if left is None or left.ended or vmi is None or vmi.deleting or left.node == vmi.node:
-        return steps or ([LetGo()] if migration.held else [])
-    # The migration is held until the pod is gone.
+        return steps or ([RemoveFinalizer()] if migration.finalizer else [])
+    # The migration keeps its finalizer until the pod is gone.
     if state is not None and not state.ended:
-        return stop(state, seen.target)
+        return stop(state, snapshot.target)
     return steps if left.deleting else [DeletePod(left.name, left.uid), *steps]
+
+
+_WATCH = "requests an abort if the migration is deleted; sets `failed` if the target pod is lost"
+#: By the phase that the instance and the pods show, which may be ahead of the recorded one.
+PLANS: Mapping[str, PhasePlan] = {
+    "Pending": PhasePlan(
+        _create_target,
+        "creates the target pod once the queue admits the migration, no back-off applies, and "
+        "the guest runs and copies no volume",
+    ),
+    "Scheduling": PhasePlan(_await_target, "replaces a target pod that has become too small"),
+    "Scheduled": PhasePlan(
+        _hand_over,
+        "replaces a target pod that has become too small, else writes `migrationState` (the "
+        "handoff)",
+    ),
+    "PreparingTarget": PhasePlan(_follow_nodes, f"{_WATCH} before the transfer starts"),
+    "TargetReady": PhasePlan(_follow_nodes, f"{_WATCH} before the transfer starts"),
+    "Running": PhasePlan(_follow_nodes, "requests an abort if the migration is deleted"),
+    "Succeeded": PhasePlan(_clean_up, "deletes the source pod, then removes the finalizer"),
+    "Failed": PhasePlan(_clean_up, "deletes the target pod, then removes the finalizer"),
+}

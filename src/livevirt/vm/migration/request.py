@@ -1,4 +1,4 @@
-"""Migrations that livevirt asks for by itself, and what is under way."""
+"""Migrations that controllers create, and which unfinished ones there are."""
 
 from __future__ import annotations
 
@@ -24,27 +24,27 @@ class Unfinished:
     annotations: Mapping[str, str] | None = None
 
     def has(self, annotation: str) -> bool:
-        """Whether it bears that mark."""
+        """Return whether it has that annotation."""
         return annotation in (self.annotations or {})
 
 
-def request(vmi: Key, prefix: str, mark: tuple[str, str], priority: str) -> Object:
-    """Return the order to move a guest; the name begins with `prefix`, `mark` is an annotation."""
+def manifest(vmi: Key, prefix: str, annotation: tuple[str, str], priority: str) -> Object:
+    """Return a migration of an instance to create; its name is generated from the prefix."""
     return {
         "apiVersion": kinds.MIGRATION.api_version,
         "kind": kinds.MIGRATION.kind,
-        "metadata": {"generateName": prefix, "annotations": dict([mark])},
+        "metadata": {"generateName": prefix, "annotations": dict([annotation])},
         "spec": {"vmiName": vmi.name, "priority": priority},
     }
 
 
-def final(migration: Object) -> bool:
-    """Tell whether a migration has ended."""
+def is_final(migration: Object) -> bool:
+    """Return whether a migration has ended."""
     return (migration.get("status") or {}).get("phase") in FINAL
 
 
-def unfinished(migration: Object) -> Unfinished:
-    """Return the view of a migration that has not ended."""
+def read_unfinished(migration: Object) -> Unfinished:
+    """Read a migration that has not ended."""
     meta = migration["metadata"]
     return Unfinished(
         meta["name"],
@@ -55,16 +55,16 @@ def unfinished(migration: Object) -> Unfinished:
     )
 
 
-def counts(migration: Object, targets: Sequence[Object]) -> bool:
-    """Tell whether a migration takes one of the places there are, or is about to.
+def is_active(migration: Object, targets: Sequence[Object]) -> bool:
+    """Return whether a migration counts towards the limits on parallel migrations.
 
-    One that only waits, for a quota or after failures, keeps nobody else from going.
+    One that waits, for a quota or in a back-off, does not hold up others.
     """
     phase = (migration.get("status") or {}).get("phase") or ""
     return phase != "Pending" or bool(targets)
 
 
 def vmi_of(migration: Object) -> Key:
-    """Return the key of the instance that a migration is about."""
+    """Return the key of the instance of a migration."""
     namespace = migration["metadata"]["namespace"]
     return Key(namespace, (migration.get("spec") or {}).get("vmiName", ""))

@@ -1,4 +1,4 @@
-"""The pod a guest moves to: a launcher pod like the first, on another node."""
+"""The target pod of a migration: a launcher pod like the first, on another node."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ import hashlib
 from livevirt.kube.objects.request import Object
 from livevirt.vm.lifecycle.vmi import launcher
 from livevirt.vm.migration.migratability import NODE_NAME
-from livevirt.vm.migration.view import JOB_NAME, JOB_UID, TARGET_NODE
+from livevirt.vm.migration.snapshot import JOB_NAME, JOB_UID, TARGET_NODE
 from livevirt.vm.sizing.reservation import covers, reservation, told
 from livevirt.vm.spec.resources import Namespace
 
@@ -21,7 +21,8 @@ _SUFFIX_LENGTH = 5
 def pod_of(vmi: Object, migration: Object, namespace: Namespace) -> Object:
     """Return the target pod of a migration.
 
-    It holds what the guest has and what it should have: a guest moves as large as it is.
+    It has room for the larger of the guest's current and requested size: the guest is resized
+    only after it has moved.
     """
     job = migration["metadata"]
     pod = launcher.pod_of(vmi, namespace)
@@ -38,12 +39,12 @@ def pod_of(vmi: Object, migration: Object, namespace: Namespace) -> Object:
             container["resources"] = {"requests": needed.requests, "limits": needed.limits}
     added = migration["spec"].get("addedNodeSelector") or {}
     spec["nodeSelector"] = {**added, **spec["nodeSelector"]}
-    spec["affinity"] = _apart(spec.get("affinity") or {}, vmi["metadata"]["uid"])
+    spec["affinity"] = _anti_affinity(spec.get("affinity") or {}, vmi["metadata"]["uid"])
     return pod
 
 
-def is_short(pod: Object, vmi: Object, namespace: Namespace) -> bool:
-    """Tell whether a target pod holds less than the guest has or should have by now."""
+def is_too_small(pod: Object, vmi: Object, namespace: Namespace) -> bool:
+    """Return whether a target pod has less than the guest's current or requested size."""
     needed = reservation(vmi, told(vmi), namespace)
     return not any(
         covers(container.get("resources") or {}, needed)
@@ -53,15 +54,15 @@ def is_short(pod: Object, vmi: Object, namespace: Namespace) -> bool:
 
 
 def pod_name(vmi: Object, migration: Object) -> str:
-    """Return the name of a target pod, which the uid of its migration makes."""
+    """Return the name of a target pod, derived from the uid of its migration."""
     first = launcher.pod_name(vmi)
     digest = hashlib.sha256(migration["metadata"]["uid"].encode()).digest()[:_SUFFIX_LENGTH]
     suffix = "".join(_SUFFIX[byte % len(_SUFFIX)] for byte in digest)
     return f"{first[:-_SUFFIX_LENGTH]}{suffix}"
 
 
-def _apart(affinity: Object, uid: str) -> Object:
-    """Return an affinity that also keeps the pod off every node with a pod of the instance."""
+def _anti_affinity(affinity: Object, uid: str) -> Object:
+    """Return an affinity that also excludes every node with a pod of the instance."""
     found = copy.deepcopy(affinity)
     against = found.setdefault("podAntiAffinity", {})
     against["requiredDuringSchedulingIgnoredDuringExecution"] = [

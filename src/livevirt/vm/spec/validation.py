@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator
+from dataclasses import dataclass
 from fnmatch import fnmatchcase
 
 from livevirt.kube.objects import names
@@ -36,6 +37,17 @@ _NO_UTILITY_VOLUMES = (
 )
 
 
+@dataclass(frozen=True, slots=True)
+class Exemptions:
+    """What a spec may keep although the rules would refuse it in a new one."""
+
+    empty_drives: frozenset[str] = frozenset()  # CD-ROM drives without a disc
+    shared_claims: frozenset[str] = frozenset()  # claims that several disks use
+
+
+NO_EXEMPTIONS = Exemptions()
+
+
 def spec_errors(
     path: str,
     spec: Object,
@@ -43,15 +55,12 @@ def spec_errors(
     *,
     explicit_maximum: bool,
     sized: bool = True,
-    empty: frozenset[str] = frozenset(),
-    shared: frozenset[str] = frozenset(),
+    exempt: Exemptions = NO_EXEMPTIONS,
 ) -> list[FieldError]:
     """List what is wrong with a spec whose defaults are filled in.
 
     `explicit_maximum`: the owner wrote `maxGuest`, so it must be one that works. `sized`: the spec
-    says how large the guest is, which it need not when an instance type does. `empty`: the drives
-    that may be without a disc whatever the gates say. `shared`: the claims that several disks use
-    already.
+    says how large the guest is, which it need not when an instance type does.
     """
     instance = instances.read(spec)
     found = [
@@ -64,9 +73,9 @@ def spec_errors(
         *_machine_errors(f"{path}.domain", spec["domain"]),
         *_placement_errors(path, spec),
         *scheduling_errors(path, spec),
-        *disk_errors(path, spec, config, empty),
+        *disk_errors(path, spec, config, exempt.empty_drives),
         *volume_errors(path, spec),
-        *claim_errors(path, spec, shared),
+        *claim_errors(path, spec, exempt.shared_claims),
         *network_errors(path, spec),
         *boot_order_errors(path, spec),
     ]

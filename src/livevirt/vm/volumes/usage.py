@@ -56,7 +56,7 @@ class Usage:
 
 
 def has_left(machine: Object, claim: Key) -> bool:
-    """Tell whether the guest of a pod that names a claim has gone over to another one."""
+    """Return whether the guest of a pod that names a claim has gone over to another one."""
     placed = (machine.get("status") or {}).get("nodeName")
     return bool(placed) and _phase(machine) not in FINAL and claim not in machine_claims(machine)
 

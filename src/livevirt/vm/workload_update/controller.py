@@ -1,4 +1,4 @@
-"""Asks for the migrations and evictions that guests need, and calls them off."""
+"""Creates the migrations and evictions that guests need, and deletes those no longer needed."""
 
 from __future__ import annotations
 
@@ -21,10 +21,10 @@ from livevirt.kube.objects.request import Object
 from livevirt.vm import kinds
 from livevirt.vm.config import settings as config
 from livevirt.vm.migration import migratability, policy, request
-from livevirt.vm.migration.view import WORKLOAD_UPDATE, jobs
+from livevirt.vm.migration.snapshot import WORKLOAD_UPDATE, migration_uids
 from livevirt.vm.verdict import edit, headroom
 from livevirt.vm.workload_update import events, room, view
-from livevirt.vm.workload_update.plan import Abort, Evict, Migrate, Stay, Step, Wait, plan
+from livevirt.vm.workload_update.plan import Abort, Evict, Migrate, ReportStuck, Step, Wait, plan
 from livevirt.vm.workload_update.view import Guest, Need, Seen
 
 log = logging.getLogger(__name__)
@@ -35,11 +35,11 @@ _KUBEVIRT = Key(config.NAMESPACE, config.NAME)
 _INDEX, _YES = "workload-update", "yes"
 _TARGETS = "workload-update-targets"
 
-Shares = Callable[[], list[tuple[Object, node_share.Share]]]  # what each node has given out
+Shares = Callable[[], list[tuple[Object, node_share.Share]]]  # what is allocated on each node
 
 
-class WorkloadUpdates:
-    """Watches instances, migrations and settings; woken only by what changes a need."""
+class WorkloadUpdateController:
+    """Watches instances, migrations and settings; reconciles only if what a guest needs changes."""
 
     def __init__(self, client: Client, now: Now, recorder: Recorder, informers: Informers) -> None:
         self._client, self._now, self._recorder = client, now, recorder
@@ -48,22 +48,22 @@ class WorkloadUpdates:
         self._settings, self._pods = of(kinds.KUBEVIRT), of(core.POD)
         self._nodes, self._namespaces = of(core.NODE), of(core.NAMESPACE)
         self._quotas, self._ranges = of(core.QUOTA), of(core.LIMIT_RANGE)
-        self._asked: dict[str, str] = {}  # uid of a guest → the migration of it not seen yet
-        self._full: dict[str, datetime] = {}  # uid of a guest → since when its node has no room
-        self._told: dict[str, str] = {}  # uid of a guest → why it stays
+        self._created: dict[str, str] = {}  # uid of a guest → its migration, while not cached
+        self._full: dict[str, datetime] = {}  # uid of a guest → since when its node is full
+        self._stuck: dict[str, str] = {}  # uid of a guest → the reason that was recorded last
         self._last_batch: datetime | None = None  # of evictions
         self._instances.index(_INDEX, lambda vmi: [_YES] if view.changing(vmi) else [])
         self._migrations.index(
-            _INDEX, lambda each: [] if request.final(each) else [_YES, _vmi(each)]
+            _INDEX, lambda each: [] if request.is_final(each) else [_YES, _vmi(each)]
         )
         self._pods.index(_INDEX, lambda pod: filter(None, [node_share.instance_of(pod)]))
-        self._pods.index(_TARGETS, jobs)
+        self._pods.index(_TARGETS, migration_uids)
         self._controller = Controller("workload-update", self.reconcile)
         self._controller.watches(self._settings)
         for informer in (self._instances, self._migrations):
-            self._controller.watches(informer, lambda _: ())  # woken by those below
-        self._instances.on_change(self._note)
-        self._migrations.on_change(self._note_migration)
+            self._controller.watches(informer, lambda _: ())  # enqueued by the handlers below
+        self._instances.on_change(self._instance_changed)
+        self._migrations.on_change(self._migration_changed)
 
     async def run(self) -> None:
         """Work until cancelled."""
@@ -71,59 +71,61 @@ class WorkloadUpdates:
             await informer.synced.wait()
         await self._controller.run()
 
-    def _note(self, change: Change) -> None:
-        if _matters(change.old) != _matters(change.new):
+    def _instance_changed(self, change: Change) -> None:
+        if _relevant(change.old) != _relevant(change.new):
             self._controller.queue.add(_KUBEVIRT)
 
-    def _note_migration(self, change: Change) -> None:
-        self._asked = {uid: name for uid, name in self._asked.items() if name != change.key.name}
+    def _migration_changed(self, change: Change) -> None:
+        self._created = {
+            uid: name for uid, name in self._created.items() if name != change.key.name
+        }
         self._controller.queue.add(_KUBEVIRT)
 
     async def reconcile(self, key: Key) -> Result:
-        """Give the guests that need one another pod, as far as that may be now."""
+        """Give guests that need another pod one, as far as the limits allow."""
         kubevirt = self._settings.get(key)
         if key != _KUBEVIRT or kubevirt is None or "deletionTimestamp" in kubevirt["metadata"]:
             return DONE
-        seen = self._seen(kubevirt)
+        snapshot = self._snapshot(kubevirt)
         waits, failed = [], None
-        for step in plan(seen):
+        for step in plan(snapshot):
             if isinstance(step, Wait):
                 waits.append(step.time)
                 continue
             try:
-                await self._do(step)
+                await self._act(step)
             except ApiError as error:
                 failed = failed or error
         needy = [vmi for vmi in self._instances.by(_INDEX, _YES) if view.need(vmi) is not None]
-        self._told = {uid: why for uid, why in self._told.items() if uid in map(_uid, needy)}
+        self._stuck = {uid: why for uid, why in self._stuck.items() if uid in map(_uid, needy)}
         await self._count(kubevirt, len(needy))
         if failed is not None:
             raise failed
         return Result(after=min(waits)) if waits else DONE
 
-    # ------------------------------------------------------------ reading
+    # ------------------------------------------------------------ observe
 
-    def _seen(self, kubevirt: Object) -> Seen:
+    def _snapshot(self, kubevirt: Object) -> Seen:
         settings = view.settings(kubevirt, policy.limits(kubevirt))
-        under_way = self._migrations.by(_INDEX, _YES)
+        unfinished = self._migrations.by(_INDEX, _YES)
         changing = self._instances.by(_INDEX, _YES)
-        keys = dict.fromkeys([*map(key_of, changing), *map(_vmi, under_way)])
+        keys = dict.fromkeys([*map(key_of, changing), *map(_vmi, unfinished)])
         found = [vmi for vmi in map(self._instances.get, keys) if vmi is not None]
-        self._note_full(found)
+        self._track_full(found)
         shares = cache(lambda: node_share.by_node(self._nodes.list(), self._pods.list()))
         guests = (self._guest(kubevirt, vmi, shares) for vmi in found)
-        # One that was asked for and is not seen yet counts, and its guest gets no other.
-        kept = tuple(each for each in guests if each.uid not in self._asked)
-        leaving = [self._instances.get(_vmi(each)) for each in under_way if self._counts(each)]
-        leaving += [vmi for vmi in found if _uid(vmi) in self._asked]
+        # A migration that is not in the cache yet counts, and its guest gets no other.
+        kept = tuple(each for each in guests if each.uid not in self._created)
+        leaving = [self._instances.get(_vmi(each)) for each in unfinished if self._is_active(each)]
+        leaving += [vmi for vmi in found if _uid(vmi) in self._created]
         nodes = tuple(map(edit.node_of, leaving))
         return Seen(kept, settings, nodes, self._now(), self._last_batch)
 
-    def _counts(self, migration: Object) -> bool:
+    def _is_active(self, migration: Object) -> bool:
         targets = self._pods.by(_TARGETS, migration["metadata"]["uid"])
-        return request.counts(migration, targets)
+        return request.is_active(migration, targets)
 
-    def _note_full(self, guests: Iterable[Object]) -> None:
+    def _track_full(self, guests: Iterable[Object]) -> None:
         full = [_uid(vmi) for vmi in guests if view.need(vmi) is Need.FULL]
         self._full = {uid: self._full.get(uid, self._now()) for uid in full}
 
@@ -133,7 +135,7 @@ class WorkloadUpdates:
         pod = room.pod_of(vmi, self._pods.by(_INDEX, uid))
         return view.guest(
             vmi,
-            tuple(map(request.unfinished, migrations)),
+            tuple(map(request.read_unfinished, migrations)),
             hindrance=self._hindrance(kubevirt, vmi, pod, shares) if need is not None else "",
             pod=_evictable(pod),
             waited=self._now() - self._full.get(uid, self._now()),
@@ -142,7 +144,7 @@ class WorkloadUpdates:
     def _hindrance(self, kubevirt: Object, vmi: Object, pod: Object | None, shares: Shares) -> str:
         """Return why a guest may not migrate.
 
-        For one that could stay there must be a place; for others that place will be looked for.
+        A guest that could also stay migrates only if another node has capacity for it.
         """
         found = migratability.hindrance(vmi, config.read(kubevirt))
         if found or view.need(vmi) not in view.IN_PLACE_TOO:
@@ -157,9 +159,9 @@ class WorkloadUpdates:
         )
         return room.hindrance(vmi, kubevirt, around)
 
-    # ------------------------------------------------------------ acting
+    # ------------------------------------------------------------ act
 
-    async def _do(self, step: Step) -> None:
+    async def _act(self, step: Step) -> None:
         vmi = None if isinstance(step, Wait) else self._instances.get(step.guest)
         if vmi is None:
             return
@@ -170,24 +172,25 @@ class WorkloadUpdates:
                 await self._evict(vmi, pod)
             case Abort(name=name, uid=uid):
                 await self._abort(vmi, name, uid)
-            case Stay(why=why):
-                if self._told.get(_uid(vmi)) != why:
-                    self._told[_uid(vmi)] = why
-                    events.stays(self._recorder, vmi, why)
+            case ReportStuck(why=why):
+                if self._stuck.get(_uid(vmi)) != why:
+                    self._stuck[_uid(vmi)] = why
+                    events.stuck(self._recorder, vmi, why)
 
     async def _migrate(self, vmi: Object, priority: str) -> None:
         key, need = key_of(vmi), view.need(vmi)
-        order = request.request(key, PREFIX, (WORKLOAD_UPDATE, ""), priority)
+        manifest = request.manifest(key, PREFIX, (WORKLOAD_UPDATE, ""), priority)
         try:
-            made = await self._client.create(kinds.MIGRATION, order, key.namespace)
+            created = await self._client.create(kinds.MIGRATION, manifest, key.namespace)
         except ApiError as error:
-            events.not_asked(self._recorder, vmi, error.message)
+            events.migration_refused(self._recorder, vmi, error.message)
             raise
-        name = made["metadata"]["name"]
+        name = created["metadata"]["name"]
         if self._migrations.get(Key(key.namespace, name)) is None:
-            self._asked[_uid(vmi)] = name
-        log.info("migration asked for", extra={"vmi": str(key), "migration": name})
-        events.asked(self._recorder, vmi, name, need.value if need is not None else "another pod")
+            self._created[_uid(vmi)] = name
+        log.info("migration created", extra={"vmi": str(key), "migration": name})
+        reason = need.value if need is not None else "another pod"
+        events.migration_created(self._recorder, vmi, name, reason)
 
     async def _evict(self, vmi: Object, pod: str) -> None:
         namespace = vmi["metadata"]["namespace"]
@@ -201,8 +204,8 @@ class WorkloadUpdates:
         except NotFound:
             return
         except ApiError as error:
-            events.not_evicted(self._recorder, vmi, pod, error.message)
-            return  # its turn comes again with the next batch
+            events.eviction_refused(self._recorder, vmi, pod, error.message)
+            return  # retried with the next batch
         log.info("pod evicted", extra={"vmi": str(key_of(vmi)), "pod": pod})
         events.evicted(self._recorder, vmi, pod)
 
@@ -213,13 +216,13 @@ class WorkloadUpdates:
         except NotFound:
             return
         except ApiError as error:
-            events.not_aborted(self._recorder, vmi, name, error.message)
+            events.deletion_refused(self._recorder, vmi, name, error.message)
             raise
-        log.info("migration called off", extra={"vmi": str(key_of(vmi)), "migration": name})
-        events.aborted(self._recorder, vmi, name)
+        log.info("migration deleted", extra={"vmi": str(key_of(vmi)), "migration": name})
+        events.migration_deleted(self._recorder, vmi, name)
 
     async def _count(self, kubevirt: Object, number: int) -> None:
-        """Write how many guests need another pod, if that is another number than before."""
+        """Write how many guests need another pod, if the number has changed."""
         if (kubevirt.get("status") or {}).get(COUNT, 0) == number:
             return
         with contextlib.suppress(NotFound):
@@ -229,7 +232,7 @@ class WorkloadUpdates:
             )  # fmt: skip
 
 
-def _matters(vmi: Object | None) -> object:
+def _relevant(vmi: Object | None) -> object:
     """Return what of an instance the decision depends on."""
     if vmi is None or not (view.changing(vmi) or view.called_off(vmi)):
         return None
@@ -245,7 +248,7 @@ def _vmi(migration: Object) -> Key:
 
 
 def _evictable(pod: Object | None) -> str:
-    """Return the name of a pod, unless it is on its way out."""
+    """Return the name of a pod, unless it is being deleted."""
     if pod is None or "deletionTimestamp" in pod["metadata"]:
         return ""
     return str(pod["metadata"]["name"])

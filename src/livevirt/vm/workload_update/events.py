@@ -1,4 +1,4 @@
-"""What the owner of an instance is told of another pod for it: a function that words each."""
+"""The events of workload updates: a function that records each."""
 
 from __future__ import annotations
 
@@ -6,40 +6,40 @@ from livevirt.kube.control.events import Recorder
 from livevirt.kube.objects.request import Object
 
 
-def asked(recorder: Recorder, vmi: Object, migration: str, why: str) -> None:
-    """Tell that a migration was asked for."""
+def migration_created(recorder: Recorder, vmi: Object, migration: str, why: str) -> None:
+    """Record that a migration was created."""
     message = f"Created migration {migration}: the guest needs {why}"
     recorder.event(vmi, "Normal", "SuccessfulCreate", message)
 
 
-def not_asked(recorder: Recorder, vmi: Object, why: str) -> None:
-    """Tell that a migration was refused."""
+def migration_refused(recorder: Recorder, vmi: Object, why: str) -> None:
+    """Record that the API server refused a migration."""
     recorder.event(vmi, "Warning", "FailedCreate", f"Error creating a migration: {why}")
 
 
 def evicted(recorder: Recorder, vmi: Object, pod: str) -> None:
-    """Tell that the guest has to end because its pod is outdated."""
+    """Record that a pod was evicted because it is outdated."""
     recorder.event(vmi, "Normal", "SuccessfulEvict", f"Evicted pod {pod}, which is outdated")
 
 
-def not_evicted(recorder: Recorder, vmi: Object, pod: str, why: str) -> None:
-    """Tell that the pod could not be evicted."""
+def eviction_refused(recorder: Recorder, vmi: Object, pod: str, why: str) -> None:
+    """Record that a pod could not be evicted."""
     recorder.event(vmi, "Warning", "FailedEvict", f"Error evicting pod {pod}: {why}")
 
 
-def aborted(recorder: Recorder, vmi: Object, migration: str) -> None:
-    """Tell that a migration was called off."""
+def migration_deleted(recorder: Recorder, vmi: Object, migration: str) -> None:
+    """Record that a migration was deleted because it is no longer needed."""
     message = f"Deleted migration {migration}: the guest does not need it any more"
     recorder.event(vmi, "Normal", "SuccessfulChangeAbortion", message)
 
 
-def not_aborted(recorder: Recorder, vmi: Object, migration: str, why: str) -> None:
-    """Tell that a migration could not be called off."""
+def deletion_refused(recorder: Recorder, vmi: Object, migration: str, why: str) -> None:
+    """Record that a migration could not be deleted."""
     message = f"Error deleting migration {migration}: {why}"
     recorder.event(vmi, "Warning", "FailedChangeAbortion", message)
 
 
-def stays(recorder: Recorder, vmi: Object, why: str) -> None:
-    """Tell why a guest waits for room where it is."""
+def stuck(recorder: Recorder, vmi: Object, why: str) -> None:
+    """Record why a guest waits for capacity where it runs."""
     message = f"The guest waits for room where it is and does not migrate: {why}"
     recorder.event(vmi, "Warning", "NoMigration", message)

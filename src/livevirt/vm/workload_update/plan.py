@@ -8,20 +8,20 @@ from datetime import timedelta
 
 from livevirt.kube.control.key import Key
 from livevirt.vm.migration.migratability import EVICT, LIVE_MIGRATE
+from livevirt.vm.migration.queue import Capacity
 from livevirt.vm.migration.request import SYSTEM_CRITICAL, USER_TRIGGERED
-from livevirt.vm.migration.turn import Room
-from livevirt.vm.migration.view import WORKLOAD_UPDATE
+from livevirt.vm.migration.snapshot import WORKLOAD_UPDATE
 from livevirt.vm.workload_update.view import IN_PLACE_TOO, Guest, Need, Seen
 
-#: How long a full node may take to find room; a guest that can stay is not moved.
-PATIENCE = timedelta(seconds=2)
-#: How often a guest without room anywhere looks for some.
-AGAIN = timedelta(seconds=5)
+#: How long to wait for a full node to free capacity before the guest is migrated.
+DEFERRED_TIMEOUT = timedelta(seconds=2)
+#: How often capacity is looked for while no node has any.
+RETRY_INTERVAL = timedelta(seconds=5)
 
 
 @dataclass(frozen=True, slots=True)
 class Migrate:
-    """Ask for a migration."""
+    """Create a migration."""
 
     guest: Key
     priority: str
@@ -37,7 +37,7 @@ class Evict:
 
 @dataclass(frozen=True, slots=True)
 class Abort:
-    """Call off a migration that nobody needs any more."""
+    """Delete a migration that is no longer needed."""
 
     guest: Key
     name: str
@@ -45,8 +45,8 @@ class Abort:
 
 
 @dataclass(frozen=True, slots=True)
-class Stay:
-    """Tell why a guest that has no room does not go where there is some."""
+class ReportStuck:
+    """Record why a guest that lacks capacity where it runs does not migrate."""
 
     guest: Key
     why: str
@@ -54,21 +54,21 @@ class Stay:
 
 @dataclass(frozen=True, slots=True)
 class Wait:
-    """Look again after that time."""
+    """Reconcile again after that time."""
 
     time: timedelta
 
 
-Step = Migrate | Evict | Abort | Stay | Wait
+Step = Migrate | Evict | Abort | ReportStuck | Wait
 
 
 def plan(seen: Seen) -> list[Step]:
-    """List what to do about the guests: who asked for something comes before who is outdated.
+    """List what to do about the guests: requested changes come before outdated pods.
 
-    A change of size is asked for at once, for whose turn it is to migrate is decided elsewhere.
-    Outdated guests are only as many as may migrate, so that they do not stand in anybody's way.
+    The migration for a change of size is created at once: the migration queue decides when it
+    starts. For outdated pods only as many are created as may start, so they hold up no others.
     """
-    room = Room(seen.settings.limits, seen.leaving)
+    capacity = Capacity(seen.settings.limits, seen.leaving)
     steps: list[Step] = []
     evicted: list[Step] = []
     for guest in sorted(seen.guests, key=lambda each: (each.need is Need.OUTDATED, each.key)):
@@ -77,34 +77,34 @@ def plan(seen: Seen) -> list[Step]:
             continue
         if guest.need is None or guest.migrations or guest.moving:
             continue
-        if guest.need is Need.FULL and guest.waited < PATIENCE:
-            steps.append(Wait(PATIENCE - guest.waited))
+        if guest.need is Need.FULL and guest.waited < DEFERRED_TIMEOUT:
+            steps.append(Wait(DEFERRED_TIMEOUT - guest.waited))
         elif LIVE_MIGRATE in seen.settings.methods and not guest.hindrance:
-            place = room.take(guest.node)
+            admitted = capacity.take(guest.node)
             if guest.need is not Need.OUTDATED:
                 steps.append(Migrate(guest.key, USER_TRIGGERED))
-            elif place:
+            elif admitted:
                 steps.append(Migrate(guest.key, SYSTEM_CRITICAL))
         elif guest.need in IN_PLACE_TOO:
-            steps.append(Stay(guest.key, guest.hindrance))
-            steps += [Wait(AGAIN)] if LIVE_MIGRATE in seen.settings.methods else []
+            steps.append(ReportStuck(guest.key, guest.hindrance))
+            steps += [Wait(RETRY_INTERVAL)] if LIVE_MIGRATE in seen.settings.methods else []
         elif guest.need is Need.OUTDATED and EVICT in seen.settings.methods and guest.pod:
-            # Only these: who waits for a size keeps running and loses nothing by it.
+            # Only outdated pods: a guest that waits for a size keeps running.
             evicted.append(Evict(guest.key, guest.pod))
     return [*steps, *_batch(seen, evicted)]
 
 
 def _aborts(guest: Guest) -> Iterator[Step]:
-    """Yield what calls off the migrations that were asked for here and have not brought it over."""
+    """Yield the deletion of migrations created here, unless one has moved the guest."""
     for each in guest.migrations:
         if each.has(WORKLOAD_UPDATE) and not each.deleting and each.uid != guest.arrived:
             yield Abort(guest.key, each.name, each.uid)
 
 
 def _batch(seen: Seen, evicted: list[Step]) -> list[Step]:
-    """Return the evictions whose turn it is, and when the next ones have theirs.
+    """Return the evictions of the next batch, and the wait for the one after it.
 
-    There is a next turn also after the last ones: an eviction may be refused.
+    There is a next batch even after the last guest: an eviction may be refused.
     """
     interval, size = seen.settings.batch_interval, seen.settings.batch_size
     if not evicted or size <= 0:

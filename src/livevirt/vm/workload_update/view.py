@@ -11,8 +11,8 @@ from livevirt.kube.objects import conditions, times
 from livevirt.kube.objects.request import Object
 from livevirt.vm.lifecycle.vmi import launcher
 from livevirt.vm.migration import migratability
+from livevirt.vm.migration.queue import Limits
 from livevirt.vm.migration.request import Unfinished
-from livevirt.vm.migration.turn import Limits
 from livevirt.vm.sizing import hot_change
 from livevirt.vm.verdict import edit
 

@@ -13,11 +13,20 @@ from hypothesis import strategies as st
 
 from livevirt.kube.control.key import Key
 from livevirt.kube.objects.request import Object
-from livevirt.vm.evacuation import view
-from livevirt.vm.evacuation.plan import Clear, Migrate, Step, Stuck, plan
-from livevirt.vm.evacuation.view import Guest, Seen
+from livevirt.vm.evacuation.plan import (
+    ClearEvacuation,
+    Guest,
+    Migrate,
+    ReportStuck,
+    Snapshot,
+    Step,
+    drained,
+    is_running,
+    plan,
+    read_guest,
+)
+from livevirt.vm.migration.queue import Limits, Waiting, admit
 from livevirt.vm.migration.request import Unfinished
-from livevirt.vm.migration.turn import Limits, Waiting, admitted
 
 WEB = Key("team", "web")
 GO: list[Step] = [Migrate(WEB, "a")]
@@ -28,60 +37,66 @@ def a_guest(name: str = "web", node: str = "a", **fields: Any) -> Guest:
 
 
 def marked(name: str = "web", **fields: Any) -> Guest:
-    return a_guest(name, marked="a", **fields)
+    return a_guest(name, evacuated_from="a", **fields)
 
 
 def under_way(*guests: str, node: str = "a") -> dict[str, Any]:
     migrations = tuple(Unfinished(f"m-{name}", name, Key("team", name)) for name in guests)
-    return {"migrations": migrations, "leaving": (node,) * len(migrations)}
+    return {"migrations": migrations, "active": (node,) * len(migrations)}
 
 
 def waiting(*guests: str) -> dict[str, Any]:
-    return under_way(*guests) | {"leaving": ()}
+    return under_way(*guests) | {"active": ()}
 
 
 MANY = tuple(marked(name) for name in "pqrs")
 
-RULES: dict[str, tuple[Seen, list[Step]]] = {
-    "a marked guest leaves": (Seen((marked(),)), GO),
-    "one that nobody marked stays": (Seen((a_guest(),)), []),
-    "a drained node is left": (Seen((a_guest(),), frozenset({"a"})), GO),
-    "another drained node means nothing": (Seen((a_guest(),), frozenset({"b"})), []),
-    "if possible": (Seen((marked(strategy="LiveMigrateIfPossible"),)), GO),
-    "External is for others to move": (Seen((marked(strategy="External"),), frozenset({"a"})), []),
-    "None is not moved": (Seen((a_guest(strategy="None"),), frozenset({"a"})), []),
-    "not twice": (Seen((marked(),), **under_way("web")), []),
-    "nor while the first one waits": (Seen((marked(),), **waiting("web")), []),
-    "not while it moves": (Seen((marked(moving=True),)), []),
-    "one that cannot says so": (Seen((marked(unmovable="RWO"),)), [Stuck(WEB, "RWO")]),
-    "one that need not says nothing": (
-        Seen((marked(unmovable="RWO", strategy="LiveMigrateIfPossible"),)), [],
+RULES: dict[str, tuple[Snapshot, list[Step]]] = {
+    "a marked guest leaves": (Snapshot((marked(),)), GO),
+    "one that nobody marked stays": (Snapshot((a_guest(),)), []),
+    "a drained node is left": (Snapshot((a_guest(),), frozenset({"a"})), GO),
+    "another drained node means nothing": (Snapshot((a_guest(),), frozenset({"b"})), []),
+    "if possible": (Snapshot((marked(strategy="LiveMigrateIfPossible"),)), GO),
+    "External is for others to move": (
+        Snapshot((marked(strategy="External"),), frozenset({"a"})), [],
     ),
-    "the mark goes when it has left": (Seen((marked(node="b"),)), [Clear(WEB, "a")]),
+    "None is not moved": (Snapshot((a_guest(strategy="None"),), frozenset({"a"})), []),
+    "not twice": (Snapshot((marked(),), **under_way("web")), []),
+    "nor while the first one waits": (Snapshot((marked(),), **waiting("web")), []),
+    "not while it moves": (Snapshot((marked(migrating=True),)), []),
+    "one that cannot says so": (
+        Snapshot((marked(not_migratable="RWO"),)), [ReportStuck(WEB, "RWO")],
+    ),
+    "one that need not says nothing": (
+        Snapshot((marked(not_migratable="RWO", strategy="LiveMigrateIfPossible"),)), [],
+    ),
+    "the mark goes when it has left": (Snapshot((marked(node="b"),)), [ClearEvacuation(WEB, "a")]),
     "and it leaves again if it must": (
-        Seen((marked(node="b"),), frozenset({"b"})), [Clear(WEB, "a"), Migrate(WEB, "b")],
+        Snapshot((marked(node="b"),), frozenset({"b"})),
+        [ClearEvacuation(WEB, "a"), Migrate(WEB, "b")],
     ),
     "no more than may leave a node": (
-        Seen(MANY, **under_way("x")), [Migrate(MANY[0].key, "a")],
+        Snapshot(MANY, **under_way("x")), [Migrate(MANY[0].key, "a")],
     ),
     "others do not count for the node": (
-        Seen(MANY, **under_way("x", node="b")), [Migrate(each.key, "a") for each in MANY[:2]],
+        Snapshot(MANY, **under_way("x", node="b")), [Migrate(each.key, "a") for each in MANY[:2]],
     ),
     "no more than may migrate at all": (
-        Seen(MANY, **under_way("x", node="b"), limits=Limits(2, 9)), [Migrate(MANY[0].key, "a")],
+        Snapshot(MANY, **under_way("x", node="b"), limits=Limits(2, 9)),
+        [Migrate(MANY[0].key, "a")],
     ),
     "who only waits keeps nobody here": (
-        Seen(MANY, **waiting("p", "q")), [Migrate(each.key, "a") for each in MANY[2:]],
+        Snapshot(MANY, **waiting("p", "q")), [Migrate(each.key, "a") for each in MANY[2:]],
     ),
     "nor does anybody elsewhere": (
-        Seen(MANY[:1], **waiting("1", "2", "3", "4", "5")), [Migrate(MANY[0].key, "a")],
+        Snapshot(MANY[:1], **waiting("1", "2", "3", "4", "5")), [Migrate(MANY[0].key, "a")],
     ),
 }  # fmt: skip
 
 
-@pytest.mark.parametrize(("seen", "steps"), RULES.values(), ids=RULES)
-def test_plan(seen: Seen, steps: list[Step]) -> None:
-    assert plan(seen) == steps
+@pytest.mark.parametrize(("snapshot", "steps"), RULES.values(), ids=RULES)
+def test_plan(snapshot: Snapshot, steps: list[Step]) -> None:
+    assert plan(snapshot) == steps
 
 
 @settings(deadline=None)
@@ -95,14 +110,16 @@ def test_given_any_drain_when_migrations_end_in_any_order_then_all_leave_within_
 ) -> None:
     there = {str(i): a_guest(str(i), node) for i, (node, _) in enumerate(guests)}
     fixed = {str(i) for i, (_, movable) in enumerate(guests) if not movable}
-    there |= {name: replace(there[name], unmovable="RWO") for name in fixed}
+    there |= {name: replace(there[name], not_migratable="RWO") for name in fixed}
     going: dict[str, str] = {}  # guest → the node it leaves
 
     def follow() -> None:
-        drained = frozenset({"a", "b"})
+        left = frozenset({"a", "b"})
         moves = tuple(Unfinished(name, name, Key("team", name)) for name in going)
-        seen = Seen(tuple(there.values()), drained, moves, tuple(going.values()), Limits(*limits))
-        for step in plan(seen):
+        snapshot = Snapshot(
+            tuple(there.values()), left, moves, tuple(going.values()), Limits(*limits)
+        )
+        for step in plan(snapshot):
             if isinstance(step, Migrate):
                 assert step.guest.name not in going
                 going[step.guest.name] = step.node
@@ -143,7 +160,7 @@ class Drain:
         moves = tuple(Unfinished(name, name, Key("team", name)) for name in self.tries)
         leaving = tuple("a" for each in self.tries.values() if each.goes or not each.seen)
         guests = tuple(a_guest(name) for name in self.there)
-        for step in plan(Seen(guests, frozenset("a"), moves, leaving, self.limits)):
+        for step in plan(Snapshot(guests, frozenset("a"), moves, leaving, self.limits)):
             assert isinstance(step, Migrate)
             name = step.guest.name
             back_off = 4 << self.failures[name] if name in self.failed_at else 0
@@ -165,7 +182,7 @@ class Drain:
             if not each.goes and now >= each.not_before
         ]
         going = ["a" for each in self.tries.values() if each.goes]
-        for name in admitted(ready, going, self.limits):
+        for name in admit(ready, going, self.limits):
             self.tries[name].goes = True
         for each in self.tries.values():
             each.seen = True
@@ -185,10 +202,10 @@ def test_given_guests_that_fit_nowhere_when_a_node_is_drained_then_all_others_le
 def test_a_guest_without_a_strategy_follows_the_clusters() -> None:
     meta = {"name": "web", "namespace": "team", "uid": "u"}
     vmi: Object = {"metadata": meta, "spec": {}, "status": {"phase": "Running", "nodeName": "a"}}
-    assert view.guest(vmi, "LiveMigrate").strategy == "LiveMigrate"
-    assert view.guest({**vmi, "spec": {"evictionStrategy": "None"}}, "External").strategy == "None"
-    assert view.runs(vmi)
-    assert not view.runs({**vmi, "metadata": {**meta, "deletionTimestamp": "t"}})
+    assert read_guest(vmi, "LiveMigrate").strategy == "LiveMigrate"
+    assert read_guest({**vmi, "spec": {"evictionStrategy": "None"}}, "External").strategy == "None"
+    assert is_running(vmi)
+    assert not is_running({**vmi, "metadata": {**meta, "deletionTimestamp": "t"}})
 
 
 def test_only_the_taint_of_that_key_drains_a_node() -> None:
@@ -201,5 +218,5 @@ def test_only_the_taint_of_that_key_drains_a_node() -> None:
         a_node("b", ("kubevirt.io/drain", "NoExecute"), ("other", "NoSchedule")),
         a_node("c"),
     ]
-    assert view.drained(nodes, "kubevirt.io/drain") == {"a"}
-    assert view.drained(nodes, "other") == {"b"}
+    assert drained(nodes, "kubevirt.io/drain") == {"a"}
+    assert drained(nodes, "other") == {"b"}

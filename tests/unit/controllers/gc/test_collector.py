@@ -7,9 +7,8 @@ from typing import Any
 import msgspec
 import pytest
 
-from livevirt.kube.controllers.feed import Feed
 from livevirt.kube.controllers.gc.collector import Collector, owner_key
-from livevirt.kube.controllers.header import OwnerReference
+from livevirt.kube.controllers.stored import Feed, OwnerReference
 from livevirt.kube.objects.kind import Kind
 from livevirt.kube.store import Key, Put, Store
 from livevirt.vm import kinds

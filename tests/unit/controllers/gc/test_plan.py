@@ -17,7 +17,7 @@ from livevirt.kube.controllers.gc.plan import (
     Step,
     plan,
 )
-from livevirt.kube.controllers.header import Header, OwnerReference
+from livevirt.kube.controllers.stored import Header, OwnerReference
 from livevirt.kube.store import Key
 
 ALIVE, GONE, WAITING = Owner.ALIVE, Owner.GONE, Owner.WAITING

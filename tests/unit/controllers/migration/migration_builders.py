@@ -6,7 +6,7 @@ from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
-from livevirt.vm.migration.view import Instance, Migration, Pod, Seen, State
+from livevirt.vm.migration.snapshot import Instance, Migration, MigrationState, Pod, Snapshot
 
 NOON = datetime(2030, 1, 1, 12, 0, tzinfo=UTC)
 UID = "m1"
@@ -16,11 +16,11 @@ def a_migration(phase: str = "Pending", **rest: Any) -> Migration:
     return Migration("move", UID, phase, **{"created": NOON, **rest})
 
 
-def a_state(**rest: Any) -> State:
-    return replace(State(UID, "target", "source", "n1"), **rest)
+def a_state(**rest: Any) -> MigrationState:
+    return replace(MigrationState(UID, "target", "source", "n1"), **rest)
 
 
-def an_instance(state: State | None = None, **rest: Any) -> Instance:
+def an_instance(state: MigrationState | None = None, **rest: Any) -> Instance:
     return Instance("v1", "n1", state=state, **rest)
 
 
@@ -34,16 +34,16 @@ READY = a_target()
 ENDED = a_target("Failed")
 
 
-def seen(
+def at(
     phase: str | Migration = "Pending",
     vmi: Instance | None = None,
     target: Pod | None = None,
     **rest: Any,
-) -> Seen:
-    """A migration of a running instance, whose turn it is."""
+) -> Snapshot:
+    """A migration of a running instance that the queue admits."""
     mine = a_migration(phase) if isinstance(phase, str) else phase
-    around = {"source": SOURCE, "turn": True, **rest}
-    return Seen(mine, around.pop("now", NOON), vmi or an_instance(), target, **around)
+    around = {"source": SOURCE, "admitted": True, **rest}
+    return Snapshot(mine, around.pop("now", NOON), vmi or an_instance(), target, **around)
 
 
 def later(**time: int) -> datetime:

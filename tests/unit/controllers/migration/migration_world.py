@@ -17,15 +17,15 @@ from livevirt.kube.objects.kind import Kind
 from livevirt.kube.objects.phases import FINAL
 from livevirt.kube.objects.quantity import parse
 from livevirt.kube.objects.request import Object, User
-from livevirt.kube.server.patches import merge
+from livevirt.kube.server import patches
 from livevirt.vm import kinds
 from livevirt.vm.lifecycle.vmi.launcher import pod_of
 from livevirt.vm.migration import policy
 from livevirt.vm.migration.admission import FINALIZER
-from livevirt.vm.migration.controller import Migrations
-from livevirt.vm.migration.line import Line
-from livevirt.vm.migration.observation import Sources
-from livevirt.vm.migration.view import JOB_UID
+from livevirt.vm.migration.caches import Sources
+from livevirt.vm.migration.controller import MigrationController
+from livevirt.vm.migration.queue import MigrationQueue
+from livevirt.vm.migration.snapshot import JOB_UID
 from livevirt.vm.spec.resources import Namespace
 
 from .migration_builders import NOON
@@ -79,7 +79,7 @@ class World:
             self._untold[resource].clear()
         sources = Sources(*(self.informers[kind.resource] for kind in KINDS))
         recorder = Recorder(self._client, "test", self.now)
-        self.controller = Migrations(self._client, self.now, recorder, sources)
+        self.controller = MigrationController(self._client, self.now, recorder, sources)
 
     def now(self) -> datetime:
         return self.time
@@ -142,7 +142,7 @@ class World:
     def change(self, kind: Kind, old: Object, patch: Object) -> Object:
         self._version += 1
         stamp = {"metadata": {"resourceVersion": str(self._version)}}
-        new = merge.apply(merge.apply(old, patch), stamp)
+        new = patches.apply_merge_patch(patches.apply_merge_patch(old, patch), stamp)
         key = Key(old["metadata"].get("namespace") or "", old["metadata"]["name"])
         if kind is kinds.VMI:
             self._check_handoff(old, new)
@@ -209,11 +209,11 @@ class World:
             leaving.append(state["sourceNode"] if mine else status.get("nodeName"))
         assert len(leaving) <= cluster, "more than the cluster allows"
         assert all(leaving.count(each) <= node for each in leaving), "more than a node allows"
-        known = self.controller._seen
-        anew = Line(known._place)
-        anew.note(map(key_of, self.informers[kinds.MIGRATION.resource].list()))
-        limits = policy.limits(known.settings())
-        assert known.first() == anew.first(limits, self.time), "a change was overlooked"
+        observed = self.controller.observer.queue
+        fresh = MigrationQueue(observed.entry)
+        fresh.invalidate(map(key_of, self.informers[kinds.MIGRATION.resource].list()))
+        limits = policy.limits(self.controller.observer.caches.sources.kubevirt())
+        assert observed.admitted() == fresh.admitted(limits, self.time), "a change was overlooked"
 
     # ------------------------------------------------------------ reading
 

@@ -5,7 +5,7 @@ from datetime import timedelta
 import pytest
 
 from livevirt.vm.migration import history
-from livevirt.vm.migration.view import Migration
+from livevirt.vm.migration.snapshot import Migration
 
 from .migration_builders import NOON, later
 
@@ -43,15 +43,15 @@ def test_back_off(others: list[Migration], seconds: int) -> None:
 
 
 def test_the_newest_five_that_ended_are_kept() -> None:
-    found = history.too_old([past(n) for n in range(8)] + [past(9, "Running")])
+    found = history.expired([past(n) for n in range(8)] + [past(9, "Running")])
     assert [each.name for each in found] == ["m2", "m1", "m0"]
-    assert history.too_old([past(n) for n in range(5)]) == []
+    assert history.expired([past(n) for n in range(5)]) == []
 
 
 def test_what_is_being_deleted_is_not_deleted_again() -> None:
-    assert history.too_old([past(n, deleting=n == 0) for n in range(6)]) == []
+    assert history.expired([past(n, deleting=n == 0) for n in range(6)]) == []
 
 
 def test_migrations_outlive_their_instance_for_an_hour() -> None:
-    assert history.left_alone(past(1, finished=-60), NOON) == timedelta(minutes=59)
-    assert history.left_alone(past(1, finished=-3600), NOON) == timedelta(0)
+    assert history.time_left(past(1, finished=-60), NOON) == timedelta(minutes=59)
+    assert history.time_left(past(1, finished=-3600), NOON) == timedelta(0)

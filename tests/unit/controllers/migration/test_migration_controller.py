@@ -12,8 +12,15 @@ from livevirt.kube.objects import conditions, core
 from livevirt.kube.objects.kind import Kind
 from livevirt.kube.objects.request import Object
 from livevirt.vm import kinds
-from livevirt.vm.migration import view
-from livevirt.vm.migration.view import JOB_UID, NO_BACK_OFF, TARGET_NODE, WORKLOAD_UPDATE
+from livevirt.vm.migration import observation
+from livevirt.vm.migration.snapshot import (
+    JOB_UID,
+    NO_BACK_OFF,
+    TARGET_NODE,
+    WORKLOAD_UPDATE,
+    Instance,
+    read_instance,
+)
 
 from .migration_world import SPACE, World, memory_of
 
@@ -108,18 +115,18 @@ async def test_given_a_pod_that_is_not_seen_yet_then_it_counts_already() -> None
     assert len(targets(world)) == 1
 
 
-async def test_a_long_line_is_not_read_anew_for_each_that_waits(
+async def test_a_long_queue_is_not_read_again_for_each_waiting_migration(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    guests, read, instance = 100, 0, view.instance
+    guests, read = 100, 0
 
-    def counted(vmi: Object) -> view.Instance:
+    def counted(vmi: Object) -> Instance:
         nonlocal read
         read += 1
-        return instance(vmi)
+        return read_instance(vmi)
 
     world = a_world(guests)
-    monkeypatch.setattr(view, "instance", counted)
+    monkeypatch.setattr(observation, "read_instance", counted)
     for number in range(guests):
         await world.reconcile(f"m{number}")
         world.tell_all()
@@ -127,7 +134,7 @@ async def test_a_long_line_is_not_read_anew_for_each_that_waits(
     assert read < 10 * guests
 
 
-async def test_one_that_ends_wakes_only_those_whose_turn_it_is() -> None:
+async def test_one_that_ends_enqueues_only_those_that_may_start() -> None:
     world = a_world(20)
     for number in range(20):
         await go_on(world, f"m{number}", times=1)
@@ -139,8 +146,8 @@ async def test_one_that_ends_wakes_only_those_whose_turn_it_is() -> None:
     assert status(world)["phase"] == "Failed"
     woken = {(await queue.get()).name for _ in range(len(queue))}
     assert len(woken) <= 3
-    (turn,) = (key.name for key in world.controller._seen.first())
-    assert turn in woken
+    (admitted,) = (key.name for key in world.controller.observer.queue.admitted())
+    assert admitted in woken
 
 
 async def test_given_a_cancel_right_after_the_handoff_then_the_nodes_are_asked() -> None:
@@ -179,7 +186,8 @@ async def test_a_failure_before_the_handoff_says_why() -> None:
     await go_on(world)
     told = status(world)["migrationState"]
     assert status(world)["phase"] == "Failed"
-    assert told["failureReason"] == "the target pod ended before the guest was handed over"
+    assert told["failed"] is True
+    assert told["failureReason"]
 
 
 async def test_given_a_target_lost_after_the_handoff_then_the_instance_is_free_again() -> None:
@@ -330,6 +338,17 @@ async def test_given_a_migration_removed_by_force_then_its_target_goes() -> None
     assert targets(world) == []
 
 
+async def test_given_its_instance_is_gone_too_then_the_target_is_left_to_garbage_collection() -> (
+    None
+):
+    world = a_world()
+    await go_on(world)
+    world.remove(kinds.MIGRATION, "m0")
+    world.remove(kinds.VMI, "g0")
+    await go_on(world)
+    assert len(targets(world)) == 1
+
+
 async def test_given_a_handed_over_one_removed_by_force_then_the_next_can_go() -> None:
     world = a_world()
     await handed_over(world)
@@ -359,7 +378,7 @@ async def test_given_a_guest_that_copies_a_volume_then_the_migration_waits_for_i
     listed = status(world)["conditions"]
     told = conditions.find(listed, "migrationBlockedByVolumesChange")
     assert told is not None
-    assert told["message"] == "to be copied: volume data"
+    assert (told["status"], told["reason"]) == ("True", "VolumesChange")
     world.change(kinds.VMI, vmi, {"status": {"conditions": []}})
     await go_on(world)
     assert status(world)["phase"] == "Scheduling"

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from livevirt.kube.objects.phases import FINAL
 from livevirt.kube.objects.request import Object
 from livevirt.vm import kinds
-from livevirt.vm.migration.view import JOB_UID, TARGET_NODE
+from livevirt.vm.migration.snapshot import JOB_UID, TARGET_NODE
 
 from .migration_world import KINDS, SPACE, World
 

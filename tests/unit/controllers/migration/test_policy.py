@@ -6,7 +6,7 @@ import pytest
 
 from livevirt.kube.objects.request import Object
 from livevirt.vm.migration.policy import DEFAULTS, best, effective, limits, settings
-from livevirt.vm.migration.turn import Limits
+from livevirt.vm.migration.queue import Limits
 
 
 def a_kubevirt(**migrations: Any) -> Object:

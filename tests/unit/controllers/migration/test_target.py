@@ -84,12 +84,12 @@ LARGE = {"currentCPUTopology": {"sockets": 3}, "memory": {"guestCurrent": "2Gi"}
 
 
 @pytest.mark.parametrize("memory", [{}, {"hugepages": {"pageSize": "2Mi"}}])
-def test_it_is_short_once_the_guest_has_or_should_have_more(memory: Object) -> None:
+def test_it_is_too_small_once_the_guest_has_or_should_have_more(memory: Object) -> None:
     guests = {"small": a_vmi(), "large": a_vmi(LARGE)}
     for vmi in guests.values():
         vmi["spec"]["domain"]["memory"] |= memory
     pods = {size: target.pod_of(vmi, a_migration(), PLAIN) for size, vmi in guests.items()}
-    assert target.is_short(pods["small"], guests["large"], PLAIN)
-    assert not target.is_short(pods["large"], guests["small"], PLAIN)
+    assert target.is_too_small(pods["small"], guests["large"], PLAIN)
+    assert not target.is_too_small(pods["large"], guests["small"], PLAIN)
     for size, pod in pods.items():
-        assert not target.is_short(pod, guests[size], PLAIN)  # or it would be made for ever
+        assert not target.is_too_small(pod, guests[size], PLAIN)  # or it would be made for ever

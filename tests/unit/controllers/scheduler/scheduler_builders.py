@@ -4,11 +4,9 @@ from __future__ import annotations
 
 from typing import Any
 
-from livevirt.kube.controllers.scheduler import node as nodes
-from livevirt.kube.controllers.scheduler import pod as pods
+from livevirt.kube.controllers.scheduler import objects
 from livevirt.kube.controllers.scheduler.fleet import Fleet
-from livevirt.kube.controllers.scheduler.node import Node
-from livevirt.kube.controllers.scheduler.pod import Pod
+from livevirt.kube.controllers.scheduler.objects import Node, Pod
 from livevirt.kube.objects.request import Object
 
 REQUIRED = "requiredDuringSchedulingIgnoredDuringExecution"
@@ -27,7 +25,7 @@ def a_node_object(
 
 
 def a_node(name: str, **rest: Any) -> Node:
-    return nodes.read(a_node_object(name, **rest))
+    return objects.read_node(a_node_object(name, **rest))
 
 
 def a_pod_object(
@@ -41,7 +39,7 @@ def a_pod_object(
 
 
 def a_pod(name: str = "p", requests: Any = None, **rest: Any) -> Pod:
-    return pods.read(a_pod_object(name, requests, **rest))
+    return objects.read_pod(a_pod_object(name, requests, **rest))
 
 
 def a_fleet(*nodes: Node, pods: tuple[Pod, ...] = ()) -> Fleet:

@@ -5,7 +5,7 @@ from datetime import UTC, datetime
 import pytest
 
 from livevirt.kube.controllers.scheduler.controller import unschedulable
-from livevirt.kube.controllers.scheduler.pod import wants_node
+from livevirt.kube.controllers.scheduler.objects import wants_node
 from livevirt.kube.objects.request import Object
 
 from .scheduler_builders import a_pod_object

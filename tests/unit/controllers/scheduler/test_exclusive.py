@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from typing import Any
 
-from livevirt.kube.controllers.scheduler import pod as pods
+from livevirt.kube.controllers.scheduler import objects
+from livevirt.kube.controllers.scheduler.objects import Pod
 from livevirt.kube.controllers.scheduler.plan import Place, Wait, plan
-from livevirt.kube.controllers.scheduler.pod import Pod
 from livevirt.kube.objects.request import Object
 
 from .scheduler_builders import a_fleet, a_node, a_pod
@@ -19,7 +19,7 @@ NODE = a_node("n1", labels=LABELS, allocatable=ROOM)
 def exclusive(name: str, cpu: str, **spec: Any) -> Pod:
     amounts = {"cpu": cpu, "memory": "1Mi"}
     container: Object = {"name": "c", "resources": {"requests": amounts, "limits": amounts}}
-    return pods.read(
+    return objects.read_pod(
         {
             "metadata": {"name": name, "namespace": "ns", "uid": name},
             "spec": {"containers": [container], "nodeSelector": LABELS, **spec},

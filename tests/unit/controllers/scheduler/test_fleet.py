@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from livevirt.kube.control.key import Key
 from livevirt.kube.controllers.scheduler.affinity import pod_term as read_term
 from livevirt.kube.controllers.scheduler.fleet import Fleet
-from livevirt.kube.controllers.scheduler.pod import Pod, read
+from livevirt.kube.controllers.scheduler.objects import Pod, read_pod
 
 from .scheduler_builders import a_fleet, a_node, a_pod, a_pod_object, apart, pod_term
 
@@ -52,7 +52,7 @@ def test_a_pod_that_is_being_resized_counts_in_its_larger_size() -> None:
     shrinking = a_pod_object("p", {"memory": "1Gi"}, nodeName="n1")
     allocated = {"name": "c", "allocatedResources": {"memory": "2Gi"}}
     shrinking["status"] = {"containerStatuses": [allocated]}
-    assert fleet.put_pod(read(shrinking)) is True
+    assert fleet.put_pod(read_pod(shrinking)) is True
     assert fleet.taken("n1").requests == {"memory": 2 * 2**30 * 10**9}
     assert fleet.put_pod(a_pod("p", {"memory": "4Gi"}, nodeName="n1")) is True
     assert fleet.taken("n1").requests == {"memory": 4 * 2**30 * 10**9}

@@ -9,9 +9,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from livevirt.kube.controllers.scheduler.fleet import Fleet
-from livevirt.kube.controllers.scheduler.node import Node
+from livevirt.kube.controllers.scheduler.objects import Node, Pod
 from livevirt.kube.controllers.scheduler.plan import NO_NODES, Place, Wait, plan
-from livevirt.kube.controllers.scheduler.pod import Pod
 
 from .scheduler_builders import (
     PREFERRED,

@@ -11,7 +11,7 @@ from livevirt.kube.control.runtime import Informers
 from livevirt.kube.objects import node_share
 from livevirt.kube.objects.request import Object
 from livevirt.vm import kinds
-from livevirt.vm.workload_update.controller import WorkloadUpdates
+from livevirt.vm.workload_update.controller import WorkloadUpdateController
 
 NOON = datetime(2030, 1, 1, 12, tzinfo=UTC)
 GATES = ["VMLiveUpdateFeatures"]
@@ -49,8 +49,8 @@ def test_what_the_nodes_have_given_out_is_added_up_once_for_all_that_wait(
 
     monkeypatch.setattr(node_share, "by_node", counted)
     informers, nobody = Informers(cast(Client, None)), cast(Recorder, None)
-    controller = WorkloadUpdates(cast(Client, None), lambda: NOON, nobody, informers)
+    controller = WorkloadUpdateController(cast(Client, None), lambda: NOON, nobody, informers)
     for number in range(20):
         informers.of(kinds.VMI)._cache.put(a_waiting_guest(number))
-    assert len(controller._seen(KUBEVIRT).guests) == 20
+    assert len(controller._snapshot(KUBEVIRT).guests) == 20
     assert added == 1

@@ -12,15 +12,15 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from livevirt.kube.control.key import Key
+from livevirt.vm.migration.queue import Limits
 from livevirt.vm.migration.request import Unfinished
-from livevirt.vm.migration.turn import Limits
 from livevirt.vm.workload_update.plan import (
-    AGAIN,
-    PATIENCE,
+    DEFERRED_TIMEOUT,
+    RETRY_INTERVAL,
     Abort,
     Evict,
     Migrate,
-    Stay,
+    ReportStuck,
     Step,
     Wait,
     plan,
@@ -50,7 +50,7 @@ def seen(*guests: Guest, methods: str = "LiveMigrate", **fields: Any) -> Seen:
 
 
 FOREIGN = Unfinished("users", "u", WEB, annotations={})
-FULL = a_guest(Need.FULL, waited=PATIENCE)
+FULL = a_guest(Need.FULL, waited=DEFERRED_TIMEOUT)
 OLD = [a_guest(Need.OUTDATED, name) for name in "abc"]
 
 RULES: dict[str, tuple[Seen, list[Step]]] = {
@@ -69,17 +69,17 @@ RULES: dict[str, tuple[Seen, list[Step]]] = {
     "not against its owner's will": (seen(a_guest(called_off=True)), []),
     "what changes in place is left alone": (seen(a_guest(None)), []),
     "a node too small is left at once": (seen(a_guest(Need.TOO_SMALL)), [ASKED]),
-    "a full node gets a moment": (seen(a_guest(Need.FULL)), [Wait(PATIENCE)]),
+    "a full node gets a moment": (seen(a_guest(Need.FULL)), [Wait(DEFERRED_TIMEOUT)]),
     "but no more": (seen(FULL), [ASKED]),
     "without room elsewhere it stays and looks again": (
-        seen(replace(FULL, hindrance=NO_ROOM)), [Stay(WEB, NO_ROOM), Wait(AGAIN)],
+        seen(replace(FULL, hindrance=NO_ROOM)), [ReportStuck(WEB, NO_ROOM), Wait(RETRY_INTERVAL)],
     ),
     "nor is it evicted": (
         seen(replace(FULL, hindrance=NO_ROOM), methods="LiveMigrate Evict"),
-        [Stay(WEB, NO_ROOM), Wait(AGAIN)],
+        [ReportStuck(WEB, NO_ROOM), Wait(RETRY_INTERVAL)],
     ),
     "where nothing migrates it stays": (
-        seen(replace(FULL, hindrance="no"), methods=""), [Stay(WEB, "no")],
+        seen(replace(FULL, hindrance="no"), methods=""), [ReportStuck(WEB, "no")],
     ),
     "outdated guests migrate as many as may": (
         seen(*OLD, limits=Limits(3, 2), under_way=1),
@@ -214,7 +214,7 @@ def test_given_any_guests_and_events_then_limits_hold_and_nobody_ends_for_a_size
                 changing=need is not None,
                 hindrance="" if movable else "fixed",
                 called_off=off,
-                waited=PATIENCE,
+                waited=DEFERRED_TIMEOUT,
             )
             for i, (need, movable, off) in enumerate(needs)
         },

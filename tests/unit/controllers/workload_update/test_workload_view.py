@@ -9,7 +9,7 @@ import pytest
 
 from livevirt.kube.objects.request import Object
 from livevirt.vm.lifecycle.vmi import launcher
-from livevirt.vm.migration.turn import Limits
+from livevirt.vm.migration.queue import Limits
 from livevirt.vm.workload_update import view
 from livevirt.vm.workload_update.view import Need
 

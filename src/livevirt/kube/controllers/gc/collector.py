@@ -11,13 +11,12 @@ import msgspec
 from livevirt.errors import Conflict, LivevirtError, NotFound
 from livevirt.kube.client.interface import Client
 from livevirt.kube.control.queue import Queue
-from livevirt.kube.controllers import header
-from livevirt.kube.controllers.feed import Feed
-from livevirt.kube.controllers.gc.index import Index
+from livevirt.kube.controllers import stored
 from livevirt.kube.controllers.gc.plan import (
     FOREGROUND,
     ORPHAN,
     Delete,
+    Index,
     Item,
     Look,
     Owner,
@@ -27,7 +26,7 @@ from livevirt.kube.controllers.gc.plan import (
     Step,
     plan,
 )
-from livevirt.kube.controllers.header import Header, OwnerReference
+from livevirt.kube.controllers.stored import Feed, Header, OwnerReference
 from livevirt.kube.objects.kind import Kind
 from livevirt.kube.objects.registry import Registry
 from livevirt.kube.store import Event, Key, Store
@@ -58,8 +57,8 @@ class Collector:
         """Take in every object there is, and look at those that may have to go."""
         self._index.clear()
         for resource in self._registry.stored:
-            async for key, value in header.scan(self._store, resource):
-                found = header.decode(value)
+            async for key, value in stored.scan(self._store, resource):
+                found = stored.decode_header(value)
                 self._index.put(key, found)
                 if found.owners or _ends_by_steps(found):
                     self._queue.add(key)
@@ -68,7 +67,7 @@ class Collector:
         """Take in a change, and remember whom it concerns."""
         if event.type == "ADDED" and b'"ownerReferences"' not in event.value:
             return  # belongs to nobody, and is new: true of most
-        key, found = event.key, header.decode(event.value)
+        key, found = event.key, stored.decode_header(event.value)
         if event.type == "DELETED":
             self._index.remove(key)
             self._wake(
@@ -111,7 +110,7 @@ class Collector:
                 await self._act(step)
 
     def _observe(self, key: Key) -> Seen | None:
-        found = header.find(self._store, key)
+        found = stored.find_header(self._store, key)
         if found is None:
             return None
         owners = tuple(self._state(key, owner) for owner in found.owners)
@@ -121,7 +120,7 @@ class Collector:
         key = owner_key(self._registry, dependent, owner)
         if key is None:
             return Owner.ALIVE  # nobody here can tell
-        found = header.find(self._store, key)
+        found = stored.find_header(self._store, key)
         if found is None or found.uid != owner.uid:
             return Owner.GONE
         waits = found.deleting and found.held_by(FOREGROUND)
@@ -129,7 +128,7 @@ class Collector:
 
     def _dependents(self, uid: str) -> list[Item]:
         keys = self._index.dependents(uid)
-        found = [(key, header.find(self._store, key)) for key in keys]
+        found = [(key, stored.find_header(self._store, key)) for key in keys]
         return [
             Item(key, each)
             for key, each in found
@@ -179,7 +178,7 @@ def _kind_of(registry: Registry, owner: OwnerReference) -> Kind | None:
 
 
 def _owners_before(event: Event) -> tuple[OwnerReference, ...]:
-    return header.decode(event.previous).owners if event.previous else ()
+    return stored.decode_header(event.previous).owners if event.previous else ()
 
 
 def _owner_keys(registry: Registry, key: Key, owners: tuple[OwnerReference, ...]) -> list[Key]:

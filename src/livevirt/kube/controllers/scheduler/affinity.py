@@ -27,7 +27,7 @@ class NodeTerm:
     fields: tuple[LabelRequirement, ...] = ()
 
     def matches(self, name: str, labels: Labels) -> bool:
-        """Tell whether a node of that name and with these labels is chosen."""
+        """Return whether a node of that name and with these labels is chosen."""
         if not self.labels and not self.fields:
             return False
         named = {"metadata.name": name}
@@ -60,7 +60,7 @@ class PodTerm:
     namespace_selector: LabelSelector | None = None
 
     def matches(self, namespace: str, labels: Labels, namespace_labels: Labels) -> bool:
-        """Tell whether a pod is chosen."""
+        """Return whether a pod is chosen."""
         if namespace not in self.namespaces and (
             self.namespace_selector is None or not self.namespace_selector.matches(namespace_labels)
         ):

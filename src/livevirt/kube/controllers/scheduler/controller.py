@@ -6,18 +6,17 @@ import logging
 from datetime import datetime
 
 from livevirt.errors import Conflict, NotFound
-from livevirt.kube.client.interface import Client
+from livevirt.kube.client.interface import Client, Patch
 from livevirt.kube.control.cache import Change
 from livevirt.kube.control.clock import Now
 from livevirt.kube.control.controller import DONE, Controller, Result
 from livevirt.kube.control.events import Recorder
 from livevirt.kube.control.informer import Informer
 from livevirt.kube.control.key import Key
-from livevirt.kube.controllers.scheduler import node as nodes
-from livevirt.kube.controllers.scheduler import pod as pods
+from livevirt.kube.controllers.scheduler import objects
 from livevirt.kube.controllers.scheduler.fleet import Fleet
+from livevirt.kube.controllers.scheduler.objects import Pod
 from livevirt.kube.controllers.scheduler.plan import Place, Wait, plan
-from livevirt.kube.controllers.scheduler.pod import Pod
 from livevirt.kube.objects import conditions, core
 from livevirt.kube.objects.request import Object
 
@@ -60,9 +59,9 @@ class Scheduler:
     async def reconcile(self, key: Key) -> Result:
         """Give a pod a node, or say why there is none."""
         obj = self._pods.get(key)
-        if obj is None or not pods.wants_node(obj):
+        if obj is None or not objects.wants_node(obj):
             return DONE
-        pod = pods.read(obj)
+        pod = objects.read_pod(obj)
         if self._fleet.assumes(key, pod.uid):
             return DONE
         # Up to here nothing was awaited, and the plan counts at once: no two pods share a place.
@@ -111,8 +110,8 @@ class Scheduler:
         patch = {"metadata": {"uid": meta["uid"]}, "status": {"conditions": [condition]}}
         try:
             await self._client.patch(
-                core.POD, meta["name"], meta["namespace"], patch,
-                type_="strategic", subresource="status",
+                core.POD, meta["name"], meta["namespace"], Patch("strategic", patch),
+                subresource="status",
             )  # fmt: skip
         except NotFound:
             return
@@ -120,15 +119,15 @@ class Scheduler:
 
     def _on_pod(self, change: Change) -> None:
         key, old, new = change
-        if new is None or pods.has_ended(new):
+        if new is None or objects.has_ended(new):
             self._leave(key)
             if self._fleet.remove_pod(key):
                 self._retry()
         elif new["spec"].get("nodeName"):
             self._leave(key)
-            if self._fleet.put_pod(pods.read(new)):
+            if self._fleet.put_pod(objects.read_pod(new)):
                 self._retry()  # it may be smaller now, or company for another
-        elif pods.wants_node(new) and (old is None or _asks_anew(old, new)):
+        elif objects.wants_node(new) and (old is None or _asks_anew(old, new)):
             self._controller.queue.add(key)
 
     def _leave(self, key: Key) -> None:
@@ -139,7 +138,7 @@ class Scheduler:
         if change.new is None:
             self._fleet.remove_node(change.key.name)
             return
-        node = nodes.read(change.new)
+        node = objects.read_node(change.new)
         if self._fleet.nodes.get(node.name) != node:  # a heartbeat is no news
             self._fleet.put_node(node)
             self._retry()
@@ -172,11 +171,11 @@ class Scheduler:
 
 
 def _asks_anew(old: Object, new: Object) -> bool:
-    """Tell whether a pod changed in a way that bears on where it can be."""
+    """Return whether a pod changed in a way that bears on where it can be."""
     return (
         old["spec"] != new["spec"]
         or old["metadata"].get("labels") != new["metadata"].get("labels")
-        or pods.wants_node(old) != pods.wants_node(new)
+        or objects.wants_node(old) != objects.wants_node(new)
     )
 
 

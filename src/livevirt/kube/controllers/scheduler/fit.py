@@ -8,8 +8,13 @@ from typing import NamedTuple
 
 from livevirt.kube.controllers.scheduler.affinity import PodTerm
 from livevirt.kube.controllers.scheduler.fleet import Fleet
-from livevirt.kube.controllers.scheduler.node import UNSCHEDULABLE, Node, Taint, room_for_pods
-from livevirt.kube.controllers.scheduler.pod import Pod
+from livevirt.kube.controllers.scheduler.objects import (
+    UNSCHEDULABLE,
+    Node,
+    Pod,
+    Taint,
+    room_for_pods,
+)
 from livevirt.kube.objects.pod_resources import EXCLUSIVE_CPUS
 
 _FORBIDDING = ("NoSchedule", "NoExecute")
@@ -56,7 +61,7 @@ def misfit(pod: Pod, node: Node, fleet: Fleet, around: Surroundings) -> Misfit |
 
 
 def tolerates(pod: Pod, taint: Taint) -> bool:
-    """Tell whether a pod does not mind a taint."""
+    """Return whether a pod does not mind a taint."""
     return any(each.tolerates(taint.key, taint.value, taint.effect) for each in pod.tolerations)
 
 

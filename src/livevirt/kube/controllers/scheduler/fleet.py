@@ -8,8 +8,7 @@ from dataclasses import replace
 
 from livevirt.kube.control.key import Key
 from livevirt.kube.controllers.scheduler.affinity import PodTerm
-from livevirt.kube.controllers.scheduler.node import Node, Taken
-from livevirt.kube.controllers.scheduler.pod import Pod
+from livevirt.kube.controllers.scheduler.objects import Node, Pod, Taken
 
 REMEMBERED = 256  # terms whose pods are counted along; others are counted when asked for
 
@@ -77,7 +76,7 @@ class Fleet:
         return pod is not None
 
     def assumes(self, key: Key, uid: str) -> bool:
-        """Tell whether the pod was given a node that has not been seen on it yet."""
+        """Return whether the pod was given a node that has not been seen on it yet."""
         return self._assumed.get(key) == uid
 
     def taken(self, node: str) -> Taken:
@@ -85,7 +84,7 @@ class Fleet:
         return self._taken.get(node, _NOTHING)
 
     def matches(self, term: PodTerm, pod: Pod) -> bool:
-        """Tell whether a term chooses a pod."""
+        """Return whether a term chooses a pod."""
         namespace = pod.key.namespace
         return term.matches(namespace, pod.labels, self._namespaces.get(namespace, {}))
 

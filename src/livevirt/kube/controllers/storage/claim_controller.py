@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import logging
-from dataclasses import replace
+from dataclasses import dataclass, replace
 
 from livevirt.errors import AlreadyExists, LivevirtError, NotFound
 from livevirt.files import durable, loop_device
@@ -25,29 +25,32 @@ _UNBOUND = "volumes.unbound"  # claims without a volume, by their class
 _CLAIM = "volumes.claim"  # volumes by the claim they name
 
 
+@dataclass(frozen=True, slots=True)
+class Sources:
+    """The informers that the controllers of this package share, and who uses a claim."""
+
+    claims: Informer
+    volumes: Informer
+    classes: Informer
+    usage: Usage
+
+
 class Claims:
     """Binds claims; what uses them decides when."""
 
     def __init__(
-        self,
-        client: Client,
-        recorder: Recorder,
-        directories: Directories,
-        usage: Usage,
-        *,
-        claims: Informer,
-        volumes: Informer,
-        classes: Informer,
+        self, client: Client, recorder: Recorder, directories: Directories, sources: Sources
     ) -> None:
         self._client, self._recorder = client, recorder
-        self._directories, self._usage = directories, usage
-        self._claims, self._volumes, self._classes = claims, volumes, classes
-        claims.index(_UNBOUND, _unbound)
-        volumes.index(_CLAIM, volume_claim)
+        self._directories, self._usage = directories, sources.usage
+        self._claims, self._volumes = sources.claims, sources.volumes
+        self._classes = sources.classes
+        self._claims.index(_UNBOUND, _unbound)
+        self._volumes.index(_CLAIM, volume_claim)
         self._controller = Controller("claims", self.reconcile)
-        self._controller.watches(claims).watches(volumes, self._concerned)
-        self._controller.watches(classes, self._of_class)
-        usage.wakes(self._controller)
+        self._controller.watches(self._claims).watches(self._volumes, self._concerned)
+        self._controller.watches(self._classes, self._of_class)
+        self._usage.wakes(self._controller)
 
     async def run(self) -> None:
         """Work until cancelled."""

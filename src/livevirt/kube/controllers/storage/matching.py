@@ -17,7 +17,7 @@ def best(claim: Object, volumes: Iterable[Object]) -> Object | None:
 
 
 def is_free(volume: Object) -> bool:
-    """Tell whether nobody has or is promised the volume."""
+    """Return whether nobody has or is promised the volume."""
     return (
         "claimRef" not in volume["spec"]
         and "deletionTimestamp" not in volume["metadata"]
@@ -26,7 +26,7 @@ def is_free(volume: Object) -> bool:
 
 
 def suits(claim: Object, volume: Object) -> bool:
-    """Tell whether the volume is what the claim asks for."""
+    """Return whether the volume is what the claim asks for."""
     wanted, offered = claim["spec"], volume["spec"]
     labels = volume["metadata"].get("labels") or {}
     return (
@@ -39,7 +39,7 @@ def suits(claim: Object, volume: Object) -> bool:
 
 
 def promised_to(volume: Object, claim: Object) -> bool:
-    """Tell whether the volume names the claim, by uid or, before it was bound, by name alone."""
+    """Return whether the volume names the claim, by uid or, before it was bound, by name alone."""
     ref, meta = volume["spec"].get("claimRef"), claim["metadata"]
     if ref is None or (ref.get("namespace"), ref.get("name")) != (meta["namespace"], meta["name"]):
         return False
@@ -47,7 +47,7 @@ def promised_to(volume: Object, claim: Object) -> bool:
 
 
 def held_by(volume: Object, claim: Object) -> bool:
-    """Tell whether the volume is this very claim's, and no namesake's."""
+    """Return whether the volume is this very claim's, and no namesake's."""
     ref = volume["spec"].get("claimRef") or {}
     return bool(ref.get("uid") == claim["metadata"]["uid"])
 

@@ -78,6 +78,6 @@ def claim_reference(claim: Object) -> Object:
 
 
 def is_ours(volume: Object) -> bool:
-    """Tell whether a volume was made by us, so that its directory is ours to remove."""
+    """Return whether a volume was made by us, so that its directory is ours to remove."""
     annotations = volume["metadata"].get("annotations") or {}
     return bool(annotations.get(PROVISIONED_BY) == PROVISIONER)

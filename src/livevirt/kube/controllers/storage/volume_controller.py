@@ -11,12 +11,10 @@ from livevirt.files.directories import Directories
 from livevirt.kube.client.interface import Client, if_unchanged
 from livevirt.kube.control.controller import DONE, Controller, Result
 from livevirt.kube.control.events import Recorder
-from livevirt.kube.control.informer import Informer
 from livevirt.kube.control.key import Key, key_of
 from livevirt.kube.controllers.storage import matching, provision
 from livevirt.kube.controllers.storage import volume_plan as steps
-from livevirt.kube.controllers.storage.claim_controller import volume_claim
-from livevirt.kube.controllers.storage.claim_plan import Usage
+from livevirt.kube.controllers.storage.claim_controller import Sources, volume_claim
 from livevirt.kube.controllers.storage.volume_plan import Seen, Step, plan
 from livevirt.kube.objects import core
 from livevirt.kube.objects.request import Object
@@ -30,23 +28,16 @@ class Volumes:
     """Owns the phase of volumes and the directories behind ours."""
 
     def __init__(
-        self,
-        client: Client,
-        recorder: Recorder,
-        directories: Directories,
-        usage: Usage,
-        *,
-        claims: Informer,
-        volumes: Informer,
+        self, client: Client, recorder: Recorder, directories: Directories, sources: Sources
     ) -> None:
         self._client, self._recorder = client, recorder
-        self._directories, self._usage = directories, usage
-        self._claims, self._volumes = claims, volumes
-        volumes.index(_OF_CLAIM, volume_claim)
+        self._directories, self._usage = directories, sources.usage
+        self._claims, self._volumes = sources.claims, sources.volumes
+        self._volumes.index(_OF_CLAIM, volume_claim)
         self._controller = Controller("volumes", self.reconcile)
-        self._controller.watches(volumes)
-        self._controller.watches(claims, lambda claim: self._named_by(key_of(claim)))
-        usage.wakes(self._controller, self._behind)
+        self._controller.watches(self._volumes)
+        self._controller.watches(self._claims, lambda claim: self._named_by(key_of(claim)))
+        self._usage.wakes(self._controller, self._behind)
 
     async def run(self) -> None:
         """Work until cancelled."""

@@ -11,7 +11,7 @@ from livevirt.kube.objects import core, refusals, times
 from livevirt.kube.objects.registry import Registry
 from livevirt.kube.objects.request import Answer, Object, Request
 from livevirt.kube.server import options
-from livevirt.kube.server.selection import Selection
+from livevirt.kube.server.options import Selection
 from livevirt.kube.server.watch import Frame
 
 _VERSION = "1"  # they never change while a server runs

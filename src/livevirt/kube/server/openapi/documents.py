@@ -21,8 +21,7 @@ from livevirt.kube.objects.kind import Kind
 from livevirt.kube.objects.registry import Registry
 from livevirt.kube.objects.schema import Field, Type, definitions
 from livevirt.kube.server.openapi import operations
-from livevirt.kube.server.openapi.swagger import convert
-from livevirt.kube.server.openapi.swagger_protobuf import encode
+from livevirt.kube.server.openapi.swagger import convert, encode_protobuf
 
 Object = dict[str, Any]
 
@@ -118,7 +117,7 @@ def swagger(registry: Registry) -> Document:
 @functools.cache
 def swagger_protobuf(registry: Registry) -> Document:
     """Return `/openapi/v2` as protobuf: what kubectl checks a `kind: List` with."""
-    return _compress(encode(_swagger(registry)))
+    return _compress(encode_protobuf(_swagger(registry)))
 
 
 def _swagger(registry: Registry) -> Object:

@@ -82,25 +82,26 @@ def of_kind(kind: Kind, version: str) -> Object:
     within = (_NAMESPACE,) if kind.namespaced else ()
     collection, one = f"{place}/{kind.plural}", f"{place}/{kind.plural}/{{name}}"
     paths: Object = {}
-    _add(paths, collection, kind, version, ("list", "create", "deletecollection"), within)
-    _add(paths, one, kind, version, ("get", "update", "patch", "delete"), (_NAME, *within))
+    paths |= _path(collection, kind, version, ("list", "create", "deletecollection"), within)
+    paths |= _path(one, kind, version, ("get", "update", "patch", "delete"), (_NAME, *within))
     if kind.namespaced:
-        _add(paths, f"{root}/{kind.plural}", kind, version, ("list",), (), "ForAllNamespaces")
+        everywhere = f"{root}/{kind.plural}"
+        paths |= _path(everywhere, kind, version, ("list",), (), "ForAllNamespaces")
     for sub in kind.subresources:
         operations = {_HTTP[verb]: _operation(kind, version, verb, sub=sub) for verb in sub.verbs}
         paths[f"{one}/{sub.name}"] = {**operations, "parameters": [_NAME, *within, _PRETTY]}
     return paths
 
 
-def _add(
-    paths: Object, path: str, kind: Kind, version: str, verbs: tuple[str, ...],
+def _path(
+    path: str, kind: Kind, version: str, verbs: tuple[str, ...],
     parameters: tuple[Object, ...], suffix: str = "",
-) -> None:  # fmt: skip
+) -> Object:  # fmt: skip
+    """Return a path with the operations of those verbs that the kind has, nothing without any."""
     operations = {
         _HTTP[verb]: _operation(kind, version, verb, suffix) for verb in verbs if verb in kind.verbs
     }
-    if operations:
-        paths[path] = {**operations, "parameters": [*parameters, _PRETTY]}
+    return {path: {**operations, "parameters": [*parameters, _PRETTY]}} if operations else {}
 
 
 def _operation(

@@ -47,7 +47,7 @@ def pod_name(vmi: Object) -> str:
 
 def pod_of(vmi: Object, namespace: Namespace) -> Object:
     """Return the pod for an instance in such a namespace."""
-    meta, spec = vmi["metadata"], vmi["spec"]
+    spec = vmi["spec"]
     asked = resources.compute(instance.read(spec), settings.recorded(vmi), namespace)
     claims = list(_claims(spec))
     container: Object = {
@@ -84,31 +84,31 @@ def pod_of(vmi: Object, namespace: Namespace) -> Object:
             {"name": volume, "persistentVolumeClaim": {"claimName": claim}}
             for volume, claim in claims
         ]
+    metadata = _metadata(vmi)
+    metadata["annotations"] |= {
+        OVERHEAD: str(asked.overhead),
+        **namespaces.demanded(namespace),
+    }
+    return {"apiVersion": "v1", "kind": "Pod", "metadata": metadata, "spec": pod_spec}
+
+
+def _metadata(vmi: Object) -> Object:
+    meta = vmi["metadata"]
+    owner = {
+        "apiVersion": kinds.VMI.api_version,
+        "kind": kinds.VMI.kind,
+        "name": meta["name"],
+        "uid": meta["uid"],
+        "controller": True,
+        "blockOwnerDeletion": True,
+    }
     return {
-        "apiVersion": "v1",
-        "kind": "Pod",
-        "metadata": {
-            "name": pod_name(vmi),
-            "generateName": _prefix(vmi),
-            "namespace": meta["namespace"],
-            "labels": _labels(vmi),
-            "annotations": {
-                **_annotations(vmi),
-                OVERHEAD: str(asked.overhead),
-                **namespaces.demanded(namespace),
-            },
-            "ownerReferences": [
-                {
-                    "apiVersion": kinds.VMI.api_version,
-                    "kind": kinds.VMI.kind,
-                    "name": meta["name"],
-                    "uid": meta["uid"],
-                    "controller": True,
-                    "blockOwnerDeletion": True,
-                }
-            ],
-        },
-        "spec": pod_spec,
+        "name": pod_name(vmi),
+        "generateName": _prefix(vmi),
+        "namespace": meta["namespace"],
+        "labels": _labels(vmi),
+        "annotations": {**_annotations(vmi)},
+        "ownerReferences": [owner],
     }
 
 

@@ -1,0 +1,139 @@
+"""The migration queue: which waiting migrations may start under the limits on parallel ones."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+from datetime import UTC, datetime
+
+from livevirt.kube.control.key import Key
+
+_NEVER = datetime.max.replace(tzinfo=UTC)
+
+
+@dataclass(frozen=True, slots=True)
+class Limits:
+    """How many migrations may run in parallel."""
+
+    cluster: int = 5
+    node: int = 2  # away from one node
+
+
+@dataclass(frozen=True, slots=True)
+class Waiting:
+    """A migration that could start now."""
+
+    uid: str
+    node: str  # the source node
+    priority: int
+    created: datetime
+
+    @property
+    def rank(self) -> tuple[int, datetime, str]:
+        """The sort key in the queue: by priority, then by age."""
+        return -self.priority, self.created, self.uid
+
+
+@dataclass(frozen=True, slots=True)
+class Active:
+    """A migration that has started and counts towards the limits."""
+
+    node: str  # the source node
+
+
+@dataclass(frozen=True, slots=True)
+class Blocked:
+    """A migration that cannot start until then, or until something changes."""
+
+    until: datetime = _NEVER
+
+
+Entry = Active | Waiting | Blocked
+
+
+class Capacity:
+    """The number of migrations that may still start beside the active ones."""
+
+    def __init__(self, limits: Limits, active: Iterable[str]) -> None:
+        """Count the active migrations, given by their source nodes."""
+        self._limits, self._active = limits, Counter(active)
+
+    def take(self, node: str) -> bool:
+        """Count one more migration away from a node, and return True, if the limits allow it."""
+        full = self._active.total() >= self._limits.cluster
+        if full or self._active[node] >= self._limits.node:
+            return False
+        self._active[node] += 1
+        return True
+
+
+def admit(waiting: Iterable[Waiting], active: Iterable[str], limits: Limits) -> frozenset[str]:
+    """Return the uids of the waiting migrations that may start.
+
+    `active` has the source node of each active migration. A migration that waits for its source
+    node holds up none of another node.
+    """
+    capacity = Capacity(limits, active)
+    queue = sorted(waiting, key=lambda each: each.rank)
+    return frozenset(each.uid for each in queue if capacity.take(each.node))
+
+
+class MigrationQueue:
+    """All migrations that have not ended, and which of them may start.
+
+    It reads only the entries that `invalidate` named, so a long queue costs little.
+    """
+
+    def __init__(self, read: Callable[[Key], Entry | None]) -> None:
+        """Create a queue; `read` returns the entry of a migration, None once it has ended."""
+        self._read = read
+        self._entries: dict[Key, Entry] = {}
+        self._invalid: set[Key] = set()
+        self._next_expiry = _NEVER  # when the next blocked migration may start
+        self._limits = Limits()
+        self._admitted: frozenset[Key] = frozenset()
+
+    def invalidate(self, keys: Iterable[Key]) -> None:
+        """Read these entries again before the next answer."""
+        self._invalid.update(keys)
+
+    def admitted(self, limits: Limits, now: datetime) -> frozenset[Key]:
+        """Return the migrations that may start now."""
+        if now >= self._next_expiry:
+            self.invalidate(key for key, each in self._entries.items() if _expiry(each) <= now)
+        changed = self._refresh()
+        if changed or limits != self._limits:
+            self._limits, self._admitted = limits, self._admit(limits)
+        return self._admitted
+
+    def _refresh(self) -> bool:
+        """Read the invalidated entries; return whether any has changed."""
+        changed = False
+        while self._invalid:
+            key = self._invalid.pop()
+            entry = self._read(key)
+            if entry == self._entries.get(key):
+                continue
+            changed = True
+            if entry is None:
+                del self._entries[key]
+            else:
+                self._entries[key] = entry
+        if changed:
+            self._next_expiry = min(map(_expiry, self._entries.values()), default=_NEVER)
+        return changed
+
+    def _admit(self, limits: Limits) -> frozenset[Key]:
+        active = [each.node for each in self._entries.values() if isinstance(each, Active)]
+        waiting = {
+            each.uid: (key, each)
+            for key, each in self._entries.items()
+            if isinstance(each, Waiting)
+        }
+        uids = admit((each for _, each in waiting.values()), active, limits)
+        return frozenset(waiting[uid][0] for uid in uids)
+
+
+def _expiry(entry: Entry) -> datetime:
+    return entry.until if isinstance(entry, Blocked) else _NEVER
