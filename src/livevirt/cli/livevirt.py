@@ -161,7 +161,7 @@ def down(data_dir: Path | None, guests: str) -> None:
 @cli.command()
 @_data_dir
 def status(data_dir: Path | None) -> None:
-    """Return whether the server runs, and where.
+    """Show whether the server runs, and where.
 
     \b
     livevirt status --data-dir /tmp/lv

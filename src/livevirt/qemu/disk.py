@@ -2,15 +2,54 @@
 
 The same objects go on the command line (`-blockdev`, `-device`) and over QMP (`blockdev-add`,
 `device_add`), so a disk plugged into a running machine is the disk the next start gives it.
+
+Identifiers, names and paths are checked here, where a disk or a machine is described: QEMU's option
+parsers differ (`-cpu` knows no escaping at all), so a name that could mean more than itself is
+refused.
 """
 
+from __future__ import annotations
+
 import hashlib
+import re
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 from types import MappingProxyType
 from typing import Any, Literal
 
-from livevirt.qemu import wording
+# ---------------------------------------------------------------- what QEMU takes as it is
+
+_IDENTIFIER = re.compile(r"[A-Za-z][A-Za-z0-9._-]*")  # QEMU: id_wellformed()
+_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._+-]*")  # CPU models, features, machine types
+_CONTROL = re.compile(r"[\x00-\x1f\x7f\ud800-\udfff]")
+
+
+def check_identifier(what: str, value: str) -> None:
+    """Refuse what QEMU would not take as the id of a device."""
+    if not _IDENTIFIER.fullmatch(value):
+        raise ValueError(f"{what} {value!r} is not an identifier QEMU accepts")
+
+
+def check_name(what: str, value: str) -> None:
+    """Refuse what is not one plain word, such as a CPU model."""
+    if not _NAME.fullmatch(value):
+        raise ValueError(f"{what} {value!r} is not a plain name")
+
+
+def check_text(what: str, value: str) -> None:
+    """Refuse control characters and lone surrogates; everything else can be quoted."""
+    if _CONTROL.search(value):
+        raise ValueError(f"{what} {value!r} holds a control character")
+
+
+def check_path(what: str, value: str) -> None:
+    """Refuse relative paths (QEMU would read some as a protocol) and unprintable ones."""
+    check_text(what, value)
+    if not value.startswith("/"):
+        raise ValueError(f"{what} {value!r} is not an absolute path")
+
+
+# ---------------------------------------------------------------- disks
 
 Json = dict[str, Any]
 
@@ -51,10 +90,10 @@ class Image:
     path: str
     format: Format = "raw"
     block: bool = False  # a host block device rather than a file
-    backing: "Image | None" = None
+    backing: Image | None = None
 
     def __post_init__(self) -> None:
-        wording.path("image path", self.path)
+        check_path("image path", self.path)
         if self.backing and self.format != "qcow2":
             raise ValueError(f"a {self.format} image has no backing file")
 
@@ -80,9 +119,9 @@ class Disk:
     mark: str = ""  # of how it was asked for, where another way means another device
 
     def __post_init__(self) -> None:
-        wording.identifier("disk id", self.id)
+        check_identifier("disk id", self.id)
         if self.serial is not None:
-            wording.text("disk serial", self.serial)
+            check_text("disk serial", self.serial)
         if (self.kind, self.bus) not in _DRIVERS:
             raise ValueError(f"disk {self.id}: a {self.kind} cannot be on the {self.bus} bus")
         if self.image is None and self.kind != "cdrom":
@@ -92,7 +131,7 @@ class Disk:
         if self.io == "native" and self.cache != "none":
             raise ValueError(f"disk {self.id}: io native needs cache none")
         if self.io_thread is not None:
-            wording.identifier("IO thread id", self.io_thread)
+            check_identifier("IO thread id", self.io_thread)
             if self.bus != "virtio":
                 raise ValueError(f"disk {self.id}: only virtio disks have IO threads")
 

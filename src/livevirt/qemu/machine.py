@@ -10,8 +10,7 @@ from dataclasses import dataclass
 from pathlib import PurePosixPath
 from typing import Literal, NamedTuple
 
-from livevirt.qemu import wording
-from livevirt.qemu.disk import Disk
+from livevirt.qemu.disk import Disk, check_identifier, check_name, check_path, check_text
 
 AcceleratorName = Literal["kvm", "tcg"]
 NicModel = Literal["virtio", "e1000", "e1000e", "rtl8139"]
@@ -45,7 +44,7 @@ class Feature:
     on: bool = True
 
     def __post_init__(self) -> None:
-        wording.name("CPU feature", self.name)
+        check_name("CPU feature", self.name)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -60,7 +59,7 @@ class Cpu:
     features: tuple[Feature, ...] = ()
 
     def __post_init__(self) -> None:
-        wording.name("CPU model", self.model)
+        check_name("CPU model", self.model)
         if min(self.sockets, self.cores, self.threads) < 1 or self.max_sockets < self.sockets:
             raise ValueError(
                 f"cannot make {self.sockets} of {self.max_sockets} sockets "
@@ -138,7 +137,7 @@ class Nic:
     boot_index: int | None = None
 
     def __post_init__(self) -> None:
-        wording.identifier("NIC id", self.id)
+        check_identifier("NIC id", self.id)
         if not _MAC.fullmatch(self.mac):
             raise ValueError(f"NIC {self.id}: {self.mac!r} is not a MAC address in lower case")
 
@@ -156,7 +155,7 @@ class Smbios:
 
     def __post_init__(self) -> None:
         for field in self.__dataclass_fields__:
-            wording.text(f"SMBIOS {field}", getattr(self, field))
+            check_text(f"SMBIOS {field}", getattr(self, field))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -190,10 +189,10 @@ class Machine:
     incoming: bool = False  # wait for `migrate-incoming`
 
     def __post_init__(self) -> None:
-        wording.text("machine name", self.name)
-        wording.name("machine type", self.machine_type)
-        wording.path("run directory", self.run_dir)
-        wording.path("serial log", self.serial_log)
+        check_text("machine name", self.name)
+        check_name("machine type", self.machine_type)
+        check_path("run directory", self.run_dir)
+        check_path("serial log", self.serial_log)
         if not _UUID.fullmatch(self.uuid):
             raise ValueError(f"{self.uuid!r} is not a UUID in lower case")
         if not _RTC.fullmatch(self.rtc):
@@ -204,7 +203,7 @@ class Machine:
         if len(set(ids)) < len(ids):
             raise ValueError(f"ids must differ: {sorted(ids)}")
         for id in self.io_threads:
-            wording.identifier("IO thread id", id)
+            check_identifier("IO thread id", id)
         if self.numa and sum(node.memory for node in self.numa) != self.memory.boot_size:
             raise ValueError("NUMA nodes must have all the memory of the boot")
 
