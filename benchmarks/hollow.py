@@ -17,6 +17,8 @@ from pathlib import Path
 from livevirt import background, main
 from livevirt.node import cgroups, local, process, registration, volumes
 from livevirt.node.guest import Guest
+from livevirt.node.guest import guest as guest_module
+from livevirt.node.guest.qmp_connection import QmpConnection
 from livevirt.node.host import Host
 from livevirt.node.process import Order, Process
 from livevirt.qemu.accelerator import Accelerator
@@ -29,15 +31,19 @@ _HOST = Host(Accelerator("tcg", "a hollow node has none"), (7, 2, 0), None)
 _pids = itertools.count(1 << 22)  # beyond what Linux gives out
 
 
-class HollowGuest(Guest):
-    """A guest that runs from the first moment, has no agent, and takes what it is offered."""
+class HollowConnection(QmpConnection):
+    """The connection with a QEMU whose guest runs from the first moment and has no agent."""
 
-    async def _follow(self) -> None:
-        seen = observed(self.intent.machine)
-        self._show(replace(self.view, observed=seen, machine_type="pc-q35-7.2", standing=_RUNNING))
+    async def run(self) -> None:
+        seen, view = observed(self._intent.machine), self._views.current
+        self._views.show(replace(view, observed=seen, machine_type="pc-q35-7.2", standing=_RUNNING))
 
     async def refresh(self) -> None:
         """Find nothing new: what is shown is all there is."""
+
+
+class HollowGuest(Guest):
+    """A guest that takes what it is offered."""
 
     async def room(self) -> int:
         """Have room for all CPUs there may be."""
@@ -46,7 +52,7 @@ class HollowGuest(Guest):
     async def do(self, step: Step) -> None:
         """Have done it."""
         assert self.view.observed is not None
-        self._show(replace(self.view, observed=after(step, self.view.observed)))
+        self._views.show(replace(self.view, observed=after(step, self.view.observed)))
 
 
 _RUNNING = standing("running")
@@ -109,6 +115,7 @@ def hollow_out() -> None:
     for owner, name, stand_in in (
         (process, "spawn", spawn),
         (process, "exited", exited),
+        (guest_module, "QmpConnection", HollowConnection),
         (local, "Guest", HollowGuest),
         (volumes, "_qemu_img", qemu_img),
         (cgroups.Cgroups, "discover", discover),

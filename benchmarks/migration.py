@@ -46,9 +46,9 @@ from livevirt.kube.client import kubeconfig
 from livevirt.kube.client.remote import RemoteClient
 from livevirt.kube.objects import conditions
 from livevirt.kube.objects.request import Object
-from livevirt.node import move
 from livevirt.node.images import ImageStore
 from livevirt.node.intent import Intent
+from livevirt.node.migration.limits import limits
 from livevirt.paths import DataDir, default_data_dir
 from livevirt.qemu.machine import MIB
 from livevirt.qemu.migration import Limits
@@ -233,7 +233,7 @@ class Asked:
     async def sent(self) -> Limits:
         """Return how it is sent, given that it was before."""
         vmi = await self._server.ask("GET", f"{VMIS}/{NAME}")
-        return move.limits(vmi["status"]["migrationState"]["migrationConfiguration"])
+        return limits(vmi["status"]["migrationState"]["migrationConfiguration"])
 
 
 def _paused(vmi: Object) -> bool:

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import re
 import sys
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -18,6 +18,7 @@ import click
 from livevirt.cli import livevirt, virtctl
 from livevirt.kube.objects import core, schema
 from livevirt.kube.objects.kind import Kind
+from livevirt.node.migration import states
 from livevirt.vm.config import bootstrap
 from livevirt.vm.config import settings as config
 from livevirt.vm.instancetypes.rules.policy import REFERENCE
@@ -322,6 +323,37 @@ def migration_phases() -> str:
     return "\n".join(parts) + "\n"
 
 
+# ---------------------------------------------------------------- migration states
+
+
+def source_states() -> str:
+    """Return the table of the source's states."""
+    return _states(states.SOURCE_RULES, states.SOURCE_NEXT)
+
+
+def target_states() -> str:
+    """Return the table of the target's states."""
+    return _states(states.TARGET_RULES, states.TARGET_NEXT)
+
+
+def _states(rules: Sequence[states.Rule[Any, Any, Any]], following: Mapping[Any, Any]) -> str:
+    """Return a row for each rule, by the order of the states; the number is that of the rule."""
+
+    def rows() -> Iterator[Sequence[str]]:
+        for state, next_states in following.items():
+            numbered = [(n, rule) for n, rule in enumerate(rules, 1) if rule.state is state]
+            for row, (number, rule) in enumerate(numbered):
+                yield (
+                    f"`{state.value}`" if row == 0 else "",
+                    str(number),
+                    rule.when,
+                    "; ".join(step.value for step in rule.steps) or "wait",
+                    ", ".join(f"`{each.value}`" for each in next_states) if row == 0 else "",
+                )
+
+    return "\n".join(_table(("state", "rule", "when", "the node does", "next"), rows())) + "\n"
+
+
 # ---------------------------------------------------------------- writing
 
 PAGES: dict[str, Callable[[], str]] = {
@@ -330,10 +362,11 @@ PAGES: dict[str, Callable[[], str]] = {
     "settings.md": settings,
 }
 
-
 #: Sections of pages that are written by hand otherwise: page, name of the section.
 SECTIONS: dict[tuple[str, str], Callable[[], str]] = {
     ("migration.md", "migration-phases"): migration_phases,
+    ("migration.md", "source-states"): source_states,
+    ("migration.md", "target-states"): target_states,
 }
 
 

@@ -20,8 +20,8 @@ from livevirt.kube.server.http import Front
 from livevirt.kube.server.pod_log import Logs
 from livevirt.kube.server.services import Services
 from livevirt.node import registration, roster
-from livevirt.node.agent import Agent
-from livevirt.node.doors import Doors
+from livevirt.node.agent import Agent, NodeConfig
+from livevirt.node.guest_endpoints import GuestEndpoints
 from livevirt.node.host import look
 from livevirt.node.images import ImageStore
 from livevirt.node.pod_dir import intended
@@ -45,9 +45,9 @@ async def run(
 ) -> None:
     """Run the controllers and the node agents until cancelled."""
     agents: list[Agent] = []  # filled once the host has been probed
-    doors = Doors(agents)
-    verbs = Actions(client.for_component("subresources"), doors, access.verbs(doors))
-    logs = Logs(doors, lambda namespace, name: services.reader.get(core.POD, name, namespace))
+    endpoints = GuestEndpoints(agents)
+    verbs = Actions(client.for_component("subresources"), endpoints, access.verbs(endpoints))
+    logs = Logs(endpoints, lambda namespace, name: services.reader.get(core.POD, name, namespace))
     front.attach(verbs.handle, {(core.POD.resource, "log"): logs.stream})
     images = ImageStore(Path(settings.image_store or default_data_dir() / "images"))
     factories = [*controllers.ALL, storage(data.volumes, images)]
@@ -63,7 +63,9 @@ async def run(
         capacity = _capacity(settings)
         named = client.for_component(NODE_AGENT)
         agents += (
-            Agent(name, named, data, images, capacity, host, services.now, retired=name in retired)
+            Agent(
+                NodeConfig(name, capacity, name in retired), named, data, images, host, services.now
+            )
             for name in (*wanted, *retired)
         )
         for agent in agents:

@@ -30,7 +30,7 @@ from livevirt.kube.server.api import Api
 from livevirt.kube.server.services import Services, StoreReader
 from livevirt.kube.store import Store
 from livevirt.node import cgroups, pod_dir, process
-from livevirt.node.agent import Agent
+from livevirt.node.agent import Agent, NodeConfig
 from livevirt.node.host import Host
 from livevirt.node.images import ImageStore
 from livevirt.paths import DataDir
@@ -235,7 +235,8 @@ def an_image_store() -> Iterator[Path]:
 
 def an_agent(client: LocalClient, root: Path, images: Path) -> Agent:
     host = Host(EMULATED, (7, 2, 0), process.account(kvm=False))
-    return Agent(NODE, client, DataDir(root), ImageStore(images), CAPACITY, host, now)
+    node = NodeConfig(NODE, CAPACITY)
+    return Agent(node, client, DataDir(root), ImageStore(images), host, now)
 
 
 @contextlib.asynccontextmanager

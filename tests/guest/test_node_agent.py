@@ -19,7 +19,7 @@ from livevirt.kube.objects import core
 from livevirt.kube.objects.quantity import parse
 from livevirt.kube.objects.request import Object
 from livevirt.node import log_cap
-from livevirt.node.doors import Doors
+from livevirt.node.guest_endpoints import GuestEndpoints
 from livevirt.node.images import ImageStore
 from livevirt.qemu import lifecycle
 from livevirt.qemu.session import Session
@@ -198,7 +198,7 @@ async def test_given_a_guest_ends_by_itself_then_it_is_told_how(
         await world.until("it is not ready", lambda: not ready(world))
         if watched:
             began = time.monotonic()
-            await Doors([world.agent]).unpause(SPACE, "web")
+            await GuestEndpoints([world.agent]).unpause(SPACE, "web")
             await world.until("the VMI ended", lambda: world.phase() == phase)
             await world.until("the pod ended", lambda: world.pod_phase() == phase)
             assert time.monotonic() - began < 2 * SOON  # the firmware needs its time too
@@ -232,7 +232,7 @@ async def test_given_a_guest_that_prints_without_end_then_its_log_stays_short(
     async with working(world.agent):
         await running(world, a_blank_vmi(image="prints"))
         pod = world.pod()["metadata"]["name"]
-        log = await Doors([world.agent]).log_file(SPACE, pod, "guest-console-log")
+        log = await GuestEndpoints([world.agent]).log_file(SPACE, pod, "guest-console-log")
         sizes = [0]
 
         def cut() -> bool:
@@ -251,7 +251,7 @@ async def test_a_reset_restarts_the_guest_and_not_its_pod(world: World, root: Pa
         guest = world.agent.guest(SPACE, "web")
         assert guest is not None
         with guest.qmp().listen("RESET") as events:
-            await Doors([world.agent]).reset(SPACE, "web")
+            await GuestEndpoints([world.agent]).reset(SPACE, "web")
             async with asyncio.timeout(60):
                 await anext(events)
         assert qemus(root) == before
@@ -323,7 +323,7 @@ async def test_given_a_memory_limit_too_small_then_the_oom_kill_is_told(world: W
 async def test_a_guest_boots_is_paused_outlives_its_agent_and_powers_off(
     world: World, root: Path, images: Path
 ) -> None:
-    doors = Doors([world.agent])
+    endpoints = GuestEndpoints([world.agent])
     before = world.store.revision
     async with working(world.agent):
         await running(world, a_vmi())
@@ -344,23 +344,23 @@ async def test_a_guest_boots_is_paused_outlives_its_agent_and_powers_off(
         assert await world.run(waiting) == "hello"
         assert qemu_user(root) != "0" or os.geteuid() != 0
 
-        await doors.pause(SPACE, "web")
+        await endpoints.pause(SPACE, "web")
         await world.until("paused", lambda: world.condition("Paused"))
         assert world.condition("Paused")["reason"] == "PausedByUser"
         await world.until("unready", lambda: not ready(world))
-        await doors.unpause(SPACE, "web")
+        await endpoints.unpause(SPACE, "web")
         await world.until("unpaused", lambda: not world.condition("Paused"))
         await world.until("ready", lambda: ready(world))
-        assert (await doors.exec(SPACE, "web", ["/bin/echo", "hi"], b"")).stdout == b"hi\n"
-        told = await doors.guest_os_info(SPACE, "web")
+        assert (await endpoints.exec(SPACE, "web", ["/bin/echo", "hi"], b"")).stdout == b"hi\n"
+        told = await endpoints.guest_os_info(SPACE, "web")
         assert (told["hostname"], told["os"]["id"]) == ("web", "livevirt-guest")
         assert told["guestAgentVersion"]
-        assert (await doors.user_list(SPACE, "web"))["items"] == told["userList"]
-        mounted = (await doors.filesystem_list(SPACE, "web"))["items"]
+        assert (await endpoints.user_list(SPACE, "web"))["items"] == told["userList"]
+        mounted = (await endpoints.filesystem_list(SPACE, "web"))["items"]
         assert points(mounted) == points(told["fsInfo"]["disks"])
-        console = await doors.console_socket(SPACE, "web")
+        console = await endpoints.console_socket(SPACE, "web")
         assert console.is_socket()
-        log = await doors.log_file(SPACE, world.pod()["metadata"]["name"], "guest-console-log")
+        log = await endpoints.log_file(SPACE, world.pod()["metadata"]["name"], "guest-console-log")
         uptime = float(await world.run(UPTIME))
 
     assert len(qemus(root)) == 1

@@ -113,11 +113,11 @@ def stop(data: DataDir, *, stop_guests: bool = False) -> None:
 
 def _stop_guests(data: DataDir) -> None:
     from livevirt.kube.store.database import Lock
-    from livevirt.node import farewell  # imports what stopping a server does not need
+    from livevirt.node import shutdown  # imports what stopping a server does not need
 
     lock = Lock(data.database)  # nobody starts guests while we stop them
     try:
-        asyncio.run(farewell.stop_guests(data, lambda: datetime.now(UTC), click.echo))
+        asyncio.run(shutdown.stop_guests(data, lambda: datetime.now(UTC), click.echo))
     finally:
         lock.release()
 

@@ -1,12 +1,13 @@
-"""The node agent: sees to it that the pods bound to its node run as QEMU, and says what is true.
+"""The node agent: runs the pods bound to its node as QEMU processes, and reports their status.
 
-It can be killed at any moment, and guests run on. What it finds at its start it takes over.
+It can be killed at any moment, and guests run on. What it finds when it starts it takes over.
 """
 
 from __future__ import annotations
 
 import asyncio
 from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
 from pathlib import Path
 
 from livevirt.kube.client.interface import Client
@@ -17,24 +18,34 @@ from livevirt.kube.control.events import Recorder
 from livevirt.kube.control.key import Key, key_of
 from livevirt.kube.objects.quantity import Quantity
 from livevirt.kube.objects.request import Object
-from livevirt.node import events, log_cap, parting
+from livevirt.node import events, log_cap
 from livevirt.node.cgroups import Cgroups
 from livevirt.node.guest import Guest
 from livevirt.node.host import Host
 from livevirt.node.images import ImageStore
-from livevirt.node.keeper import Keeper
 from livevirt.node.local import Local, Locals
-from livevirt.node.mover import Mover
+from livevirt.node.migration import stop
+from livevirt.node.migration.migrations import NodeMigrations
+from livevirt.node.pod_reconciler import PodReconciler
 from livevirt.node.registration import Facts, Registration
 from livevirt.node.report import Reporter
 from livevirt.node.scratch import Scratch
 from livevirt.node.start import Starter
 from livevirt.node.volumes import Volumes
-from livevirt.node.watched import Watched
+from livevirt.node.watched import NodeApi, Watched
 from livevirt.paths import DataDir
 from livevirt.vm.volumes.volume_lists import claim_of
 
 WORKERS = 8
+
+
+@dataclass(frozen=True, slots=True)
+class NodeConfig:
+    """What an administrator decides about one node."""
+
+    name: str
+    capacity: Mapping[str, Quantity]
+    retired: bool = False  # it keeps the pods it has and gets no others
 
 
 class Agent:
@@ -42,47 +53,43 @@ class Agent:
 
     def __init__(
         self,
-        name: str,
+        node: NodeConfig,
         client: Client,
         data: DataDir,
         images: ImageStore,
-        capacity: Mapping[str, Quantity],
         host: Host,
         now: Now,
-        *,
-        retired: bool = False,
     ) -> None:
-        self.name = name
+        self.name = name = node.name
         self._host, self._now = host, now
-        self._watched = Watched(client, name)
-        self._cgroups = Cgroups.discover(name, capacity["cpu"].milli())
+        self._cgroups = Cgroups.discover(name, node.capacity["cpu"].milli())
         facts = Facts(
             name,
-            capacity,
+            node.capacity,
             host.accelerator,
             host.qemu,
             self._cgroups.problem,
             offer=host.offer,
             shared_cpus=self._cgroups.cpuset_problem,
-            retired=retired,
+            retired=node.retired,
         )
         self._registration = Registration(client, facts, now)
+        self._watched = Watched(client, name)
         self._recorder = Recorder(client, events.COMPONENT, now, name)
+        api = NodeApi(name, client, self._watched, self._recorder, now)
         volumes = Volumes(
             client, images, (data.volumes,), host.account.owner if host.account else None
         )
         starter = Starter(name, host, volumes, self._cgroups, Scratch(data.scratch))
-        self._mover = mover = Mover(name, client, self._recorder, starter, host.handovers, now)
-        self._reporter = Reporter(
-            client, self._recorder, starter, self._watched, mover, capacity, now
-        )
+        self._migrations = NodeMigrations(api, starter, host.handovers)
+        self._reporter = Reporter(api, starter, self._migrations, node.capacity)
         self._locals = Locals(
             data.nodes / name / "pods", data.run, lambda key: self._controller.queue.add(key)
         )
-        self._keeper = Keeper(
-            client, self._watched, self._locals, starter, mover, self._reporter, now
+        self._reconciler = PodReconciler(
+            api, self._locals, starter, self._migrations, self._reporter
         )
-        self._controller = Controller(f"node-{name}", self._keeper.reconcile, workers=WORKERS)
+        self._controller = Controller(f"node-{name}", self._reconciler.reconcile, workers=WORKERS)
 
     async def run(self) -> None:
         """Work until cancelled; guests run on."""
@@ -102,7 +109,7 @@ class Agent:
                 group.create_task(self._controller.run(), name=f"{self.name}-pods-controller")
                 group.create_task(log_cap.keep_short(self._logs), name=f"{self.name}-logs")
         finally:
-            await parting.settle(self._locals, self._host.handovers, self._now)
+            await stop.settle(self._locals, self._host.handovers, self._now)
             for local in self._locals:
                 await local.close()
 
@@ -125,15 +132,15 @@ class Agent:
         found = self._watched.vmis.get(Key(namespace, vmi))
         return int((found or {"spec": {}})["spec"].get("terminationGracePeriodSeconds") or 0)
 
-    def moves(self, namespace: str, vmi: str) -> bool:
-        """Tell whether a guest of this node is about to leave it."""
+    def is_leaving(self, namespace: str, vmi: str) -> bool:
+        """Return whether a guest of this node is migrating to another one."""
         return any(
-            self._mover.leaves(local, self._keeper.instance(local))
+            self._migrations.is_leaving(local, self._reconciler.instance(local))
             for local in self._locals.named(namespace, vmi)
         )
 
     def held_pod(self, key: Key) -> Local | None:
-        """Return what this node has of a pod, once it was started."""
+        """Return what this node keeps of a pod, once it was started."""
         pod = self._watched.pods.get(key)
         local = self._locals.get(pod["metadata"]["uid"]) if pod else None
         return local if local and local.intent else None
@@ -146,13 +153,13 @@ class Agent:
             self._controller.queue.add(local.key)
 
     def _pods_with(self, claim: Object) -> list[Key]:
-        """Return the pods whose guests have a claim, for their status tells of it."""
+        """Return the pods whose guests use a claim, because it is part of their status."""
         named = key_of(claim)
         return [
             local.key
             for local in self._locals
             if local.key.namespace == named.namespace
-            and (vmi := self._keeper.instance(local)) is not None
+            and (vmi := self._reconciler.instance(local)) is not None
             and any(claim_of(each) == named.name for each in vmi["spec"].get("volumes") or ())
         ]
 

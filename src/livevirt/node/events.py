@@ -7,7 +7,7 @@ from livevirt.kube.objects import conditions
 from livevirt.kube.objects.conditions import Condition
 from livevirt.kube.objects.request import Object
 from livevirt.node import attachments
-from livevirt.node.ending import Ending
+from livevirt.node.exit_record import ExitRecord
 from livevirt.node.pod_status import RESIZE_IN_PROGRESS, RESIZE_PENDING
 from livevirt.vm.sizing import hot_change
 from livevirt.vm.volumes import volume_migration
@@ -107,7 +107,7 @@ def shutting_down(recorder: Recorder, vmi: Object) -> None:
     recorder.event(vmi, "Normal", SHUTTING_DOWN, message)
 
 
-def ended(recorder: Recorder, vmi: Object, ending: Ending) -> None:
+def ended(recorder: Recorder, vmi: Object, ending: ExitRecord) -> None:
     if ending.phase == "Failed":
         message = f"The VirtualMachineInstance crashed: {ending.message}"
         recorder.event(vmi, "Warning", STOPPED, message)

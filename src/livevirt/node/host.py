@@ -17,8 +17,8 @@ import msgspec
 from livevirt.files import durable
 from livevirt.node import process
 from livevirt.node.exclusive import Cpus
-from livevirt.node.handover import Handovers
 from livevirt.node.intent import boot_id
+from livevirt.node.migration.handover import Handovers
 from livevirt.node.process import Account
 from livevirt.qemu import accelerator, offer
 from livevirt.qemu.accelerator import Accelerator

@@ -54,14 +54,6 @@ class Incoming(msgspec.Struct, frozen=True, rename="camel", kw_only=True):
     paused: bool = False  # it stood still where it was, and is to here
 
 
-class Leaving(msgspec.Struct, frozen=True, rename="camel", kw_only=True):
-    """A guest that is being sent to another QEMU."""
-
-    uid: str  # of the migration
-    stopped: bool = False  # by us, for it to be sent at all
-    paused: bool = False  # it stood still before, and is to if it stays
-
-
 class Intent(msgspec.Struct, frozen=True, rename="camel", kw_only=True):
     """One QEMU to be started, for one pod."""
 

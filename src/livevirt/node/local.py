@@ -1,4 +1,4 @@
-"""What a node holds of its pods: files, perhaps a process, perhaps a guest that answers."""
+"""What a node keeps of its pods: files, perhaps a process, perhaps a guest that answers."""
 
 from __future__ import annotations
 
@@ -10,21 +10,23 @@ from pathlib import Path
 from typing import TypeVar
 
 from livevirt.kube.control.key import Key
+from livevirt.kube.objects.request import Object
 from livevirt.node import intent as intents
 from livevirt.node import pod_dir
 from livevirt.node import process as processes
 from livevirt.node.adjuster import Adjuster
-from livevirt.node.arrival import Arrival
 from livevirt.node.attacher import Attacher
 from livevirt.node.cgroups import PodCgroup
-from livevirt.node.departure import Departure
-from livevirt.node.ending import Ending
+from livevirt.node.exit_record import ExitRecord
 from livevirt.node.guest import Guest
+from livevirt.node.guest.reboot import RebootRequest
 from livevirt.node.intent import Intent, UnknownIntent
+from livevirt.node.migration.facts import PodFacts, Side, migration_of, side
+from livevirt.node.migration.source import SourceMigration
+from livevirt.node.migration.target import TargetMigration
 from livevirt.node.pod_dir import PodDir
 from livevirt.node.pod_status import Waiting
 from livevirt.node.process import Process
-from livevirt.node.reboot import Reboot
 from livevirt.qemu.lifecycle import SENT_WHOLE, Standing
 
 K = TypeVar("K", bound=Hashable)
@@ -36,22 +38,21 @@ class Local:
     """One pod's state on this node. All of it can be read again from files and processes."""
 
     def __init__(
-        self, key: Key, folder: PodDir, wake: Callable[[], None], *, target: bool = False
+        self, key: Key, folder: PodDir, wake: Callable[[], None], *, reserved: bool = False
     ) -> None:
         self.key = key
         self.folder = folder
         self.intent: Intent | None = folder.read_intent()
-        self.ending: Ending | None = folder.read_ending()
+        self.ending: ExitRecord | None = folder.read_ending()
         incoming = self.intent is not None and self.intent.incoming is not None
-        self.target = target or incoming  # its guest comes from elsewhere
+        self.reserved = reserved or incoming  # created to receive a migrating guest
         self.guest: Guest | None = None
         self.adjuster: Adjuster | None = None  # there is one while there is a guest
         self.attacher: Attacher | None = None  # there is one once its volumes were looked at
         self.waiting: Waiting | None = None  # what a start waits for
         self.attempts = 0  # at getting what it waits for
-        self.pressed: datetime | None = None  # when the power button last was
-        self.arrival: Arrival | None = None  # while a guest is waited for
-        self.departure: Departure | None = None  # while it is sent away
+        self.pressed: datetime | None = None  # when the power button was last pressed
+        self.migration: SourceMigration | TargetMigration | None = None  # the one at work
         self.clean = False  # nothing but logs is left
         self.wake = wake
 
@@ -59,53 +60,87 @@ class Local:
     def cgroup(self) -> PodCgroup:
         return PodCgroup(self.intent.cgroups if self.intent else ())
 
-    @property
-    def arrived(self) -> bool:
-        """Whether a guest that was to come from elsewhere has."""
-        return self.folder.arrived.exists()
+    # ------------------------------------------------------------ migration
+
+    def migration_facts(self, node: str = "", vmi: Object | None = None) -> PodFacts:
+        """Return the facts about the pod's part in migrations; without an instance, those on disk.
+
+        Whether the source has published its offer is not known here.
+        """
+        notes, intent = self.folder.migration, self.intent
+        return PodFacts(
+            pod=self.key.name,
+            node=node,
+            migration=migration_of(vmi),
+            vmi_node=((vmi or {}).get("status") or {}).get("nodeName") or "",
+            reserved=self.reserved,
+            incoming=intent.incoming.uid if intent and intent.incoming else "",
+            intended=intent is not None,
+            exited=self.ending is not None,
+            arrived=self.reserved and notes.arrived,
+            departure=notes.read_departure(),
+            left=notes.left,
+        )
 
     @property
-    def awaits(self) -> bool:
-        """Whether a QEMU was started for a guest that has not come yet."""
+    def side(self) -> Side:
+        """The side of a migration that the pod is on: of the one at work, else by its notes."""
+        return self.migration.side if self.migration else side(self.migration_facts())
+
+    @property
+    def source(self) -> SourceMigration | None:
+        """The migration at work, if this pod is its source."""
+        return self.migration if isinstance(self.migration, SourceMigration) else None
+
+    @property
+    def target(self) -> TargetMigration | None:
+        """The migration at work, if this pod is its target."""
+        return self.migration if isinstance(self.migration, TargetMigration) else None
+
+    @property
+    def awaits_guest(self) -> bool:
+        """Whether a QEMU was started for a guest that has not arrived."""
         incoming = self.intent.incoming if self.intent else None
-        return incoming is not None and not self.arrived
+        return incoming is not None and not self.folder.migration.arrived
 
-    def call_off(self) -> bool:
-        """Have no guest come from now on; return whether none has. Decided at once."""
-        if self.arrived:
+    def cancel_arrival(self) -> bool:
+        """Receive no guest from now on; return whether none has arrived. Never yields."""
+        if self.folder.migration.arrived:
             return False
-        if self.arrival is not None:
-            self.arrival.stop()
-            self.arrival = None
+        if self.target is not None:
+            self.target.stop()
+            self.migration = None
         return True
 
     @property
     def has_left(self) -> bool:
-        """Whether its guest is known to run elsewhere."""
-        return self.folder.left.exists()
+        """Whether it is noted that the guest runs on another node."""
+        return self.folder.migration.left
 
     @property
-    def sends(self) -> bool:
-        """Whether its guest is being sent: it may have been sent whole, and run elsewhere."""
-        return self.folder.read_departure() is not None
+    def is_sending(self) -> bool:
+        """Whether it is noted that the guest is being sent: it may run on another node by now."""
+        return self.folder.migration.read_departure() is not None
+
+    # ------------------------------------------------------------ guest
 
     @property
     def standing(self) -> Standing | None:
-        """How its guest stands. QEMU keeps a guest stopped that was sent in vain: it is paused."""
+        """The guest's standing. QEMU keeps a guest stopped whose migration failed: it is paused."""
         found = self.guest.view.standing if self.guest is not None else None
-        if found is not None and found.reason == SENT_WHOLE and not self.sends:
+        if found is not None and found.reason == SENT_WHOLE and not self.is_sending:
             return Standing("paused", found.reason)
         return found
 
-    def hold_still(self) -> None:
+    def suspend_changes(self) -> None:
         """Change nothing about the guest from now on; what was begun is planned again later."""
         for worker in (self.adjuster, self.attacher):
             if worker is not None:
                 worker.stop()
 
-    def go_on(self) -> None:
-        """Follow its instance again, after it was held still."""
-        self.departure = self.attacher = None
+    def resume_changes(self) -> None:
+        """Follow the instance again, after a migration has ended."""
+        self.migration = self.attacher = None
         self.adjuster = Adjuster(self.guest, self.wake) if self.guest is not None else None
 
     @property
@@ -120,7 +155,7 @@ class Local:
         """Find the process, if there is one; return whether there is, known or not."""
         if self.guest is not None and not self.guest.ended:
             return True
-        self._let_go()
+        self._release()
         if self.intent is None or not self.folder.locked():
             return False
         found = self._find(self.intent)
@@ -129,10 +164,10 @@ class Local:
         return True
 
     def follow(self, process: Process) -> None:
-        """Take the process for this pod's QEMU."""
+        """Follow the process as this pod's QEMU."""
         assert self.intent is not None
         self.folder.process.write_bytes(processes.note(process))
-        reboot = Reboot(self.folder.reboot)
+        reboot = RebootRequest(self.folder.reboot)
         self.guest = Guest(self.intent, process, self.wake, self.folder.complain, reboot)
         self.adjuster = Adjuster(self.guest, self.wake)
 
@@ -147,25 +182,24 @@ class Local:
         return processes.find(intent.argv, processes.all_pids())
 
     async def close(self) -> None:
-        """Let go of the guest; it runs on."""
+        """Stop following the guest; it runs on."""
         guest = self.guest
-        self._let_go()
+        self._release()
         if guest is not None:
             await guest.close()
 
-    def _let_go(self) -> None:
-        self.hold_still()
-        for mover in (self.arrival, self.departure):
-            if mover is not None:
-                mover.stop()
-        self.guest = self.adjuster = self.attacher = self.arrival = self.departure = None
+    def _release(self) -> None:
+        self.suspend_changes()
+        if self.migration is not None:
+            self.migration.stop()
+        self.guest = self.adjuster = self.attacher = self.migration = None
 
 
 class Locals:
-    """What a node holds of all its pods, found without looking through them."""
+    """What a node keeps of all its pods, indexed by uid, name and VMI."""
 
     def __init__(self, pods: Path, run: Path, wake: Callable[[Key], None]) -> None:
-        """Hold nothing yet. Files are in these two directories; `wake` has a pod looked at."""
+        """Start empty. Files are in these two directories; `wake` queues a pod for reconciling."""
         self._pods, self._run, self._wake = pods, run, wake
         self._by_uid: dict[str, Local] = {}
         self._by_key: dict[Key, dict[str, Local]] = {}  # a name may be given again
@@ -194,7 +228,7 @@ class Locals:
     def guest(self, namespace: str, vmi: str) -> Guest | None:
         """Return the guest of a VMI, if it is here."""
         for local in self.named(namespace, vmi):
-            if local.guest is not None and not local.awaits and not local.has_left:
+            if local.guest is not None and not local.awaits_guest and not local.has_left:
                 return local.guest
         return None
 
@@ -219,10 +253,10 @@ class Locals:
                 key = Key(intent.namespace, intent.pod)
                 yield self.hold(key, folder.uid, intent.vmi_uid)
 
-    def hold(self, key: Key, uid: str, vmi_uid: str, *, target: bool = False) -> Local:
-        """Hold a pod that is for that VMI, whose guest may come from elsewhere."""
+    def hold(self, key: Key, uid: str, vmi_uid: str, *, reserved: bool = False) -> Local:
+        """Hold a pod of that VMI; `reserved` if it was created to receive a migrating guest."""
         folder = PodDir(self._pods, self._run, uid)
-        local = Local(key, folder, lambda: self._wake(key), target=target)
+        local = Local(key, folder, lambda: self._wake(key), reserved=reserved)
         self._by_uid[uid], self._vmis[uid] = local, vmi_uid
         self._by_key.setdefault(local.key, {})[uid] = local
         self._by_vmi.setdefault(vmi_uid, {})[uid] = local

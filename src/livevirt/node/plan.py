@@ -11,8 +11,8 @@ from datetime import datetime, timedelta
 from typing import Literal
 
 from livevirt.kube.objects.times import format_time
-from livevirt.node import ending
-from livevirt.node.ending import Ending
+from livevirt.node import exit_record
+from livevirt.node.exit_record import ExitRecord
 from livevirt.qemu.lifecycle import Standing
 
 PRESS_AGAIN = timedelta(seconds=5)  # a guest that is still booting misses the power button
@@ -35,7 +35,7 @@ class Seen:
     locked: bool = False  # a process is there
     known: bool = False  # and we know which
     standing: Standing | None = None  # what QEMU says, once it has been asked
-    ending: Ending | None = None  # recorded before
+    ending: ExitRecord | None = None  # recorded before
     oom_killed: bool = False
     complaint: str = ""
     deadline: datetime | None = None  # of a pod that is being deleted
@@ -80,7 +80,7 @@ class Press:
 class Record:
     """Write down how the guest ended, before anything else is done about it."""
 
-    ending: Ending
+    ending: ExitRecord
 
 
 @dataclass(frozen=True, slots=True)
@@ -144,7 +144,7 @@ def _next(seen: Seen) -> list[Step]:
     if seen.locked:
         return _alive(seen)
     if seen.ending is None and seen.intent and (seen.spawned or seen.rebooted):
-        what = ending.vanished(
+        what = exit_record.vanished(
             format_time(seen.now),
             oom_killed=seen.oom_killed,
             rebooted=seen.rebooted,
@@ -161,14 +161,14 @@ def _alive(seen: Seen) -> list[Step]:
     if seen.ending is not None:
         return [Quit(), Wait(seen.now)]
     if seen.standing is not None and seen.standing.ended and not (seen.awaited or seen.left):
-        return [Record(ending.of_standing(seen.standing, at)), Quit(), Wait(seen.now)]
+        return [Record(exit_record.of_standing(seen.standing, at)), Quit(), Wait(seen.now)]
     if seen.left and seen.wanted != "run":
-        return [Record(ending.migrated(at)), Quit(), Wait(seen.now)]
+        return [Record(exit_record.migrated(at)), Quit(), Wait(seen.now)]
     if seen.awaited and (seen.unneeded or seen.wanted != "run"):
-        return [CallOff(), Record(ending.unneeded(at)), Quit(), Wait(seen.now)]
+        return [CallOff(), Record(exit_record.unneeded(at)), Quit(), Wait(seen.now)]
     late = seen.deadline is not None and seen.now >= seen.deadline
     if seen.wanted in ("ended", "gone") or (seen.wanted == "stop" and late):
-        return [Record(ending.destroyed(at)), Quit(), Wait(seen.now)]
+        return [Record(exit_record.destroyed(at)), Quit(), Wait(seen.now)]
     if seen.wanted == "run":
         return [Report()]
     again = (seen.pressed or seen.now) + PRESS_AGAIN

@@ -1,8 +1,8 @@
-"""The files of one pod on this node: what was intended, what came of it, logs, sockets.
+"""The files of one pod on this node: the start intent, how the guest ended, logs, sockets.
 
-Directories can be passed through and not listed, so QEMU, which runs as another user, reaches
-the files that are its own and sees nothing of the rest. The sockets lie elsewhere because their
-paths must be short. That directory is made after this one and removed before it: no socket is
+Directories can be traversed but not listed, so QEMU, which runs as another user, reaches the files
+that are its own and sees nothing of the rest. The sockets are in another directory because their
+paths must be short. That one is made after this one and removed before it, so that no socket is
 ever without an owner.
 """
 
@@ -16,12 +16,11 @@ import shutil
 from collections.abc import Iterator
 from pathlib import Path
 
-import msgspec
-
 from livevirt.files import durable
-from livevirt.node import ending, intent
-from livevirt.node.ending import Ending
-from livevirt.node.intent import Intent, Leaving, UnknownIntent
+from livevirt.node import exit_record, intent
+from livevirt.node.exit_record import ExitRecord
+from livevirt.node.intent import Intent, UnknownIntent
+from livevirt.node.migration.notes import MigrationNotes
 
 _PASS_THROUGH = 0o711
 _LOG_TAIL = 2000  # bytes of stderr worth showing on an object
@@ -34,68 +33,21 @@ class PodDir:
         if not uid or "/" in uid or uid.startswith("."):
             raise ValueError(f"{uid!r} is not a uid")
         self.uid = uid
-        self.root = pods / uid
-        self.run = run / hashlib.sha256(uid.encode()).hexdigest()[:8]
-
-    @property
-    def stderr(self) -> Path:
-        """What QEMU printed; `kubectl logs` shows it."""
-        return self.root / "qemu.log"
-
-    @property
-    def serial(self) -> Path:
-        """What the guest last wrote to its serial port."""
-        return self.root / "serial.log"
-
-    @property
-    def logs(self) -> tuple[Path, Path]:
-        """What is written for as long as QEMU runs."""
-        return self.stderr, self.serial
-
-    @property
-    def lock(self) -> Path:
-        """Locked by QEMU for as long as it lives, and by its launcher before."""
-        return self.root / "lock"
-
-    @property
-    def spawned(self) -> Path:
-        """Exists from the moment QEMU was really started."""
-        return self.root / "spawned"
-
-    @property
-    def process(self) -> Path:
-        """QEMU's process id and start time."""
-        return self.root / "process"
-
-    @property
-    def arrived(self) -> Path:
-        """Exists before a guest that came from elsewhere runs here; none is refused after that."""
-        return self.root / "arrived"
-
-    @property
-    def left(self) -> Path:
-        """Exists once the guest is known to run elsewhere."""
-        return self.root / "left"
-
-    @property
-    def reboot(self) -> Path:
-        """Exists while a guest that shuts down is to be switched on again."""
-        return self.root / "reboot"
-
-    @property
-    def _departure(self) -> Path:
-        return self.root / "departure.json"
-
-    @property
-    def _intent(self) -> Path:
-        return self.root / "intent.json"
-
-    @property
-    def _ending(self) -> Path:
-        return self.root / "ending.json"
+        self.root = root = pods / uid
+        self.run = run / hashlib.sha256(uid.encode()).hexdigest()[:8]  # sockets
+        self.stderr = root / "qemu.log"  # what QEMU printed; `kubectl logs` shows it
+        self.serial = root / "serial.log"  # what the guest last wrote to its serial port
+        self.logs = (self.stderr, self.serial)  # written for as long as QEMU runs
+        self.lock = root / "lock"  # held by QEMU while it lives, and by its launcher before
+        self.spawned = root / "spawned"  # exists from the moment QEMU was really started
+        self.process = root / "process"  # QEMU's process id and start time
+        self.reboot = root / "reboot"  # exists while a guest that shuts down is to be restarted
+        self.migration = MigrationNotes(root)
+        self._intent = root / "intent.json"
+        self._ending = root / "ending.json"
 
     def create(self, owner: tuple[int, int] | None) -> None:
-        """Make the directories and empty logs; `owner` is the user and group QEMU runs as."""
+        """Create the directories and empty logs; `owner` is the user and group QEMU runs as."""
         for folder in (*reversed(self.root.parents[:3]), self.root):
             folder.mkdir(mode=_PASS_THROUGH, exist_ok=True)
         for log in self.logs:
@@ -107,14 +59,14 @@ class PodDir:
                 os.close(handle)
 
     def create_run(self, owner: tuple[int, int] | None) -> None:
-        """Make the directory of the sockets, QEMU's own."""
+        """Create the directory of the sockets, which QEMU owns."""
         self.run.parent.mkdir(mode=_PASS_THROUGH, exist_ok=True)
         self.run.mkdir(mode=0o700, exist_ok=True)
         if owner is not None:
             os.chown(self.run, *owner, follow_symlinks=False)
 
     def write_intent(self, what: Intent) -> None:
-        """Keep the intent durably, and the way to it."""
+        """Write the intent durably, with the directories that lead to it."""
         durable.write(self._intent, intent.encode(what))
         for folder in self.root.parents[:2]:
             durable.sync(folder)
@@ -125,41 +77,15 @@ class PodDir:
             return intent.decode(self._intent.read_bytes())
         return None
 
-    def write_ending(self, what: Ending) -> None:
-        """Keep durably how the guest ended."""
-        durable.write(self._ending, ending.encode(what))
+    def write_ending(self, what: ExitRecord) -> None:
+        """Record durably how the guest ended."""
+        durable.write(self._ending, exit_record.encode(what))
 
-    def read_ending(self) -> Ending | None:
+    def read_ending(self) -> ExitRecord | None:
         """Return how the guest ended, if that was written."""
         with contextlib.suppress(FileNotFoundError):
-            return ending.decode(self._ending.read_bytes())
+            return exit_record.decode(self._ending.read_bytes())
         return None
-
-    def begin_arrival(self) -> None:
-        """Decide, at once, that a guest has come and may run here."""
-        self.arrived.touch()
-
-    def keep_arrival(self) -> None:
-        """Keep that durably."""
-        durable.sync(self.root)
-
-    def note_left(self) -> None:
-        """Keep durably that the guest runs elsewhere."""
-        durable.write(self.left, b"")
-
-    def note_departure(self, what: Leaving) -> None:
-        """Keep durably that a guest is being sent away."""
-        durable.write(self._departure, msgspec.json.encode(what))
-
-    def read_departure(self) -> Leaving | None:
-        """Return what was noted of a guest that is being sent away."""
-        with contextlib.suppress(FileNotFoundError):
-            return msgspec.json.decode(self._departure.read_bytes(), type=Leaving)
-        return None
-
-    def forget_departure(self) -> None:
-        """Forget the note: the guest stays."""
-        self._departure.unlink(missing_ok=True)
 
     def take_lock(self) -> int | None:
         """Return the locked file, to be inherited by QEMU; None while a process holds it."""
@@ -172,7 +98,7 @@ class PodDir:
         return handle
 
     def locked(self) -> bool:
-        """Whether QEMU, or what is about to become it, is there."""
+        """Return whether QEMU, or its launcher, is running."""
         if not self.lock.exists():
             return False
         handle = self.take_lock()
@@ -201,7 +127,7 @@ class PodDir:
     def remove(self) -> None:
         """Remove everything: sockets first, then the intent, without which the rest means nothing.
 
-        Whoever finds half of it must not take it for a guest of which less was ever known.
+        A half-removed directory must not look like a guest about which less was ever known.
         """
         self.remove_run()
         self._intent.unlink(missing_ok=True)
@@ -219,7 +145,7 @@ def all_in(pods: Path, run: Path) -> Iterator[PodDir]:
 def intended(nodes: Path, run: Path) -> set[str] | None:
     """Return the uids of the instances that some node of this machine has begun to run.
 
-    None if that cannot be told: an intent is of a livevirt that knows more than this one.
+    None if that is unknown, because an intent was written by a newer livevirt.
     """
     found = set()
     with contextlib.suppress(FileNotFoundError):

@@ -9,7 +9,7 @@ from livevirt.kube.objects import conditions
 from livevirt.kube.objects.conditions import Condition
 from livevirt.kube.objects.request import Object
 from livevirt.kube.objects.times import format_time
-from livevirt.node.ending import Ending
+from livevirt.node.exit_record import ExitRecord
 
 UNPAUSED = "kubevirt.io/virtual-machine-unpaused"  # KubeVirt's readiness gate
 RESIZE_PENDING, RESIZE_IN_PROGRESS = "PodResizePending", "PodResizeInProgress"
@@ -44,7 +44,7 @@ class Seen:
     started: str = ""  # when QEMU was started; empty before
     paused: bool = False
     waiting: Waiting | None = None
-    ending: Ending | None = None
+    ending: ExitRecord | None = None
 
 
 def status(seen: Seen) -> Object:
@@ -140,7 +140,7 @@ def _state(seen: Seen) -> Object:
     return {"waiting": found | ({"message": waiting.message} if waiting.message else {})}
 
 
-def _exit_reason(ending: Ending) -> str:
+def _exit_reason(ending: ExitRecord) -> str:
     """Return the word container runtimes have for it; the details are in the message."""
     if ending.phase == "Succeeded":
         return "Completed"

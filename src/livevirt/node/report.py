@@ -8,24 +8,21 @@ from dataclasses import replace
 from datetime import timedelta
 
 from livevirt.errors import NotFound
-from livevirt.kube.client.interface import Client
-from livevirt.kube.control.clock import Now
-from livevirt.kube.control.events import Recorder
 from livevirt.kube.control.key import Key
 from livevirt.kube.objects import core
 from livevirt.kube.objects.node_share import Share
 from livevirt.kube.objects.quantity import Quantity
 from livevirt.kube.objects.request import Object
 from livevirt.kube.objects.times import format_time
-from livevirt.node import attachments, events, move, pod_status, resize, sizing, vmi_status
+from livevirt.node import attachments, events, pod_status, resize, sizing, vmi_status
 from livevirt.node.grants import Grants
 from livevirt.node.guest import NOTHING_YET
 from livevirt.node.local import Local
-from livevirt.node.mover import Mover
+from livevirt.node.migration.migrations import NodeMigrations
 from livevirt.node.pod_status import Resources, Waiting
 from livevirt.node.progress import IDLE
 from livevirt.node.start import Starter
-from livevirt.node.watched import Watched
+from livevirt.node.watched import NodeApi
 from livevirt.vm import kinds
 from livevirt.vm.sizing import reservation
 
@@ -43,26 +40,23 @@ class Reporter:
 
     def __init__(
         self,
-        client: Client,
-        recorder: Recorder,
+        api: NodeApi,
         starter: Starter,
-        watched: Watched,
-        mover: Mover,
+        migrations: NodeMigrations,
         capacity: Mapping[str, Quantity],
-        now: Now,
     ) -> None:
         self.deferred: set[Key] = set()  # pods whose resize waits for room
-        self._client, self._recorder, self._now = client, recorder, now
-        self._starter, self._watched, self._capacity = starter, watched, capacity
-        self._mover = mover
+        self._client, self._recorder, self._now = api.client, api.recorder, api.now
+        self._starter, self._watched, self._capacity = starter, api.watched, capacity
+        self._migrations = migrations
         self._grants = Grants()
-        watched.pods.on_change(self._grants.note)
+        api.watched.pods.on_change(self._grants.note)
 
     async def report(
         self, local: Local, pod: Object | None, vmi: Object | None
     ) -> timedelta | None:
         """Tell what is true now; return when to look again, if by itself."""
-        moved = vmi is not None and await self._mover.report(local, vmi)
+        moved = vmi is not None and await self._migrations.report(local, vmi)
         guest = local.guest
         if moved and local.ending is not None:
             return timedelta(0)  # there is more to tell, of the instance as it is now
@@ -127,15 +121,14 @@ class Reporter:
 
     async def _report_home(self, local: Local, pod: Object | None, vmi: Object) -> None:
         """Speak for the instance, if its guest is here; change it, unless it is about to leave."""
-        held = self._mover.follow(local, vmi)
-        if not self._mover.is_home(local, vmi):
+        held = self._migrations.follow(local, vmi)
+        if not self._migrations.is_home(local, vmi):
             return
         if not held:
             _adjust(local, pod, vmi)
             self._attach(local, pod, vmi)
-        moving = move.of(vmi, local.key.name)
-        if local.ending is not None and moving is not None and moving.started and not moving.ended:
-            return  # it may go on elsewhere: its target knows
+        if local.ending is not None and self._migrations.is_undecided(local, vmi):
+            return  # the guest may run on another node: the target reports that
         await self._report_vmi(local, pod, vmi)
 
     async def _report_vmi(self, local: Local, pod: Object | None, vmi: Object) -> None:

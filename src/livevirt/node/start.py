@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import os
 from collections.abc import AsyncIterator, Iterable
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 
 from livevirt.errors import LivevirtError
@@ -21,10 +21,10 @@ from livevirt.node.cgroups import Cgroups
 from livevirt.node.domain import BadDomain, Place
 from livevirt.node.exclusive import NoCpus
 from livevirt.node.guest import Guest
-from livevirt.node.handover import Offer
 from livevirt.node.host import Host
 from livevirt.node.intent import Exclusive, Incoming, Intent
 from livevirt.node.local import Local
+from livevirt.node.migration.handover import Offer
 from livevirt.node.pod_status import Waiting
 from livevirt.node.process import Order, SpawnFailed
 from livevirt.node.scratch import Scratch
@@ -57,6 +57,15 @@ class NotReady(LivevirtError):
         """Return how long to wait before the next attempt."""
         doubled: int = 1 << min(attempts - 1, 10)
         return min(_FIRST_RETRY * doubled, _LAST_RETRY)
+
+
+@dataclass(frozen=True, slots=True)
+class GuestSetup:
+    """What a pod's QEMU is started with."""
+
+    machine: Machine
+    exclusive: Exclusive | None  # CPUs of the pod's own
+    incoming: Incoming | None = None  # the migration that brings the guest
 
 
 class Starter:
@@ -92,7 +101,7 @@ class Starter:
             raise NotReady("CreateContainerConfigError", str(error)) from error
         except OSError as error:  # no space, most likely
             raise NotReady("CreateContainerError", str(error)) from error
-        await self._intend(local, pod, vmi, machine, own, now)
+        await self._intend(local, pod, vmi, GuestSetup(machine, own), now)
 
     async def _leave_out(self, vmi: Object, prepared: dict[str, Prepared]) -> None:
         """Leave out the volumes that QEMU would not start with and that can come later.
@@ -133,19 +142,12 @@ class Starter:
             paused=True,  # until it is known to have come
         )
         incoming = Incoming(uid=uid, paused=offer.paused)
-        await self._intend(local, pod, vmi, machine, own, now, incoming)
+        await self._intend(local, pod, vmi, GuestSetup(machine, own, incoming), now)
 
     async def _intend(
-        self,
-        local: Local,
-        pod: Object,
-        vmi: Object,
-        machine: Machine,
-        own: Exclusive | None,
-        now: datetime,
-        incoming: Incoming | None = None,
+        self, local: Local, pod: Object, vmi: Object, setup: GuestSetup, now: datetime
     ) -> None:
-        """Write down what is to be started, then start it."""
+        """Write the start intent, then start what it says."""
         intent = Intent(
             boot_id=intents.boot_id(),
             node=self._node,
@@ -154,12 +156,12 @@ class Starter:
             pod_uid=pod["metadata"]["uid"],
             vmi=vmi["metadata"]["name"],
             vmi_uid=vmi["metadata"]["uid"],
-            argv=tuple(argv(machine)),
-            machine=machine,
+            argv=tuple(argv(setup.machine)),
+            machine=setup.machine,
             cgroups=self._cgroups.of(pod["metadata"]["uid"]).dirs,
             limits=resize.limits(resize.desired(pod)),
-            exclusive=own,
-            incoming=incoming,
+            exclusive=setup.exclusive,
+            incoming=setup.incoming,
             created=format_time(now),
         )
         await asyncio.to_thread(local.folder.write_intent, intent)

@@ -16,7 +16,7 @@ from livevirt.node import attachments, copying, sizing, volume_status
 from livevirt.node.attachments import Attachments
 from livevirt.node.copying import Copies
 from livevirt.node.domain import NIC_PREFIX, volume_of
-from livevirt.node.ending import Ending
+from livevirt.node.exit_record import ExitRecord
 from livevirt.node.guest import NOTHING_YET, AgentView, View
 from livevirt.node.progress import IDLE, Progress
 from livevirt.qemu import plan as qemu_plan
@@ -43,7 +43,7 @@ class Seen:
     now: datetime
     machine: Machine
     view: View = NOTHING_YET
-    ending: Ending | None = None
+    ending: ExitRecord | None = None
     claims: Mapping[str, Object] = field(default_factory=dict)  # by volume
     pod: Object | None = None
     progress: Progress = IDLE  # of a change of size
@@ -75,7 +75,7 @@ def _merge_patch(old: Object, new: Object) -> Object:
     return changed
 
 
-def _ended(seen: Seen, ending: Ending) -> Object:
+def _ended(seen: Seen, ending: ExitRecord) -> Object:
     found: list[Condition] | None = (seen.vmi.get("status") or {}).get("conditions")
     gone = (*hot_change.TYPES, hot_change.VOLUME, volume_migration.VOLUMES_CHANGE)
     for type_ in ("AgentConnected", "Paused", *gone):

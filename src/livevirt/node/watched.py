@@ -1,10 +1,13 @@
-"""What a node follows of the API: its own pods, and the instances, claims and DataVolumes."""
+"""A node's access to the API, and what it watches: its pods, instances, claims and DataVolumes."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import dataclass
 
 from livevirt.kube.client.interface import Client
+from livevirt.kube.control.clock import Now
+from livevirt.kube.control.events import Recorder
 from livevirt.kube.control.informer import Informer
 from livevirt.kube.control.key import Key, key_of
 from livevirt.kube.objects import core
@@ -48,6 +51,17 @@ class Watched:
             if claim is not None:
                 found[volume["name"]] = claim
         return found
+
+
+@dataclass(frozen=True, slots=True)
+class NodeApi:
+    """A node's access to the API: cached reads, writes and events, under the node's name."""
+
+    node: str
+    client: Client
+    watched: Watched
+    recorder: Recorder
+    now: Now
 
 
 def owner(pod: Object) -> Object | None:

@@ -6,7 +6,7 @@ import asyncio
 import contextlib
 import copy
 import time
-from collections.abc import AsyncIterator, Callable, Iterator
+from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from datetime import UTC, datetime
 from pathlib import Path
@@ -17,13 +17,15 @@ from livevirt.errors import Conflict
 from livevirt.kube.control.key import Key
 from livevirt.kube.server import patches
 from livevirt.node import intent as intents
-from livevirt.node.handover import Handovers
 from livevirt.node.intent import Incoming, Intent, Limits
-from livevirt.node.keeper import Keeper
 from livevirt.node.local import Locals
-from livevirt.node.mover import Mover
+from livevirt.node.migration.handover import Handovers
+from livevirt.node.migration.migrations import NodeMigrations
+from livevirt.node.migration.notes import MigrationNotes
 from livevirt.node.pod_dir import PodDir
+from livevirt.node.pod_reconciler import PodReconciler
 from livevirt.node.report import Reporter
+from livevirt.node.watched import NodeApi
 from livevirt.vm import kinds
 
 from .moving_qemu import MACHINE, Qmp, a_guest
@@ -93,15 +95,27 @@ class Api:
         obj["metadata"]["resourceVersion"] = str(int(obj["metadata"]["resourceVersion"]) + 1)
 
 
+class SlowNotes(MigrationNotes):
+    """Takes its time to write, in which other things can happen."""
+
+    def __init__(self, folder: Path, linger: Callable[[str], None]) -> None:
+        super().__init__(folder)
+        self._linger = linger
+
+    def sync(self) -> None:
+        self._linger("arrival")
+        super().sync()
+
+
 class SlowDir(PodDir):
     """Takes its time to write, in which other things can happen."""
 
     seconds = 0.0
     meanwhile: Callable[[str], None] = staticmethod(lambda _: None)
 
-    def keep_arrival(self) -> None:
-        self._linger("arrival")
-        super().keep_arrival()
+    def __init__(self, pods: Path, run: Path, uid: str) -> None:
+        super().__init__(pods, run, uid)
+        self.migration = SlowNotes(self.root, self._linger)
 
     def write_ending(self, what: Any) -> None:
         self._linger("ending")
@@ -148,9 +162,10 @@ class MovingPod:
             return NOON
 
         self.handovers = Handovers()
-        self.mover = Mover(self.node, client, recorder, starter, self.handovers, now)
-        reporter = Reporter(client, recorder, starter, watched, self.mover, {}, now)
-        self.keeper = Keeper(client, watched, locals_, starter, self.mover, reporter, now)
+        api = NodeApi(self.node, client, watched, recorder, now)
+        self.migrations = NodeMigrations(api, starter, self.handovers)
+        reporter = Reporter(api, starter, self.migrations, {})
+        self.reconciler = PodReconciler(api, locals_, starter, self.migrations, reporter)
 
     def _remove_disks(self, _: str) -> None:
         self.disks_removed += 1
@@ -160,7 +175,7 @@ class MovingPod:
         run = self.folder.run.parent
         locals_ = Locals(self.folder.root.parent, run, lambda _: self.woken.set())
         list(locals_.adopt())
-        self.keeper._locals = locals_
+        self.reconciler._locals = locals_
 
     async def _described(self, *_: Any) -> Any:
         return MACHINE
@@ -181,16 +196,13 @@ class MovingPod:
         """Keep it until something goes wrong."""
         while True:
             with contextlib.suppress(Conflict):
-                await self.keeper.reconcile(self.key)
+                await self.reconciler.reconcile(self.key)
             await asyncio.sleep(0.002)
 
     async def _let_go(self) -> None:
-        for mover in self._movers():
-            mover.stop()
+        if self.local.migration is not None:
+            self.local.migration.stop()
         await asyncio.sleep(0)
-
-    def _movers(self) -> Iterator[Any]:
-        yield from filter(None, (self.local.arrival, self.local.departure))
 
     async def until(self, holds: Callable[[], Any]) -> None:
         async with asyncio.timeout(30):

@@ -61,7 +61,9 @@ class FakeGuest:
 
     def __init__(self, qmp: Qmp, intent: Any = None) -> None:
         self._qmp = qmp
-        self.intent = intent or SimpleNamespace(vmi="web", namespace="default", machine=MACHINE)
+        self.intent = intent or SimpleNamespace(
+            vmi="web", namespace="default", pod="t", node="n2", machine=MACHINE
+        )
         self.view = View(standing(qmp.run_state))
 
     @property
@@ -73,10 +75,10 @@ class FakeGuest:
             raise Disconnected("QEMU is gone")
         return self._qmp
 
-    def look_away(self) -> None:
-        """Look at nothing by itself; it never does."""
+    def suspend_observation(self) -> None:
+        """Observe nothing by itself; it never does."""
 
-    async def look_again(self) -> None:
+    async def resume_observation(self) -> None:
         self._qmp.told.append("look")
         self.view = View(standing(self._qmp.run_state))
 

@@ -5,8 +5,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from livevirt.node import ending
-from livevirt.node.ending import Ending
+from livevirt.node import exit_record
+from livevirt.node.exit_record import ExitRecord
 from livevirt.node.plan import (
     LOOK_AGAIN,
     PRESS_AGAIN,
@@ -32,7 +32,7 @@ from livevirt.qemu.lifecycle import Standing
 NOON = datetime(2026, 1, 1, 12, tzinfo=UTC)
 AT = "2026-01-01T12:00:00Z"
 LATER = NOON + timedelta(minutes=1)
-ENDED = ending.destroyed(AT)
+ENDED = exit_record.destroyed(AT)
 RUNS = Standing("running", "running")
 OFF = Standing("shutdown", "guest-shutdown", True)
 COMING, GONE = Standing("migrating", "inmigrate"), Standing("migrating", "postmigrate")
@@ -51,8 +51,8 @@ def dead(wanted: str = "run", **more: object) -> Seen:
     return seen(wanted, **{"intent": True, "spawned": True, **more})
 
 
-def crashed(complaint: str = "") -> Ending:
-    return ending.vanished(AT, oom_killed=False, rebooted=False, complaint=complaint)
+def crashed(complaint: str = "") -> ExitRecord:
+    return exit_record.vanished(AT, oom_killed=False, rebooted=False, complaint=complaint)
 
 
 RULES: dict[str, tuple[Seen, list[Step]]] = {
@@ -69,7 +69,7 @@ RULES: dict[str, tuple[Seen, list[Step]]] = {
     "given a running guest, then it is reported": (alive(), [Report()]),
     "given the guest powered off, then why is recorded before QEMU is quit": (
         alive(standing=OFF),
-        [Record(ending.of_standing(OFF, AT)), Quit(), Wait(NOON)],
+        [Record(exit_record.of_standing(OFF, AT)), Quit(), Wait(NOON)],
     ),
     "given an agent died between record and quit, then the record stands": (
         alive(ending=ENDED, standing=OFF),
@@ -82,7 +82,7 @@ RULES: dict[str, tuple[Seen, list[Step]]] = {
     "given the machine restarted before the spawn was noted, then it has failed too": (
         seen(intent=True, rebooted=True),
         [
-            Record(ending.vanished(AT, oom_killed=False, rebooted=True, complaint="")),
+            Record(exit_record.vanished(AT, oom_killed=False, rebooted=True, complaint="")),
             Clean(),
             Report(),
         ],
@@ -137,11 +137,11 @@ RULES: dict[str, tuple[Seen, list[Step]]] = {
     ),
     "given a guest is waited for and will not come, then its QEMU goes at once": (
         alive(awaited=True, unneeded=True, standing=COMING),
-        [CallOff(), Record(ending.unneeded(AT)), Quit(), Wait(NOON)],
+        [CallOff(), Record(exit_record.unneeded(AT)), Quit(), Wait(NOON)],
     ),
     "given a pod is deleted that waits for a guest, then no button is pressed": (
         alive("stop", awaited=True, standing=COMING, deadline=LATER),
-        [CallOff(), Record(ending.unneeded(AT)), Quit(), Wait(NOON)],
+        [CallOff(), Record(exit_record.unneeded(AT)), Quit(), Wait(NOON)],
     ),
     "given a guest arrives shut down, then that is not its end until it has arrived": (
         alive(awaited=True, standing=OFF),
@@ -161,7 +161,7 @@ RULES: dict[str, tuple[Seen, list[Step]]] = {
     ),
     "given a guest has left and its pod is deleted, then it was not switched off": (
         alive("stop", left=True, noted=True, standing=GONE, deadline=LATER),
-        [Record(ending.migrated(AT)), Quit(), Wait(NOON)],
+        [Record(exit_record.migrated(AT)), Quit(), Wait(NOON)],
     ),
     "given leftovers of a pod that is no more, then they go": (
         dead("gone", ending=ENDED),

@@ -3,7 +3,7 @@ from pathlib import Path
 
 import pytest
 
-from livevirt.node import ending, intent
+from livevirt.node import exit_record, intent
 from livevirt.node.intent import CgroupDir, Intent, Limits, UnknownIntent
 from livevirt.node.pod_dir import PodDir, all_in
 from livevirt.qemu.disk import Disk, Image
@@ -45,9 +45,9 @@ def test_what_was_intended_and_what_came_of_it_is_read_back(folder: PodDir) -> N
     assert folder.read_intent() is None
     assert folder.read_ending() is None
     folder.write_intent(INTENT)
-    folder.write_ending(ending.destroyed("2026-01-01T12:00:00Z"))
+    folder.write_ending(exit_record.destroyed("2026-01-01T12:00:00Z"))
     assert folder.read_intent() == INTENT
-    assert folder.read_ending() == ending.destroyed("2026-01-01T12:00:00Z")
+    assert folder.read_ending() == exit_record.destroyed("2026-01-01T12:00:00Z")
     assert [each.uid for each in all_in(folder.root.parent, folder.run.parent)] == ["some-uid"]
 
 
@@ -71,10 +71,10 @@ def test_given_a_kill_while_it_is_removed_then_no_intent_is_left_without_its_not
     folder: PodDir, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     folder.write_intent(INTENT)
-    folder.note_left()
+    folder.migration.write_left()
 
     def killed(*_: object, **__: object) -> None:
-        folder.left.unlink()
+        (folder.root / "left").unlink()
         raise KeyboardInterrupt
 
     monkeypatch.setattr(folder, "remove_run", lambda: None)

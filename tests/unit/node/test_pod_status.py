@@ -4,7 +4,7 @@ from typing import Any
 import pytest
 
 from livevirt.kube.objects import conditions
-from livevirt.node import ending, pod_status
+from livevirt.node import exit_record, pod_status
 from livevirt.node.pod_status import UNPAUSED, Resources, Seen, Waiting
 
 NOON = datetime(2026, 1, 1, 12, tzinfo=UTC)
@@ -63,13 +63,13 @@ def test_given_a_paused_guest_then_the_gate_keeps_the_pod_unready() -> None:
 
 
 ENDINGS = {
-    "shut down": (ending.destroyed(AT), "Succeeded", "Completed", 0, "PodCompleted"),
+    "shut down": (exit_record.destroyed(AT), "Succeeded", "Completed", 0, "PodCompleted"),
     "crashed": (
-        ending.vanished(AT, oom_killed=False, rebooted=False, complaint=""),
+        exit_record.vanished(AT, oom_killed=False, rebooted=False, complaint=""),
         "Failed", "Error", 1, "PodFailed",
     ),
     "out of memory": (
-        ending.vanished(AT, oom_killed=True, rebooted=False, complaint=""),
+        exit_record.vanished(AT, oom_killed=True, rebooted=False, complaint=""),
         "Failed", "OOMKilled", 137, "PodFailed",
     ),
 }  # fmt: skip

@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 
 from livevirt.kube.objects import conditions
-from livevirt.node import ending, vmi_status
+from livevirt.node import exit_record, vmi_status
 from livevirt.node.attachments import Attachment, Problem
 from livevirt.node.copying import Progress
 from livevirt.node.guest import AgentView, View
@@ -191,12 +191,12 @@ def test_conditions_of_others_are_left_alone() -> None:
 
 
 def test_an_end_is_told_once_and_for_all() -> None:
-    end = ending.vanished(AT, oom_killed=False, rebooted=False, complaint="")
+    end = exit_record.vanished(AT, oom_killed=False, rebooted=False, complaint="")
     vmi = followed(a_vmi(), changed())
     found = changed(vmi, ending=end)
     assert (found["phase"], found["reason"]) == ("Failed", "Crashed")
     assert [each["phase"] for each in found["phaseTransitionTimestamps"]] == ["Running", "Failed"]
-    assert changed(followed(vmi, found), ending=ending.destroyed(AT)) == {}
+    assert changed(followed(vmi, found), ending=exit_record.destroyed(AT)) == {}
 
 
 def test_given_a_claim_that_is_not_shared_then_the_guest_cannot_migrate() -> None:

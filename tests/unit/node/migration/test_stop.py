@@ -1,4 +1,4 @@
-"""What becomes of migrations when their nodes stop; the QEMUs are played."""
+"""What becomes of migrations when their node agents stop; the QEMUs are not real."""
 
 from __future__ import annotations
 
@@ -11,12 +11,13 @@ from typing import Any
 import pytest
 
 from livevirt.node import guest as guests
-from livevirt.node import parting
-from livevirt.node.handover import Handovers
-from livevirt.node.intent import Leaving
+from livevirt.node.migration import stop
+from livevirt.node.migration.facts import Side
+from livevirt.node.migration.handover import Handovers
+from livevirt.node.migration.notes import Departure
 from livevirt.node.pod_dir import PodDir
 
-from .moving_qemu import Qmp
+from ..moving_qemu import Qmp
 
 
 def noon() -> datetime:
@@ -34,40 +35,41 @@ class Place:
         self.folder.create(None)
         self.guest = SimpleNamespace(qmp=lambda: qmp, quit=self._quit)
         self.intent = SimpleNamespace(incoming=None)
-        self.arrival: Any = None
-        self.departure: Any = None
-        self.awaits = self.has_left = False
+        self.target: Any = None
+        self.source: Any = None
+        self.side, self.has_left = Side.NONE, False
         self.ended_with = lambda: None
 
     async def _quit(self) -> None:
         self.qmp.told.append("quit")
         self.ended_with()
 
-    def call_off(self) -> bool:
-        called_off = not self.folder.arrived.exists()
-        if called_off:
-            self.arrival = None
-        return called_off
+    def cancel_arrival(self) -> bool:
+        cancelled = not self.folder.migration.arrived
+        if cancelled:
+            self.target = None
+        return cancelled
 
 
 def a_source(root: Path, qmp: Qmp, **noted: Any) -> Place:
     place = Place(root, "source", qmp)
-    place.departure = SimpleNamespace(stop=lambda: qmp.told.append("stop sending"))
-    place.folder.note_departure(Leaving(uid="m", **noted))
+    place.side = Side.SOURCE
+    place.source = SimpleNamespace(stop=lambda: qmp.told.append("stop sending"))
+    place.folder.migration.write_departure(Departure(uid="m", **noted))
     return place
 
 
 def a_target(root: Path) -> Place:
     place = Place(root, "target", Qmp("inmigrate"))
     place.intent.incoming = SimpleNamespace(uid="m")
-    place.arrival = SimpleNamespace(told=SimpleNamespace(arrived=False))
-    place.awaits = True
+    place.target = SimpleNamespace(arrived=False)
+    place.side = Side.TARGET
     return place
 
 
 async def settled(*places: Any) -> None:
     async with asyncio.timeout(30):
-        await parting.settle(places, Handovers(), noon)
+        await stop.settle(places, Handovers(), noon)
 
 
 @pytest.mark.parametrize(
@@ -96,10 +98,20 @@ async def test_a_guest_that_has_not_come_goes_on_where_it_was_once_its_target_is
     assert source.qmp.told == ["stop sending", *told]
 
 
+async def test_a_guest_is_resumed_only_once_its_transfer_has_ended(tmp_path: Path) -> None:
+    source, target = a_source(tmp_path, Qmp("paused", "active"), stopped=True), a_target(tmp_path)
+    settling = asyncio.create_task(settled(source, target))
+    await asyncio.sleep(0.1)
+    assert (source.qmp.told, target.qmp.told) == (["stop sending"], ["quit"])
+    source.qmp.status = "failed"
+    await settling
+    assert source.qmp.told == ["stop sending", "cont"]
+
+
 async def test_given_a_target_that_does_not_quit_then_the_guest_goes_on_once_that_is_killed(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    for module, name in ((guests, "QUIT_SECONDS"), (parting, "SECONDS")):  # alike, only shorter
+    for module, name in ((guests, "QUIT_SECONDS"), (stop, "SECONDS")):  # alike, only shorter
         monkeypatch.setattr(module, name, 2.0)
     source, target = a_source(tmp_path, Qmp("postmigrate", "completed")), a_target(tmp_path)
 
@@ -115,19 +127,19 @@ async def test_given_a_target_that_does_not_quit_then_the_guest_goes_on_once_tha
 
 async def test_a_guest_that_has_come_is_let_run_there_first(tmp_path: Path) -> None:
     source, target = a_source(tmp_path, Qmp("postmigrate", "completed")), a_target(tmp_path)
-    target.folder.begin_arrival()
-    arrival = target.arrival
+    target.folder.migration.write_arrived()
+    arrival = target.target
     settling = asyncio.create_task(settled(source, target))
     await asyncio.sleep(0.1)
     assert not settling.done()
-    arrival.told.arrived = True
+    arrival.arrived = True
     await settling
     assert (source.qmp.told, target.qmp.told) == (["stop sending"], [])
 
 
 async def test_a_guest_of_which_nothing_was_sent_is_not_waited_for(tmp_path: Path) -> None:
     source = a_source(tmp_path, Qmp())
-    source.folder.forget_departure()
+    source.folder.migration.remove_departure()
     await settled(source)
     assert source.qmp.told == ["stop sending"]
 

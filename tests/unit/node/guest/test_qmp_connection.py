@@ -9,13 +9,13 @@ from typing import Any
 
 import pytest
 
-from livevirt.node import guest as guests
-from livevirt.node.guest import Guest
-from livevirt.node.reboot import Reboot
+from livevirt.node import process as processes
+from livevirt.node.guest import Guest, qmp_connection
+from livevirt.node.guest.reboot import RebootRequest
 from livevirt.qemu.observe import MemoryState, Observed
 from livevirt.qemu.session import Event, Events
 
-from .moving_qemu import MACHINE, Qmp
+from ..moving_qemu import MACHINE, Qmp
 
 OFF = Event("SHUTDOWN", {"guest": True, "reason": "guest-shutdown"})
 
@@ -58,14 +58,14 @@ async def followed(
     async def nothing(*_: object) -> str:
         return ""
 
-    monkeypatch.setattr(guests, "Session", SimpleNamespace(connect=connect))
-    monkeypatch.setattr(guests, "observe", observe)
-    monkeypatch.setattr(guests, "forget_files", nothing)
-    monkeypatch.setattr(guests, "_machine_type", nothing)
-    monkeypatch.setattr(guests.processes, "exited", lambda _: asyncio.Event().wait())
+    monkeypatch.setattr(qmp_connection, "Session", SimpleNamespace(connect=connect))
+    monkeypatch.setattr(qmp_connection, "observe", observe)
+    monkeypatch.setattr(qmp_connection, "forget_files", nothing)
+    monkeypatch.setattr(qmp_connection, "_machine_type", nothing)
+    monkeypatch.setattr(processes, "exited", lambda _: asyncio.Event().wait())
     intent: Any = SimpleNamespace(vmi="web", namespace="d", machine=MACHINE, exclusive=None)
     process: Any = None
-    reboot = Reboot(root / "reboot")
+    reboot = RebootRequest(root / "reboot")
     guest = Guest(intent, process, lambda: None, lambda _: None, reboot)
     try:
         await stands(guest, "running")
@@ -87,7 +87,7 @@ async def test_a_guest_that_powers_off_while_it_is_sent_is_seen_to(
 ) -> None:
     qmp = Talking()
     async with followed(qmp, tmp_path, monkeypatch) as guest:
-        guest.look_away()
+        guest.suspend_observation()
         qmp.run_state = "shutdown"
         qmp.events._put(OFF)
         await stands(guest, "shutdown")
@@ -100,11 +100,11 @@ async def test_a_reboot_waits_until_the_guest_was_sent_or_stays(
     qmp = Talking()
     async with followed(qmp, tmp_path, monkeypatch) as guest:
         await guest.reboot()
-        guest.look_away()
+        guest.suspend_observation()
         qmp.run_state = "shutdown"
         qmp.events._put(OFF)
         for _ in range(20):
             await asyncio.sleep(0.005)
             assert "cont" not in qmp.told
-        await guest.look_again()
+        await guest.resume_observation()
         assert qmp.told == ["system_powerdown", "system_reset", "cont"]

@@ -1,6 +1,6 @@
 from __future__ import annotations
 
-from livevirt.node.handover import Handovers, Offer
+from livevirt.node.migration.handover import Handovers, Offer
 from livevirt.qemu.machine import MIB, Cpu, Machine, Memory
 
 OFFER = Offer(
@@ -18,23 +18,23 @@ OFFER = Offer(
 
 def test_each_side_hears_of_the_other_whoever_comes_first() -> None:
     handovers, heard = Handovers(), list[str]()
-    assert (handovers.offered("m"), handovers.socket("m")) == (None, None)
-    handovers.call("m", "target", lambda: heard.append("target"))
-    handovers.call("m", "source", lambda: heard.append("source"))
-    handovers.call("m", "source", lambda: heard.append("source"))  # in place of the first
+    assert (handovers.get("m").offer, handovers.get("m").socket) == (None, "")
+    handovers.subscribe("m", "target", lambda: heard.append("target"))
+    handovers.subscribe("m", "source", lambda: heard.append("source"))
+    handovers.subscribe("m", "source", lambda: heard.append("source"))  # in place of the first
     handovers.offer("m", OFFER)
     assert heard == ["target", "source"]
     handovers.listen("m", "/guest.sock")
-    assert (handovers.offered("m"), handovers.socket("m")) == (OFFER, "/guest.sock")
-    assert handovers.offered("another") is None
+    assert (handovers.get("m").offer, handovers.get("m").socket) == (OFFER, "/guest.sock")
+    assert handovers.get("another").offer is None
 
 
 def test_nothing_stays_of_a_handover_that_is_over() -> None:
     handovers, heard = Handovers(), list[str]()
-    handovers.call("m", "target", lambda: heard.append("target"))
+    handovers.subscribe("m", "target", lambda: heard.append("target"))
     handovers.offer("m", OFFER)
-    handovers.forget("m")
-    handovers.forget("m")
+    handovers.remove("m")
+    handovers.remove("m")
     handovers.listen("m", "/guest.sock")
     assert heard == ["target"]
-    assert handovers.offered("m") is None
+    assert handovers.get("m").offer is None

@@ -15,10 +15,9 @@ from typing import Any
 
 import pytest
 
-from livevirt.node import guest as guests
 from livevirt.node import process as processes
-from livevirt.node.guest import Guest
-from livevirt.node.reboot import Reboot
+from livevirt.node.guest import Guest, agent_poller, qmp_connection
+from livevirt.node.guest.reboot import RebootRequest
 from livevirt.qemu.errors import AgentUnavailable
 from livevirt.qemu.observe import MemoryState, Observed
 from livevirt.qemu.session import Event
@@ -106,7 +105,7 @@ def _line(message: dict[str, object]) -> bytes:
 
 @asynccontextmanager
 async def following(
-    qemu: Qemu, inside: InGuest, reboot: Reboot, monkeypatch: pytest.MonkeyPatch
+    qemu: Qemu, inside: InGuest, reboot: RebootRequest, monkeypatch: pytest.MonkeyPatch
 ) -> AsyncIterator[Guest]:
     async def connect(path: str) -> Qemu:
         return qemu
@@ -117,9 +116,9 @@ async def following(
     async def nothing(_: Qemu) -> None:
         pass
 
-    monkeypatch.setattr(guests, "Session", SimpleNamespace(connect=connect))
-    monkeypatch.setattr(guests, "observe", observe)
-    monkeypatch.setattr(guests, "forget_files", nothing)
+    monkeypatch.setattr(qmp_connection, "Session", SimpleNamespace(connect=connect))
+    monkeypatch.setattr(qmp_connection, "observe", observe)
+    monkeypatch.setattr(qmp_connection, "forget_files", nothing)
     with tempfile.TemporaryDirectory(prefix="lv-") as folder:
         socket = str(Path(folder, "agent"))
         machine = SimpleNamespace(agent_socket=socket, qmp_socket="/none")
@@ -143,12 +142,12 @@ async def until(condition: Callable[[], bool]) -> None:
 
 
 @pytest.fixture
-def reboot(tmp_path: Path) -> Reboot:
-    return Reboot(tmp_path / "reboot", lambda: 1000.0)
+def reboot(tmp_path: Path) -> RebootRequest:
+    return RebootRequest(tmp_path / "reboot", lambda: 1000.0)
 
 
 async def test_given_no_agent_when_it_is_rebooted_then_it_is_switched_on_once_it_is_off(
-    reboot: Reboot, monkeypatch: pytest.MonkeyPatch
+    reboot: RebootRequest, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     qemu = Qemu()
     async with following(qemu, InGuest(), reboot, monkeypatch) as guest:
@@ -161,10 +160,10 @@ async def test_given_no_agent_when_it_is_rebooted_then_it_is_switched_on_once_it
     assert qemu.told == ["system_powerdown", "system_reset", "cont"]
 
 
-async def test_given_a_reboot_was_wished_by_who_is_gone_then_the_guest_is_switched_on(
-    reboot: Reboot, monkeypatch: pytest.MonkeyPatch
+async def test_given_an_earlier_agent_asked_for_a_reboot_then_the_guest_is_switched_on(
+    reboot: RebootRequest, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    reboot.wish(30)
+    reboot.write(30)
     qemu = Qemu(OFF)
     async with following(qemu, InGuest(), reboot, monkeypatch) as guest:
         await until(lambda: guest.view.standing is not None)
@@ -178,7 +177,7 @@ async def test_given_a_guest_ignored_the_button_when_it_is_switched_off_later_th
 ) -> None:
     now = 1000.0
     qemu = Qemu()
-    reboot = Reboot(tmp_path / "reboot", lambda: now)
+    reboot = RebootRequest(tmp_path / "reboot", lambda: now)
     async with following(qemu, InGuest(), reboot, monkeypatch) as guest:
         await until(lambda: guest.view.standing is not None)
         await guest.reboot(30)
@@ -189,7 +188,7 @@ async def test_given_a_guest_ignored_the_button_when_it_is_switched_off_later_th
 
 
 async def test_a_power_down_takes_back_a_reboot(
-    reboot: Reboot, monkeypatch: pytest.MonkeyPatch
+    reboot: RebootRequest, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     qemu = Qemu()
     async with following(qemu, InGuest(), reboot, monkeypatch) as guest:
@@ -202,7 +201,7 @@ async def test_a_power_down_takes_back_a_reboot(
 
 
 async def test_given_the_guest_is_reset_while_its_agent_is_asked_then_the_agent_after_it_is_heard(
-    reboot: Reboot, monkeypatch: pytest.MonkeyPatch
+    reboot: RebootRequest, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     qemu, inside = Qemu(), InGuest()
     inside.well = False
@@ -217,9 +216,9 @@ async def test_given_the_guest_is_reset_while_its_agent_is_asked_then_the_agent_
 
 
 async def test_given_an_agent_that_talks_nonsense_then_it_is_asked_again_and_heard(
-    reboot: Reboot, monkeypatch: pytest.MonkeyPatch
+    reboot: RebootRequest, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(guests, "_ASK_OFTEN", 0.01)
+    monkeypatch.setattr(agent_poller, "_OFTEN_SECONDS", 0.01)
     qemu, inside = Qemu(WITH_AGENT), InGuest()
     inside.answers["guest-info"] = 5
     async with following(qemu, inside, reboot, monkeypatch) as guest:
@@ -230,9 +229,9 @@ async def test_given_an_agent_that_talks_nonsense_then_it_is_asked_again_and_hea
 
 
 async def test_a_mistake_of_ours_does_not_end_the_questions(
-    reboot: Reboot, monkeypatch: pytest.MonkeyPatch
+    reboot: RebootRequest, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(guests, "_ASK_OFTEN", 0.01)
+    monkeypatch.setattr(agent_poller, "_OFTEN_SECONDS", 0.01)
     qemu, inside = Qemu(WITH_AGENT), InGuest()
     asked = 0
 

@@ -1,7 +1,7 @@
-"""Keeps the pods of one node as they should be: looks at one, plans, and follows the plan.
+"""Reconciles the pods of one node with their guests: observes one, plans, and follows the plan.
 
-Everything it looks at can be read again: pods and instances from the API, intents and endings from
-files, guests from their processes. No two reconciles work on the same pod at once.
+Everything it observes can be read again: pods and instances from the API, intents and exit records
+from files, guests from their processes. No two reconciles work on the same pod at once.
 """
 
 from __future__ import annotations
@@ -11,8 +11,6 @@ import logging
 from datetime import datetime, timedelta
 
 from livevirt.errors import NotFound
-from livevirt.kube.client.interface import Client
-from livevirt.kube.control.clock import Now
 from livevirt.kube.control.controller import DONE, Result
 from livevirt.kube.control.key import Key
 from livevirt.kube.objects import core, times
@@ -20,7 +18,9 @@ from livevirt.kube.objects.phases import FINAL
 from livevirt.kube.objects.request import Object
 from livevirt.node import pod_status, vmi_status
 from livevirt.node.local import Local, Locals
-from livevirt.node.mover import Mover
+from livevirt.node.migration import states
+from livevirt.node.migration.migrations import NodeMigrations
+from livevirt.node.migration.states import TargetState
 from livevirt.node.plan import (
     CallOff,
     Clean,
@@ -42,7 +42,7 @@ from livevirt.node.plan import (
 )
 from livevirt.node.report import Reporter
 from livevirt.node.start import NotReady, Starter
-from livevirt.node.watched import Watched, owner
+from livevirt.node.watched import NodeApi, owner
 from livevirt.qemu import lifecycle
 from livevirt.qemu.errors import QmpError
 from livevirt.vm.migration.migratability import JOB
@@ -52,24 +52,23 @@ log = logging.getLogger(__name__)
 PRESS_SECONDS = 2.0  # in which QEMU takes the power button; it is pressed again
 
 
-class Keeper:
-    """Sees to the pods that a node is to run, and to what it has of others."""
+class PodReconciler:
+    """Runs the pods that are bound to a node, and cleans up after others."""
 
     def __init__(
         self,
-        client: Client,
-        watched: Watched,
+        api: NodeApi,
         locals_: Locals,
         starter: Starter,
-        mover: Mover,
+        migrations: NodeMigrations,
         reporter: Reporter,
-        now: Now,
     ) -> None:
-        self._client, self._watched, self._locals = client, watched, locals_
-        self._starter, self._mover, self._reporter, self._now = starter, mover, reporter, now
+        self._client, self._watched, self._now = api.client, api.watched, api.now
+        self._locals, self._starter = locals_, starter
+        self._migrations, self._reporter = migrations, reporter
 
     async def reconcile(self, key: Key) -> Result:
-        """Do what is to be done about the pods of a name."""
+        """Bring the pods of a name towards what the API says."""
         pod = self._watched.pods.get(key)
         uid = pod["metadata"]["uid"] if pod else ""
         waits = []
@@ -82,7 +81,7 @@ class Keeper:
                 await self._refuse(pod)
             else:
                 local = self._locals.get(uid) or self._locals.hold(
-                    key, uid, made_for["uid"], target=JOB in (pod["metadata"].get("labels") or {})
+                    key, uid, made_for["uid"], reserved=JOB in (pod["metadata"].get("labels") or {})
                 )
                 waits.append(await self._follow_plan(local, pod))
         after = min((wait for wait in waits if wait is not None), default=None)
@@ -101,19 +100,19 @@ class Keeper:
 
     # ------------------------------------------------------------ what is there
 
-    def _see(self, local: Local, pod: Object | None) -> Seen:
+    def _observe(self, local: Local, pod: Object | None) -> Seen:
         locked = local.look()
         guest = local.guest
         vmi = self.instance(local, pod)
         gone = not locked and local.ending is None
-        part = self._mover.part(local, vmi)
-        may_start = part.offered if local.target else True
+        target = self._migrations.target_state(local, vmi)
+        may_start = target in (None, TargetState.OFFERED)
         return Seen(
             wanted=_wanted(pod),
             now=self._now(),
-            awaited=part.awaited,
-            unneeded=part.unneeded,
-            left=part.left,
+            awaited=target in states.AWAITING,
+            unneeded=target is TargetState.CANCELLED,
+            left=self._migrations.has_left(local, vmi),
             noted=local.has_left,
             startable=local.intent is None
             and vmi is not None
@@ -144,8 +143,8 @@ class Keeper:
     # ------------------------------------------------------------ what to do
 
     async def _follow_plan(self, local: Local, pod: Object | None) -> timedelta | None:
-        """Do what is to be done now; return when to look again."""
-        seen = self._see(local, pod)
+        """Take the steps that are due; return when to reconcile again."""
+        seen = self._observe(local, pod)
         for step in plan(seen):
             if isinstance(step, Wait):
                 return max(step.until - seen.now, timedelta(0))
@@ -162,12 +161,12 @@ class Keeper:
                 assert pod is not None
                 await self._reporter.report_place(local, pod)
                 if (vmi := self.instance(local, pod)) is not None:
-                    await self._mover.give_up(local, vmi)
+                    await self._migrations.report_cancelled(local, vmi)
             case CallOff():
-                if not local.call_off():
+                if not local.cancel_arrival():
                     return timedelta(0)
             case Leave():
-                await asyncio.to_thread(local.folder.note_left)
+                await asyncio.to_thread(local.folder.migration.write_left)
             case Press():
                 await self._press(local, pod)
             case Record(what):
@@ -197,13 +196,13 @@ class Keeper:
         try:
             if local.intent is not None:
                 await self._starter.spawn(local)
-            elif vmi is not None and local.target:
+            elif vmi is not None and local.reserved:
                 await self._receive(local, pod, vmi)
             elif vmi is not None:
                 await self._starter.start(local, pod, vmi, self._now())
         except NotReady as error:
-            if local.target and vmi is not None:
-                await self._mover.refuse(local, vmi, str(error))
+            if local.reserved and vmi is not None:
+                await self._migrations.report_failure(local, vmi, str(error))
             local.attempts += 1
             local.waiting = error.waiting(local.attempts)
             await self._reporter.report_pod(local, pod)
@@ -213,15 +212,15 @@ class Keeper:
         return None
 
     async def _receive(self, local: Local, pod: Object, vmi: Object) -> None:
-        offer = self._mover.offer(local, vmi)
-        if offer is not None:
-            await self._starter.receive(local, pod, vmi, *offer, self._now())
-            self._mover.follow(local, vmi)
+        incoming = self._migrations.incoming(local, vmi)
+        if incoming is not None:
+            await self._starter.receive(local, pod, vmi, *incoming, self._now())
+            self._migrations.follow(local, vmi)
 
     async def _press(self, local: Local, pod: Object | None) -> None:
-        still = vmi_status.is_paused(local.standing)
-        if still and local.sends:
-            return  # it must not go on here while it may elsewhere; there will be an end to that
+        paused = vmi_status.is_paused(local.standing)
+        if paused and local.is_sending:
+            return  # it must not run here while it may elsewhere; the migration will end
         vmi = self.instance(local, pod)
         if vmi is not None and local.pressed is None:
             self._reporter.say_shutting_down(vmi)
@@ -230,10 +229,10 @@ class Keeper:
             return
         try:
             async with asyncio.timeout(PRESS_SECONDS):
-                if still:  # a guest that stands still hears nothing
+                if paused:  # a paused guest does not react to the button
                     await lifecycle.resume(local.guest.qmp())
                 await local.guest.power_down()
-        except TimeoutError:  # a QEMU that hangs is ended when its time is up
+        except TimeoutError:  # a QEMU that hangs is ended at the deadline
             log.debug("power button not pressed", extra=_facts(local) | {"error": "no answer"})
         except QmpError as error:
             log.debug("power button not pressed", extra=_facts(local) | {"error": str(error)})
@@ -242,7 +241,7 @@ class Keeper:
         if not local.clean:
             self._starter.clean(local)
             local.clean = True
-        if not self._mover.may_run_elsewhere(local, vmi):
+        if not self._migrations.may_run_elsewhere(local, vmi):
             self._starter.remove_disks(self._locals.vmi_uid(local))
 
     async def _remove(self, pod: Object) -> None:

@@ -1,4 +1,4 @@
-"""The ways into running guests that the API server opens to people: by namespace and name."""
+"""What the subresources of an instance do to its running guest: pause, console, exec, logs."""
 
 from __future__ import annotations
 
@@ -20,8 +20,8 @@ API = "subresources.kubevirt.io/v1"
 LOGS = ("compute", "guest-console-log")
 
 
-class Doors:
-    """Reaches the guests of some nodes. Raises Conflict where one does not run any more."""
+class GuestEndpoints:
+    """Finds a guest on some nodes, by namespace and name; raises Conflict if it does not run."""
 
     def __init__(self, agents: Sequence[Agent]) -> None:
         self._agents = agents  # may still grow
@@ -34,7 +34,7 @@ class Doors:
             await guest.refresh()
 
     async def unpause(self, namespace: str, vmi: str) -> None:
-        """Let a paused guest go on."""
+        """Resume a paused guest."""
         self._check_stays(namespace, vmi)
         async with self._guest(namespace, vmi) as guest:
             await lifecycle.resume(guest.qmp())
@@ -111,8 +111,8 @@ class Doors:
         return max((agent.grace(namespace, vmi) for agent in self._agents), default=0)
 
     def _check_stays(self, namespace: str, vmi: str) -> None:
-        """Refuse to stop, resume or reset a guest that is on its way: it arrives as it left."""
-        if any(agent.moves(namespace, vmi) for agent in self._agents):
+        """Refuse to pause, unpause or reset a guest that migrates: it must arrive as it left."""
+        if any(agent.is_leaving(namespace, vmi) for agent in self._agents):
             raise Conflict(f"VMI {vmi} is being migrated; try again once it has arrived")
 
     @asynccontextmanager

@@ -4,14 +4,16 @@ from __future__ import annotations
 
 import asyncio
 import random
+import threading
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from livevirt.node import arrival, departure, keeper
-from livevirt.node.ending import destroyed
-from livevirt.node.intent import Leaving
+from livevirt.node import pod_reconciler
+from livevirt.node.exit_record import destroyed
+from livevirt.node.migration import source, target
+from livevirt.node.migration.notes import Departure
 
 from .moving_pod import AT, SOURCE, MovingPod
 from .moving_qemu import Qmp
@@ -24,9 +26,9 @@ def often(monkeypatch: pytest.MonkeyPatch) -> None:
     async def soon(_: object) -> None:
         await asyncio.sleep(0.001)
 
-    monkeypatch.setattr(arrival, "_next", soon)
-    monkeypatch.setattr(arrival, "PEACE_SECONDS", 0.0)
-    monkeypatch.setattr(departure, "LOOK_SECONDS", 0.01)
+    monkeypatch.setattr(target, "_next", soon)
+    monkeypatch.setattr(target, "SETTLE_SECONDS", 0.0)
+    monkeypatch.setattr(source, "POLL_SECONDS", 0.01)
 
 
 def ask_for_its_end(pod: MovingPod, how: str) -> None:
@@ -47,7 +49,7 @@ def is_at_the_target(pod: MovingPod) -> bool:
 
 
 def is_waited_for(pod: MovingPod) -> bool:
-    return pod.handovers.socket("m") is not None
+    return bool(pod.handovers.get("m").socket)
 
 
 # ---------------------------------------------------------------- called off or arrived
@@ -95,6 +97,25 @@ async def test_given_its_arrival_is_being_noted_then_it_is_too_late_to_end_it(
     assert pod.api.state.get("abortStatus") == ("Failed" if how == "cancel" else None)
 
 
+async def test_an_arrival_is_reported_only_once_it_survives_the_machine(tmp_path: Path) -> None:
+    pod = MovingPod(tmp_path, Qmp("inmigrate"))
+    begun, durable = asyncio.Event(), threading.Event()
+    loop = asyncio.get_running_loop()
+
+    def slow_disk(_: str) -> None:
+        loop.call_soon_threadsafe(begun.set)
+        durable.wait(30)
+
+    pod.folder.meanwhile = slow_disk
+    async with pod.kept():
+        await pod.until(lambda: is_waited_for(pod))
+        pod.qmp.run_state = LAST_BYTE
+        await begun.wait()
+        await pod.stays(lambda: not is_at_the_target(pod))
+        durable.set()
+        await pod.until(lambda: is_at_the_target(pod))
+
+
 @pytest.mark.parametrize("seed", range(12))
 async def test_whenever_it_is_called_off_the_guest_runs_in_one_place_and_that_is_told(
     tmp_path: Path, seed: int
@@ -128,7 +149,7 @@ async def test_given_the_target_dies_before_it_could_tell_then_the_guest_has_mov
     tmp_path: Path, deleted: bool
 ) -> None:
     pod = MovingPod(tmp_path, Qmp())
-    pod.folder.begin_arrival()
+    pod.folder.migration.write_arrived()
     pod.qmp.gone = True
     if deleted:
         pod.api.delete_pod()
@@ -151,7 +172,7 @@ async def test_given_the_target_dies_without_the_guest_then_it_goes_on_at_the_so
 
 async def test_a_dead_target_never_takes_back_that_the_guest_stayed(tmp_path: Path) -> None:
     pod = MovingPod(tmp_path, Qmp(), failed=True, endTimestamp=AT)
-    pod.folder.begin_arrival()
+    pod.folder.migration.write_arrived()
     pod.folder.write_ending(destroyed(AT))
     pod.local.ending = pod.folder.read_ending()
     pod.qmp.gone = True
@@ -207,7 +228,7 @@ async def test_given_a_paused_guest_is_being_sent_then_its_end_does_not_resume_i
     tmp_path: Path,
 ) -> None:
     pod = MovingPod(tmp_path, Qmp("paused", "active"), SOURCE)
-    pod.folder.note_departure(Leaving(uid="m", paused=True))
+    pod.folder.migration.write_departure(Departure(uid="m", paused=True))
     pod.api.delete_pod()
     async with pod.kept():
         await pod.stays(lambda: "cont" not in pod.qmp.told)
@@ -221,7 +242,7 @@ async def test_given_a_paused_guest_is_being_sent_then_its_end_does_not_resume_i
 
 async def test_a_running_guest_hears_the_power_button_while_it_is_sent(tmp_path: Path) -> None:
     pod = MovingPod(tmp_path, Qmp("running", "active"), SOURCE)
-    pod.folder.note_departure(Leaving(uid="m"))
+    pod.folder.migration.write_departure(Departure(uid="m"))
     pod.api.delete_pod()
     async with pod.kept():
         await pod.until(lambda: "system_powerdown" in pod.qmp.told)
@@ -240,22 +261,22 @@ class HungQmp(Qmp):
 async def test_given_qemu_hangs_then_its_pod_is_looked_at_again_all_the_same(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, state: str
 ) -> None:
-    monkeypatch.setattr(keeper, "PRESS_SECONDS", 0.01)
+    monkeypatch.setattr(pod_reconciler, "PRESS_SECONDS", 0.01)
     pod = MovingPod(tmp_path, HungQmp(state), SOURCE, failed=True, endTimestamp=AT)
     pod.api.delete_pod()
     async with asyncio.timeout(30):
-        found = await pod.keeper.reconcile(pod.key)
+        found = await pod.reconciler.reconcile(pod.key)
     assert found.after is not None, "when its time may be up"
     assert len(pod.qmp.told) == 1
 
 
 async def test_given_a_paused_guest_stays_then_it_is_shown_as_paused(tmp_path: Path) -> None:
     pod = MovingPod(tmp_path, Qmp("paused", "active"), SOURCE)
-    pod.folder.note_departure(Leaving(uid="m", paused=True))
+    pod.folder.migration.write_departure(Departure(uid="m", paused=True))
     pod.qmp.run_state, pod.qmp.status = "postmigrate", "completed"
     async with pod.kept():
         pod.api.change(failed=True, endTimestamp=AT)
-        await pod.until(lambda: pod.folder.read_departure() is None and pod.local.departure is None)
+        await pod.until(lambda: not pod.local.is_sending and pod.local.migration is None)
         standing = pod.local.standing
         assert standing is not None
         assert (standing.condition, pod.qmp.run_state) == ("paused", "postmigrate")
@@ -268,10 +289,10 @@ async def test_given_nobody_saw_the_guest_leave_then_the_next_migration_tells_it
     """It came back to this node, so the node's name does not tell."""
     later = {"migrationUid": "m3", "sourcePod": "u", "targetPod": "v"}
     pod = MovingPod(tmp_path, Qmp("postmigrate", "completed"), SOURCE, **later)
-    pod.folder.note_departure(Leaving(uid="m"))
+    pod.folder.migration.write_departure(Departure(uid="m"))
     async with pod.kept():
         await pod.until(lambda: pod.local.has_left)
-        assert not pod.mover.is_home(pod.local, pod.api.vmi)
+        assert not pod.migrations.is_home(pod.local, pod.api.vmi)
         pod.api.delete_pod()
         await pod.until(lambda: pod.api.pod is None)
     assert pod.qmp.told == ["quit"]
@@ -281,12 +302,12 @@ async def test_given_one_migration_after_the_other_then_neither_ends_by_what_was
     tmp_path: Path,
 ) -> None:
     pod = MovingPod(tmp_path, Qmp("running", "failed"), SOURCE)
-    pod.folder.note_departure(Leaving(uid="m"))
+    pod.folder.migration.write_departure(Departure(uid="m"))
     async with pod.kept():
         await pod.until(lambda: pod.api.state.get("failed"))
         again = {"migrationUid": "m2", "targetPod": "u", "failed": None, "endTimestamp": None}
         pod.api.change(**again, startTimestamp=None, failureReason=None)
-        await pod.until(lambda: pod.handovers.offered("m2") is not None)
+        await pod.until(lambda: pod.handovers.get("m2").offer is not None)
         await pod.stays(lambda: not pod.api.state.get("failed"))
 
 
@@ -308,7 +329,7 @@ async def test_a_guest_leaves_from_when_it_is_handed_over_until_it_has_gone_or_g
 ) -> None:
     pod = MovingPod(tmp_path, Qmp(), SOURCE, **state)
     if noted:
-        pod.folder.note_departure(Leaving(uid="m"))
+        pod.folder.migration.write_departure(Departure(uid="m"))
     if left:
-        pod.folder.note_left()
-    assert pod.mover.leaves(pod.local, pod.api.vmi) is leaves
+        pod.folder.migration.write_left()
+    assert pod.migrations.is_leaving(pod.local, pod.api.vmi) is leaves

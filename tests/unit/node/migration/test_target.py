@@ -6,23 +6,22 @@ from typing import Any
 
 import pytest
 
-from livevirt.node import arrival
-from livevirt.node.arrival import Arrival
-from livevirt.node.handover import Handovers
 from livevirt.node.intent import Incoming
-from livevirt.node.move import Got
-from livevirt.node.pod_dir import PodDir
+from livevirt.node.migration import target
+from livevirt.node.migration.handover import Handovers
+from livevirt.node.migration.notes import MigrationNotes
+from livevirt.node.migration.target import TargetMigration
 
-from .moving_qemu import MACHINE, Qmp, a_guest
+from ..moving_qemu import MACHINE, Qmp, a_guest
 
 
-class Watched(PodDir):
+class Watched(MigrationNotes):
     """Says when the arrival is noted among what QEMU is told."""
 
     qmp: Qmp
 
-    def begin_arrival(self) -> None:
-        super().begin_arrival()
+    def write_arrived(self) -> None:
+        super().write_arrived()
         self.qmp.told.append("noted")
 
 
@@ -31,41 +30,40 @@ def often(monkeypatch: pytest.MonkeyPatch) -> None:
     async def soon(_: object) -> None:
         await asyncio.sleep(0.01)
 
-    monkeypatch.setattr(arrival, "_next", soon)
-    monkeypatch.setattr(arrival, "PEACE_SECONDS", 0.0)
+    monkeypatch.setattr(target, "_next", soon)
+    monkeypatch.setattr(target, "SETTLE_SECONDS", 0.0)
 
 
-def a_place(folder: Path, qmp: Qmp, **facts: Any) -> tuple[Arrival, Handovers, Watched]:
-    files = Watched(folder / "nodes" / "n" / "pods", folder / "run", "uid")
-    files.qmp = qmp
-    files.create(None)
+def a_target(folder: Path, qmp: Qmp, **facts: Any) -> tuple[TargetMigration, Handovers, Watched]:
+    notes = Watched(folder)
+    notes.qmp = qmp
     handovers = Handovers()
     incoming = Incoming(uid="m", **facts)
-    return Arrival(a_guest(qmp), incoming, files, handovers, lambda: None), handovers, files
+    return TargetMigration(a_guest(qmp), incoming, notes, handovers, lambda: None), handovers, notes
 
 
-async def has_arrived(place: Arrival) -> None:
+async def has_arrived(migration: TargetMigration) -> None:
     async with asyncio.timeout(10):
         while True:
-            if place.told == Got(arrived=True):
+            if migration.arrived:
                 return
             await asyncio.sleep(0.01)
 
 
 async def test_a_guest_is_waited_for_noted_and_only_then_let_run(tmp_path: Path) -> None:
     qmp = Qmp("inmigrate")
-    place, handovers, files = a_place(tmp_path, qmp)
+    migration, handovers, notes = a_target(tmp_path, qmp)
     async with asyncio.timeout(10):
         while True:
-            if handovers.socket("m"):
+            if handovers.get("m").socket:
                 break
             await asyncio.sleep(0.01)
-    assert handovers.socket("m") == MACHINE.migration_socket
+    assert handovers.get("m").socket == MACHINE.migration_socket
     assert "migrate-incoming" in qmp.told
-    assert (place.told, files.arrived.exists()) == (Got(), False)
+    assert (migration.arrived, notes.arrived) == (False, False)
     qmp.told.clear()
     qmp.run_state = "paused"
-    await has_arrived(place)
+    await has_arrived(migration)
     assert qmp.told[:2] == ["noted", "cont"]
 
 
@@ -81,6 +79,6 @@ async def test_a_guest_that_stood_still_or_runs_already_is_not_told_to(
     tmp_path: Path, state: str, paused: bool, told: list[str]
 ) -> None:
     qmp = Qmp(state, "completed")
-    place, _, _ = a_place(tmp_path, qmp, paused=paused)
-    await has_arrived(place)
+    migration, _, _ = a_target(tmp_path, qmp, paused=paused)
+    await has_arrived(migration)
     assert [each for each in qmp.told if each != "look"] == told

@@ -9,17 +9,17 @@ from typing import Any
 
 import pytest
 
-from livevirt.node import guest as guests
 from livevirt.node import pinning
 from livevirt.node import process as processes
 from livevirt.node.guest import Guest
+from livevirt.node.guest import guest as guest_module
+from livevirt.node.guest.reboot import RebootRequest
 from livevirt.node.intent import Exclusive
 from livevirt.node.process import Process
-from livevirt.node.reboot import Reboot
 from livevirt.qemu.machine import Thread
 from livevirt.qemu.plan import PlugCpu, RequestMemory, Step
 
-from .moving_qemu import MACHINE
+from ..moving_qemu import MACHINE
 
 OWN = Exclusive(cpus=(3, 4), vcpus=(3, 4), emulator=(3, 4))
 PLUG = PlugCpu("max-x86_64-cpu", Thread(1, 0, 0))
@@ -50,12 +50,12 @@ async def test_a_cpu_is_pinned_as_soon_as_it_is_plugged(
         told.append("pin")
         raise OSError("the kernel says no")  # and the guest runs on
 
-    monkeypatch.setattr(guests, "act", act)
+    monkeypatch.setattr(guest_module, "act", act)
     monkeypatch.setattr(pinning, "pin", pin)
     monkeypatch.setattr(Guest, "qmp", lambda _: None)
     monkeypatch.setattr(processes, "exited", lambda _: asyncio.Event().wait())
     nobody = Process(pid=0, started=0)
-    reboot = Reboot(Path("/nonexistent/reboot"))
+    reboot = RebootRequest(Path("/nonexistent/reboot"))
     guest = Guest(an_intent(own), nobody, lambda: None, lambda _: None, reboot)
     try:
         await guest.do(step)

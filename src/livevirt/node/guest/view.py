@@ -1,0 +1,65 @@
+"""What is known about a guest at one moment, from QEMU and from its guest agent."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from livevirt.qemu.agent import Interface, OsInfo, Timezone, Vcpu
+from livevirt.qemu.lifecycle import Standing
+from livevirt.qemu.observe import Observed
+
+_NO_OS = OsInfo()
+
+
+@dataclass(frozen=True, slots=True)
+class AgentView:
+    """What the guest agent last reported."""
+
+    version: str
+    os: OsInfo = _NO_OS
+    timezone: Timezone | None = None
+    interfaces: tuple[Interface, ...] = ()
+    vcpus: tuple[Vcpu, ...] | None = None  # None: the agent does not report them
+
+    @property
+    def has_address(self) -> bool:
+        """Whether a network card has an address that was assigned to it, not self-made."""
+        return any(
+            address.ip_address_type == "ipv4"
+            for card in self.interfaces
+            if card.hardware_address != "00:00:00:00:00:00"
+            for address in card.ip_addresses
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class View:
+    """What is known about a guest at one moment; None is not known yet."""
+
+    standing: Standing | None = None
+    observed: Observed | None = None
+    machine_type: str = ""  # the one that an alias such as `q35` stands for
+    agent: AgentView | None = None
+
+    @property
+    def agent_open(self) -> bool:
+        """Whether an agent in the guest has opened its port."""
+        return self.observed is not None and self.observed.agent_open
+
+
+NOTHING_YET = View()
+
+
+class ViewStore:
+    """The current view of one guest. `wake` is called whenever it has changed."""
+
+    def __init__(self, wake: Callable[[], None]) -> None:
+        self.current = NOTHING_YET
+        self._wake = wake
+
+    def show(self, view: View) -> None:
+        """Replace the view."""
+        if view != self.current:
+            self.current = view
+            self._wake()
