@@ -57,20 +57,22 @@ from livevirt.kube.client.remote import RemoteClient
 from livevirt.kube.objects import conditions, core
 from livevirt.kube.objects.conditions import Condition
 from livevirt.kube.objects.kind import Kind
+from livevirt.kube.objects.node_share import NOTHING, Share
 from livevirt.kube.objects.quantity import parse
 from livevirt.kube.objects.request import Object
 from livevirt.vm import kinds
 from livevirt.vm.config import settings as config
-from livevirt.vm.instancetypes import newer
+from livevirt.vm.instancetypes import newer_condition
 from livevirt.vm.instancetypes.rules import lookup, machine, revisions
 from livevirt.vm.instancetypes.rules.lookup import Lookup
 from livevirt.vm.instancetypes.rules.resolution import references
 from livevirt.vm.lifecycle.vm import template
 from livevirt.vm.sizing import hot_change
 from livevirt.vm.spec import defaults, disks
-from livevirt.vm.verdict import edit
+from livevirt.vm.verdict.gather import gather_now
 from livevirt.vm.verdict.live_patch import live_patch
 from livevirt.vm.verdict.verdict import judge
+from livevirt.vm.verdict.verdict_inputs import ACCELERATOR
 
 T = TypeVar("T")
 
@@ -90,7 +92,7 @@ KUBEVIRT: Object = {
         }
     }
 }
-NODE = {"metadata": {"labels": {edit.ACCELERATOR: "kvm"}}}
+NODE: Object = {"metadata": {"name": "node-1", "labels": {ACCELERATOR: "kvm"}}}
 
 
 def a_vm(name: str, instancetype: str = BEFORE) -> Object:
@@ -148,7 +150,32 @@ async def nothing_to_fetch(kind: Kind, name: str, namespace: str) -> Object | No
     raise AssertionError(f"{kind.plural} {name} is not at hand")
 
 
-def an_edit(objects: Objects, number: int, to: str) -> tuple[Object, edit.Found]:
+class Guest:
+    """Reads what a verdict on the VM of one guest depends on; nothing else runs on its node."""
+
+    def __init__(self, vmi: Object, revision: Object) -> None:
+        self.vmi = vmi
+        self._found = {
+            kinds.VMI: vmi,
+            core.REVISION: revision,
+            kinds.KUBEVIRT: KUBEVIRT,
+            core.NODE: NODE,
+        }
+
+    def get(self, kind: Kind, name: str, namespace: str = "") -> Object | None:
+        """Return the object of a kind, whatever its name is."""
+        return self._found.get(kind)
+
+    def list(self, kind: Kind, namespace: str = "") -> list[Object]:
+        """Return the node, or nothing."""
+        return [NODE] if kind is core.NODE else []
+
+    def occupancy(self, node: str, instance: str) -> tuple[Object | None, Share]:
+        """Return that nothing is used."""
+        return None, NOTHING
+
+
+def an_edit(objects: Objects, number: int, to: str) -> tuple[Object, Guest]:
     """Return a VM that names a type by now, and what its guest was started as: u1.nano."""
     vm = a_vm(f"vm-{number}")
     vm["metadata"] |= {"namespace": "default", "uid": f"vm-{number}", "generation": 1}
@@ -158,29 +185,29 @@ def an_edit(objects: Objects, number: int, to: str) -> tuple[Object, edit.Found]
     disks.add_missing(vmi["spec"])
     defaults.fill(vmi["spec"], vm["metadata"]["uid"], settings)
     recorded = {config.RECORDED: settings.defaults.recorded()}
+    vmi["metadata"]["uid"] = f"vmi-{number}"
     vmi["metadata"]["annotations"] = {**(vmi["metadata"].get("annotations") or {}), **recorded}
     vmi["status"] = {
         "phase": "Running",
+        "nodeName": NODE["metadata"]["name"],
+        "virtualMachineRevisionName": template.revision_name(started),
         "memory": dict.fromkeys(("guestAtBoot", "guestCurrent", "guestRequested"), "512Mi"),
         "currentCPUTopology": {"sockets": 1, "cores": 1, "threads": 1},
         "conditions": [{"type": "AgentConnected", "status": "True"}],
     }
     vm["spec"]["instancetype"]["name"] = to
-    return sized(objects, vm), edit.Found(vmi, template.revision_of(started), KUBEVIRT, NODE)
+    return sized(objects, vm), Guest(vmi, template.revision_of(started))
 
 
-def decide(objects: Objects, vm: Object, found: edit.Found) -> Object:
+def decide(objects: Objects, vm: Object, guest: Guest) -> Object:
     """Return the patch of the instance, decided as the controller does with all at hand."""
 
     def look(at_hand: Lookup) -> tuple[machine.Machine, Condition | None]:
         expanded = machine.expand_vm(vm, at_hand)
-        return expanded, newer.condition(vm, expanded.resolved, at_hand)
+        return expanded, newer_condition(vm, expanded.resolved, at_hand)
 
     expanded, _ = at_once(lookup.decide(look, nothing_to_fetch, objects))
-    case = edit.case(expanded.vm, found)
-    assert case is not None
-    assert found.vmi is not None
-    return live_patch(judge(case), found.vmi)
+    return live_patch(judge(gather_now(expanded.vm, guest)), guest.vmi)
 
 
 def yardstick() -> float:

@@ -24,7 +24,7 @@ from livevirt.node import hugepages, intent
 from livevirt.qemu.accelerator import Accelerator
 from livevirt.qemu.offer import NOTHING, Offer
 from livevirt.vm.spec.node_labels import CPU_FEATURE, CPU_MODEL, MACHINE_TYPE, NO
-from livevirt.vm.verdict.edit import ACCELERATOR
+from livevirt.vm.verdict.verdict_inputs import ACCELERATOR
 
 log = logging.getLogger(__name__)
 

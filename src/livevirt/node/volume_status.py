@@ -13,8 +13,7 @@ from livevirt.qemu.machine import Machine
 from livevirt.qemu.observe import Observed
 from livevirt.vm.spec import disks
 from livevirt.vm.spec.disks import hotpluggable
-from livevirt.vm.volumes.claim_info import claim_info
-from livevirt.vm.volumes.volume_lists import claim_of
+from livevirt.vm.volumes.volume_lists import claim_info, claim_of
 
 _DISCS = ("cloudInitNoCloud", "cloudInitConfigDrive")
 

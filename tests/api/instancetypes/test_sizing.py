@@ -13,14 +13,13 @@ import pytest
 from livevirt.errors import NotFound
 from livevirt.kube.control.cache import Change
 from livevirt.kube.control.runtime import Informers
+from livevirt.kube.objects.conditions import Failure
 from livevirt.kube.objects.core import CLAIM, REVISION
 from livevirt.kube.objects.kind import Kind
 from livevirt.kube.objects.request import Object
-from livevirt.vm.instancetypes.newer import TYPE
 from livevirt.vm.instancetypes.rules import machine
 from livevirt.vm.instancetypes.rules.expansion import Expanded, Sizing, expand
-from livevirt.vm.instancetypes.sizing import Sized, Sizes
-from livevirt.vm.instancetypes.users import users
+from livevirt.vm.instancetypes.sizing import NEWER, Sized, Sizes, users
 from livevirt.vm.kinds import CLUSTER_INSTANCETYPE, CLUSTER_PREFERENCE, VM
 
 from .catalog_server import SECONDS, SPACE, Server, a_server, a_type, a_vm, an_object
@@ -116,7 +115,7 @@ async def test_given_a_new_vm_when_sized_then_a_revision_is_taken_and_recorded(
     await world.create_vm(instancetype={"name": "small"})
     sized = await world.size()
     name = f"web-small-v1beta2-{await world.uid('small')}-1"
-    assert (sized.failure, sized.newer) == ("", None)
+    assert (sized.failure, sized.newer) == (None, None)
     assert domain(sized)["memory"] == {"guest": "512Mi"}
     assert sized.vm["status"]["instancetypeRef"]["name"] == "small"
     assert world.revisions() == [name]
@@ -193,7 +192,7 @@ async def test_given_an_edited_type_when_sized_then_the_vm_stays_and_says_so_unt
     sized = await world.size()
     assert domain(sized)["memory"] == {"guest": "512Mi"}
     assert sized.newer is not None
-    assert (sized.newer["type"], sized.newer["reason"]) == (TYPE, "InstancetypeChanged")
+    assert (sized.newer["type"], sized.newer["reason"]) == (NEWER, "InstancetypeChanged")
     assert "is at generation 2, this VM has generation 1" in sized.newer["message"]
     cleared = {"status": {"instancetypeRef": None}}
     await world.server.client.patch(VM, "web", SPACE, cleared, subresource="status")
@@ -231,10 +230,10 @@ async def test_given_the_revision_in_use_is_removed_when_sized_then_it_fails_wit
     await world.server.client.delete(REVISION, name, SPACE)
     await world.until_cached()
     sized = await world.size()
-    assert sized.failure.startswith(
-        f'FailedFindInstancetype: controllerrevisions.apps "{name}" not found'
-    )
-    assert "virtctl vm update-instance-type web" in sized.failure
+    assert sized.failure is not None
+    assert sized.failure.reason == "FailedFindInstancetype"
+    assert sized.failure.message.startswith(f'controllerrevisions.apps "{name}" not found')
+    assert "virtctl vm update-instance-type web" in sized.failure.message
     assert sized.references == {}
 
 
@@ -244,9 +243,9 @@ async def test_given_a_missing_type_when_it_appears_then_the_vm_is_woken_and_siz
     template = {"domain": {"devices": {}, "memory": {"guest": "1Gi"}}}
     await world.create_vm(preference={"name": "p"}, template=template)
     failed = await world.size()
-    assert failed.failure == (
-        "FailedFindPreference: virtualmachineclusterpreferences.instancetype.kubevirt.io"
-        ' "p" not found'
+    assert failed.failure == Failure(
+        "FailedFindPreference",
+        'virtualmachineclusterpreferences.instancetype.kubevirt.io "p" not found',
     )
     preference = an_object(
         CLUSTER_PREFERENCE, "v1beta2", "p", {"machine": {"preferredMachineType": "q35"}}
@@ -254,7 +253,7 @@ async def test_given_a_missing_type_when_it_appears_then_the_vm_is_woken_and_siz
     await world.create(preference)
     assert [key.name for key in users([await world.vm()], preference)] == ["web"]
     sized = await world.size()
-    assert sized.failure == ""
+    assert sized.failure is None
     assert domain(sized)["machine"] == {"type": "q35"}
 
 
@@ -265,9 +264,9 @@ async def test_given_a_conflict_when_sized_then_nothing_is_captured(world: World
     vm = await world.vm()
     vm["spec"]["instancetype"] = {"name": "small"}
     sized = await world.sizes.size(vm)
-    assert sized.failure == (
-        "FailedCreate: VM conflicts with instancetype spec in fields:"
-        " [spec.template.spec.domain.memory.guest]"
+    assert sized.failure == Failure(
+        "FailedCreate",
+        "VM conflicts with instancetype spec in fields: [spec.template.spec.domain.memory.guest]",
     )
     assert sized.vm == vm
     assert world.revisions() == []
@@ -281,9 +280,10 @@ async def test_given_a_revision_of_that_name_with_other_data_when_sized_then_it_
     name = f"web-small-v1beta2-{await world.uid('small')}-1"
     planted = {"metadata": {"name": name}, "data": {"spec": {}}, "revision": 0}
     await world.server.client.create(REVISION, planted, SPACE)
-    assert (await world.size()).failure == (
-        "FailedCreate: error encountered while storing instancetype.kubevirt.io"
-        f" controllerRevisions: found existing ControllerRevision with unexpected data: {name}"
+    assert (await world.size()).failure == Failure(
+        "FailedCreate",
+        "error encountered while storing instancetype.kubevirt.io controllerRevisions:"
+        f" found existing ControllerRevision with unexpected data: {name}",
     )
 
 
@@ -304,7 +304,7 @@ async def test_given_a_revision_of_an_earlier_vm_when_sized_then_it_is_taken_ane
     left = {"ownerReferences": [{**own, "uid": uid} for uid in owners] or None}
     await world.server.client.patch(REVISION, name, SPACE, {"metadata": left})
     await world.create_vm(instancetype={"name": "small"})
-    assert (await world.size()).failure == ""
+    assert (await world.size()).failure is None
     found = await world.server.client.get(REVISION, name, SPACE)
     uid = (await world.vm())["metadata"]["uid"]
     assert [owner["uid"] for owner in found["metadata"]["ownerReferences"]] == [uid]
@@ -351,8 +351,8 @@ async def test_given_the_policy_expand_when_rewritten_then_the_vm_names_nothing_
 ) -> None:
     await world.create(a_type("small"))
     await world.create_vm(instancetype={"name": "small"})
-    assert await world.sizes.rewrite(await world.vm(), "reference") is None
-    assert await world.sizes.rewrite(await world.vm(), "expand") == ""
+    assert await world.sizes.rewrite(await world.vm(), "reference") is False
+    assert await world.sizes.rewrite(await world.vm(), "expand") is True
     vm = await world.vm()
     assert "instancetype" not in vm["spec"]
     assert vm["spec"]["template"]["spec"]["domain"]["memory"] == {"guest": "512Mi"}
@@ -365,8 +365,8 @@ async def test_given_expand_all_and_a_revision_when_rewritten_then_the_revision_
     await world.create(a_type("small"))
     await world.create_vm(instancetype={"name": "small"})
     await world.size()
-    assert await world.sizes.rewrite(await world.vm(), "expand") is None
-    assert await world.sizes.rewrite(await world.vm(), "expandAll") == ""
+    assert await world.sizes.rewrite(await world.vm(), "expand") is False
+    assert await world.sizes.rewrite(await world.vm(), "expandAll") is True
     vm = await world.vm()
     assert "instancetypeRef" not in vm["status"]
     assert len(world.revisions()) == 1
@@ -374,8 +374,8 @@ async def test_given_expand_all_and_a_revision_when_rewritten_then_the_revision_
 
 async def test_given_a_missing_type_when_rewritten_then_it_says_why_not(world: World) -> None:
     await world.create_vm(instancetype={"name": "gone"})
-    assert await world.sizes.rewrite(await world.vm(), "expand") == (
-        "UnsupportedSyncError: unsupported error: error encountered while expanding into"
-        " VirtualMachine: virtualmachineclusterinstancetypes.instancetype.kubevirt.io"
-        ' "gone" not found'
+    assert await world.sizes.rewrite(await world.vm(), "expand") == Failure(
+        "UnsupportedSyncError",
+        "unsupported error: error encountered while expanding into VirtualMachine:"
+        ' virtualmachineclusterinstancetypes.instancetype.kubevirt.io "gone" not found',
     )

@@ -9,13 +9,13 @@ from typing import Any
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from msgspec.structs import replace
 
 from livevirt.errors import Forbidden
 from livevirt.kube.admission import limit_ranges, quotas
 from livevirt.kube.admission.limit_ranges import LimitRangeRules
 from livevirt.kube.objects import pod_resources
 from livevirt.kube.objects.core import POD
-from livevirt.kube.objects.node_share import pod_of, taken
 from livevirt.kube.objects.quantity import parse
 from livevirt.kube.objects.request import Object, User
 from livevirt.kube.objects.resource_lists import amounts
@@ -25,12 +25,11 @@ from livevirt.vm.lifecycle.vmi import launcher
 from livevirt.vm.spec import instance, resources
 from livevirt.vm.spec.namespaces import namespace_of
 from livevirt.vm.spec.resources import Namespace
-from livevirt.vm.verdict import edit, headroom
-from livevirt.vm.verdict.case import Around, Bound, Case
 from livevirt.vm.verdict.judgement import Judgement
 from livevirt.vm.verdict.verdict import judge
+from livevirt.vm.verdict.verdict_inputs import Bound, VerdictInputs
 
-from ..rollout.cases import LIVE, a_spec, running
+from ..rollout.cases import Surroundings, a_spec, room, running
 
 NOON = datetime(2030, 1, 1, 12, tzinfo=UTC)
 SOCKET = "200m"  # what a socket of two cores asks for
@@ -101,9 +100,7 @@ def asked(vmi: Object, namespace: Namespace | None = None) -> resources.Compute:
 def bounds(
     vmi: Object, pod: Object, node: Object | None = None, others: Any = (), **seen: Any
 ) -> tuple[Bound, ...]:
-    own = pod_of(vmi, (*others, pod))
-    around = headroom.Seen(pod=own, others=taken((pod, *others), own), **seen)
-    return headroom.within(edit.Found(vmi, node=node), around).bounds
+    return room(vmi, Surroundings(pods=(*others, pod), **seen), node).bounds
 
 
 def left(found: tuple[Bound, ...], name: str) -> str:
@@ -256,7 +253,7 @@ def largest(one: Size, other_: Size) -> Size:
 
 
 def outcome(
-    pod: Object, needed: resources.Compute, node: Object, seen: headroom.Seen, others: list[Object]
+    pod: Object, needed: resources.Compute, node: Object, seen: Surroundings, others: list[Object]
 ) -> str:
     """Return who refuses to resize a pod; asked are those who will be."""
     new = copy.deepcopy(pod)
@@ -314,10 +311,10 @@ def test_given_any_growth_then_it_waits_just_if_its_resize_would_be_refused(
     ranges = [a_range(most[0], max={"cpu": most[1], "memory": most[2]})] if most else []
     limit_ranges.fill_in(pod, ranges)
     pods = [pod, *(other(*each) for each in others)]
-    seen = headroom.Seen(None, [team], ranges, pod, taken(pods, pod))
+    seen = Surroundings([team], ranges, pods)
     vmi = a_guest(promised)
 
-    found = judged(vmi, wanted, headroom.within(edit.Found(vmi, node=node), seen))
+    found = judged(vmi, wanted, room(vmi, seen, node))
 
     if wanted == promised:
         assert found.changes == ()
@@ -325,7 +322,7 @@ def test_given_any_growth_then_it_waits_just_if_its_resize_would_be_refused(
     refused = outcome(pod, asked(sized(vmi, wanted), namespace), node, seen, pods[1:])
     assert found.waits == bool(refused)
     reasons = {"LimitRange": "OverLimitRange", "ResourceQuota": "OverQuota", "Node": "NodeFull"}
-    assert {change.ruling.reason for change in found.changes} == {reasons.get(refused, "PodResize")}
+    assert {change.reason for change in found.changes} == {reasons.get(refused, "PodResize")}
 
 
 @settings(max_examples=200, deadline=None)
@@ -344,9 +341,9 @@ def test_given_any_shrinking_then_it_waits_just_if_a_minimum_would_refuse_its_re
     if alone:  # no log, whose container is smaller than most minima
         del pod["spec"]["initContainers"]
     ranges = [a_range(least[0], min={"cpu": least[1], "memory": least[2]})]
-    seen = headroom.Seen(None, [], ranges, pod, taken([pod], pod))
+    seen = Surroundings([], ranges, [pod])
 
-    found = judged(vmi, wanted, headroom.within(edit.Found(vmi, node=node), seen))
+    found = judged(vmi, wanted, room(vmi, seen, node))
 
     if wanted == has:
         assert found.changes == ()
@@ -354,22 +351,22 @@ def test_given_any_shrinking_then_it_waits_just_if_a_minimum_would_refuse_its_re
     refused = outcome(pod, asked(sized(vmi, wanted)), node, seen, [])
     assert found.waits == bool(refused)
     reason = "OverLimitRange" if refused else "InPlace"
-    assert {change.ruling.reason for change in found.changes} == {reason}
+    assert {change.reason for change in found.changes} == {reason}
 
 
 def test_given_a_minimum_then_a_shrinking_guest_is_told_what_its_pod_lacks() -> None:
     vmi = a_guest((2, "1Gi"))
-    seen = headroom.Seen(limit_ranges=[a_range("Pod", min={"cpu": "301m"})], pod=a_pod(vmi))
-    [change] = judged(vmi, SMALL, headroom.within(edit.Found(vmi), seen)).changes
-    assert (change.verdict, change.ruling.reason) == ("Live", "OverLimitRange")
-    assert "LimitRange sane wants 100m of requests.cpu more" in change.ruling.message
+    seen = Surroundings(limit_ranges=[a_range("Pod", min={"cpu": "301m"})], pods=[a_pod(vmi)])
+    [change] = judged(vmi, SMALL, room(vmi, seen)).changes
+    assert (change.verdict, change.reason) == ("Live", "OverLimitRange")
+    assert "LimitRange sane wants 100m of requests.cpu more" in change.message
 
 
 def test_given_a_minimum_then_what_grows_at_the_same_time_does_not_wait() -> None:
     vmi = a_guest((1, "2Gi"))
-    seen = headroom.Seen(limit_ranges=[a_range("Pod", min={"memory": "2Gi"})], pod=a_pod(vmi))
-    changes = judged(vmi, (2, "1Gi"), headroom.within(edit.Found(vmi), seen)).changes
-    assert [change.ruling.reason for change in changes] == ["PodResize", "OverLimitRange"]
+    seen = Surroundings(limit_ranges=[a_range("Pod", min={"memory": "2Gi"})], pods=[a_pod(vmi)])
+    changes = judged(vmi, (2, "1Gi"), room(vmi, seen)).changes
+    assert [change.reason for change in changes] == ["PodResize", "OverLimitRange"]
 
 
 @pytest.mark.parametrize(("ratio", "waits"), [("3", True), ("6", False)])
@@ -382,17 +379,16 @@ def test_given_a_limit_that_was_filled_in_then_a_ratio_is_a_minimum(
     limit_ranges.fill_in(pod, [a_range("Container", default={"cpu": "1"})])
     ranges = [a_range(type_, maxLimitRequestRatio={"cpu": ratio})]
     del pod["spec"]["initContainers"]
-    seen = headroom.Seen(limit_ranges=ranges, pod=pod)
+    seen = Surroundings(limit_ranges=ranges, pods=[pod])
 
-    found = judged(vmi, SMALL, headroom.within(edit.Found(vmi), seen))
+    found = judged(vmi, SMALL, room(vmi, seen))
 
     assert found.waits is waits
     assert bool(outcome(pod, asked(sized(vmi, SMALL)), a_node(), seen, [])) is waits
 
 
-def judged(vmi: Object, wanted: Size, found: edit.Found) -> Judgement:
+def judged(vmi: Object, wanted: Size, found: VerdictInputs) -> Judgement:
     """Return the judgement on making a guest that large."""
     started = a_spec()
     spec = a_spec(domain__cpu__sockets=wanted[0], domain__memory__guest=wanted[1])
-    around = Around("kvm", found.namespace, found.bounds)
-    return judge(Case(started, spec, vmi, LIVE, around))
+    return judge(replace(found, started=started, wanted=spec, accelerator="kvm"))

@@ -9,7 +9,7 @@ import pytest
 from livevirt.kube.objects.node_share import NOTHING, Share
 from livevirt.kube.objects.quantity import parse
 from livevirt.vm.config.settings import Config
-from livevirt.vm.verdict.placement import placement
+from livevirt.vm.verdict.headroom import placement
 
 Object = dict[str, Any]
 

@@ -17,9 +17,10 @@ from livevirt.kube.objects.quantity import parse
 from livevirt.kube.objects.request import Object
 from livevirt.vm.lifecycle.vmi import launcher
 from livevirt.vm.spec.resources import Namespace
-from livevirt.vm.verdict import edit, headroom, node_choice
+from livevirt.vm.verdict import node_choice
+from livevirt.vm.verdict.verdict_inputs import VerdictInputs
 
-from ..rollout.cases import a_spec, running
+from ..rollout.cases import Surroundings, a_spec, room, running
 
 LABELS = {
     "kubevirt.io/schedulable": "true",
@@ -55,14 +56,13 @@ def a_node(name: str, cpu: str = "8", memory: str = "16Gi", **rest: Any) -> Obje
 
 def within(
     vmi: Object, *there: tuple[Object, Share], quotas: tuple[Object, ...] = ()
-) -> edit.Found:
-    seen = headroom.Seen(None, quotas, (), a_pod(vmi), nodes=there)
-    return headroom.within(edit.Found(vmi), seen)
+) -> VerdictInputs:
+    return room(vmi, Surroundings(quotas, pods=[a_pod(vmi)], nodes=there))
 
 
-def left(found: edit.Found, node: str, resource: str = "cpu") -> str:
-    assert found.elsewhere is not None
-    [bound] = [each for each in found.elsewhere if each.name == node]
+def left(found: VerdictInputs, node: str, resource: str = "cpu") -> str:
+    assert found.other_nodes is not None
+    [bound] = [each for each in found.other_nodes if each.name == node]
     return str(bound.left[resource])
 
 
@@ -73,13 +73,12 @@ def test_every_other_open_node_is_counted_with_what_is_left_of_it() -> None:
 
     found = within(a_guest(), (here, NOTHING), (there, taken), (closed, NOTHING))
 
-    assert [bound.name for bound in found.elsewhere or ()] == ["there"]
+    assert [bound.name for bound in found.other_nodes or ()] == ["there"]
     assert left(found, "there") == "4999m"  # the pod's sidecar asks for one
 
 
-def test_given_nothing_known_of_other_nodes_then_nothing_is_said_of_them() -> None:
-    vmi = a_guest()
-    assert headroom.within(edit.Found(vmi), headroom.Seen(pod=a_pod(vmi))).elsewhere is None
+def test_given_no_pod_then_nothing_is_known_of_other_nodes() -> None:
+    assert room(a_guest(), Surroundings(nodes=[(a_node("there"), NOTHING)])).other_nodes is None
 
 
 def test_huge_pages_and_cpus_of_its_own_must_be_there() -> None:
@@ -106,7 +105,7 @@ def test_a_quota_is_counted_as_a_second_pod_meets_it(
     hard: dict[str, str], used: dict[str, str], expected: dict[str, str] | None
 ) -> None:
     quota = {"metadata": {"name": "team"}, "spec": {}, "status": {"hard": hard, "used": used}}
-    found = [dict(bound.left) for bound in within(a_guest(), quotas=(quota,)).second]
+    found = [dict(bound.left) for bound in within(a_guest(), quotas=(quota,)).second_pod]
     assert found == ([] if expected is None else [{k: parse(v) for k, v in expected.items()}])
 
 

@@ -8,7 +8,13 @@ from typing import Any
 from hypothesis import given
 from hypothesis import strategies as st
 
-from livevirt.kube.objects.conditions import find, is_true, with_condition, without_condition
+from livevirt.kube.objects.conditions import (
+    condition,
+    find,
+    is_true,
+    with_condition,
+    without_condition,
+)
 
 NOON = datetime(2026, 1, 2, 12, tzinfo=UTC)
 LATER = NOON + timedelta(minutes=5)
@@ -82,3 +88,13 @@ def test_given_any_history_then_each_date_is_that_of_the_last_change(
         if changed.get(kind, ("", ""))[0] != status:
             changed[kind] = (status, f"2026-01-02T12:{minute:02}:00Z")
     assert {c["type"]: (c["status"], c["lastTransitionTime"]) for c in conditions} == changed
+
+
+def test_a_condition_leaves_out_what_it_does_not_say() -> None:
+    assert condition("Ready", "True") == {"type": "Ready", "status": "True"}
+    assert condition("Ready", "False", "Broken", "no disk") == {
+        "type": "Ready",
+        "status": "False",
+        "reason": "Broken",
+        "message": "no disk",
+    }

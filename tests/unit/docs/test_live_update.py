@@ -7,9 +7,9 @@ from pathlib import Path
 
 import pytest
 
-from livevirt.vm.verdict.case import NOT_YET
-from livevirt.vm.verdict.differences import differences_table
-from livevirt.vm.verdict.live_table import live_table
+from livevirt.vm.verdict.fields import live_table
+from livevirt.vm.verdict.kubevirt_differences import differences_table
+from livevirt.vm.verdict.verdict_inputs import NOT_YET
 
 DOCS = Path(__file__).resolve().parents[3] / "docs"
 TABLES = {

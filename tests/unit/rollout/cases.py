@@ -3,21 +3,29 @@
 from __future__ import annotations
 
 import copy
+from collections.abc import Sequence
+from dataclasses import dataclass
 from typing import Any
 
+from livevirt.kube.objects import core
+from livevirt.kube.objects.kind import Kind
+from livevirt.kube.objects.node_share import NOTHING, Share, instance_of, taken
 from livevirt.kube.objects.request import Object
 from livevirt.vm.config import settings as configs
 from livevirt.vm.config.settings import Config, Defaults
 from livevirt.vm.spec import defaults, disks
-from livevirt.vm.verdict.case import Around, Case
+from livevirt.vm.verdict.gather import gather_room_now
 from livevirt.vm.verdict.judgement import Judgement
 from livevirt.vm.verdict.verdict import judge
+from livevirt.vm.verdict.verdict_inputs import VerdictInputs
 
 GATES = frozenset({"VMLiveUpdateFeatures", "HotplugVolumes", "InjectEjectCDROM"})
 LIVE = Config(strategy="LiveUpdate", gates=GATES)
 STAGE = Config(strategy="Stage", gates=GATES)
-KVM = Around(accelerator="kvm")
-TCG = Around(accelerator="tcg")
+#: What is around a guest: fields of its VerdictInputs.
+Around = dict[str, Any]
+KVM: Around = {"accelerator": "kvm"}
+TCG: Around = {"accelerator": "tcg"}
 TEMPLATE = "spec.template.spec."
 
 GONE = object()  # the value of a field that an edit removes
@@ -97,13 +105,14 @@ def judged(
     **status: Any,
 ) -> Judgement:
     """Return the judgement on an edit of a guest that was started under LiveUpdate."""
-    return judge(Case(started, wanted, vmi or running(started, **status), config, around))
+    found = vmi or running(started, **status)
+    return judge(VerdictInputs(started, wanted, found, config, **around))
 
 
 def rulings(judgement: Judgement) -> dict[str, tuple[str, str]]:
     """Return verdict and reason by the short path of each change."""
     return {
-        change.path.removeprefix(TEMPLATE): (str(change.verdict), str(change.ruling.reason))
+        change.path.removeprefix(TEMPLATE): (str(change.verdict), str(change.reason))
         for change in judgement.changes
     }
 
@@ -115,3 +124,38 @@ def condition(type_: str, status: str = "True") -> Object:
 def with_defaults(**values: Any) -> Config:
     """Return live settings with other cluster defaults."""
     return Config(strategy="LiveUpdate", gates=GATES, defaults=Defaults(**values))
+
+
+@dataclass(frozen=True)
+class Surroundings:
+    """The objects around a guest, read as `gather` does; `pods` are those of its node."""
+
+    quotas: Sequence[Object] = ()
+    limit_ranges: Sequence[Object] = ()
+    pods: Sequence[Object] = ()
+    nodes: Sequence[tuple[Object, Share]] = ()  # and what their pods use
+    named: Sequence[tuple[Kind, Object]] = ()  # other objects
+
+    def get(self, kind: Kind, name: str, namespace: str = "") -> Object | None:
+        found = (obj for each, obj in self.named if each == kind)
+        return next((obj for obj in found if obj["metadata"].get("name", name) == name), None)
+
+    def list(self, kind: Kind, namespace: str = "") -> list[Object]:
+        by_kind = {
+            core.QUOTA.resource: self.quotas,
+            core.LIMIT_RANGE.resource: self.limit_ranges,
+            core.NODE.resource: [node for node, _ in self.nodes],
+        }
+        return list(by_kind[kind.resource])
+
+    def occupancy(self, node: str, instance: str) -> tuple[Object | None, Share]:
+        shares = {each["metadata"]["name"]: share for each, share in self.nodes}
+        own = next((pod for pod in self.pods if instance_of(pod) == instance), None)
+        others = taken(self.pods, own) if self.pods else NOTHING
+        return own, shares.get(node, others)
+
+
+def room(vmi: Object, around: Surroundings, node: Object | None = None) -> VerdictInputs:
+    """Return what is left for the pod of a guest, as inputs of a verdict."""
+    inputs = VerdictInputs(vmi["spec"], vmi["spec"], vmi, LIVE, objects={"node": node})
+    return gather_room_now(inputs, vmi, around)

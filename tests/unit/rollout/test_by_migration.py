@@ -14,17 +14,17 @@ from livevirt.vm.migration.migratability import NOT_ALLOWED
 from livevirt.vm.sizing import resizing
 from livevirt.vm.sizing.reservation import held, told
 from livevirt.vm.spec.resources import Namespace
-from livevirt.vm.verdict.case import Around, Bound
 from livevirt.vm.verdict.live_patch import apply, live_patch
 from livevirt.vm.verdict.summary import exit_status, plan_document
+from livevirt.vm.verdict.verdict_inputs import Bound
 
-from .cases import KVM, LIVE, TCG, a_spec, edited, judged, rulings, running
+from .cases import KVM, LIVE, TCG, Around, a_spec, edited, judged, rulings, running
 
 Edits = dict[str, Any]
 
 SOCKETS = "domain.cpu.sockets"
 CLOSED = replace(LIVE, disabled=frozenset({"InPlaceHotplug"}))
-FREE = replace(KVM, migration="")
+FREE: Around = {**KVM, "migration_obstacle": ""}
 GATE = ("LiveAfterMigration", "InPlaceHotplugDisabled")
 MOVES, STAYS = ("LiveAfterMigration", "NodeFull"), ("LiveAfterResize", "NodeFull")
 # From one socket of two cores to two: the pod goes from 200m to 400m.
@@ -42,7 +42,7 @@ def around(
     if elsewhere is not None:
         nodes = tuple(a_bound("Node", f"n{i}", cpu=cpu) for i, cpu in enumerate(elsewhere))
     second = () if quota is None else (a_bound("ResourceQuota", "team", **quota),)
-    return replace(FREE, bounds=bounds, elsewhere=nodes, second=second)
+    return {**FREE, "bounds": bounds, "other_nodes": nodes, "second_pod": second}
 
 
 FULL = a_bound("Node", "here", cpu="0")
@@ -96,7 +96,7 @@ ROWS: dict[str, tuple[Config, Around, tuple[str, str], str]] = {
         LIVE, around(FULL, elsewhere=["1"], quota={"requests_cpu": "200m"}), STAYS,
         "a migration takes a second pod, and ResourceQuota team lacks 400m of requests.cpu",
     ),
-    "full node, not allowed": (LIVE, replace(KVM, bounds=(FULL,)), STAYS, NOT_ALLOWED),
+    "full node, not allowed": (LIVE, {**KVM, "bounds": (FULL,)}, STAYS, NOT_ALLOWED),
     "full node and quota": (
         LIVE, around(SHORT, FULL, elsewhere=["8"]), ("LiveAfterResize", "OverQuota"),
         "Node here lacks 200m of cpu",
@@ -116,7 +116,7 @@ def test_a_size_migrates_only_where_it_must_and_can(
 
     assert rulings(found) == {SOCKETS: ruling}
     assert found.waits == bool(waits_for)
-    assert waits_for in found.changes[0].ruling.message
+    assert waits_for in found.changes[0].message
     assert exit_status(plan_document(found, "web", {})) == (4 if waits_for else 0)
 
 
@@ -135,8 +135,8 @@ def test_what_a_kubelet_does_not_resize_migrates_if_that_is_allowed(
         found = judged(a_spec(**edit), wanted, around=where)
         change = found.change(f"spec.template.spec.{path}")
         assert change is not None
-        assert (change.verdict, change.ruling.reason) == ("LiveAfterMigration", reason)
-        assert change.ruling.waits is waits
+        assert (change.verdict, change.reason) == ("LiveAfterMigration", reason)
+        assert change.waits is waits
 
 
 GUEST = "domain.memory.guest"

@@ -7,7 +7,7 @@ import pytest
 from livevirt.kube.objects.quantity import parse
 from livevirt.kube.objects.schema import definitions
 from livevirt.vm.spec.effective import SETS, SILENCE, SPELLINGS, ByName, canonical, plain
-from livevirt.vm.verdict.changes import Name, differences, in_vm, spell
+from livevirt.vm.verdict.comparison import Name, differences, in_vm, spell
 
 
 def test_every_field_named_in_the_tables_exists() -> None:

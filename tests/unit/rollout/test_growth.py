@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -10,12 +11,15 @@ from hypothesis import strategies as st
 
 from livevirt.kube.objects.quantity import parse
 from livevirt.kube.objects.request import Object
+from livevirt.vm.lifecycle.vmi import launcher
+from livevirt.vm.sizing import resizing
 from livevirt.vm.spec import instance
-from livevirt.vm.spec.resources import Compute, compute
-from livevirt.vm.verdict.case import Bound, Case
-from livevirt.vm.verdict.growth import amounts, growth, pod_changes, shortages
+from livevirt.vm.spec.resources import Compute, Namespace, compute
+from livevirt.vm.verdict.growth import BY_MIGRATION, amounts, growth, pod_changes, shortages
+from livevirt.vm.verdict.judgement import Verdict
 from livevirt.vm.verdict.live_patch import apply, live_patch
 from livevirt.vm.verdict.verdict import judge
+from livevirt.vm.verdict.verdict_inputs import Bound, VerdictInputs
 
 from .cases import KVM, LIVE, a_spec, edited, running
 
@@ -75,9 +79,9 @@ def test_what_shrinks_needs_no_more_than_is_owed() -> None:
 
 def plan(started: Object, wanted: Object, vmi: Object) -> tuple[list[dict[str, str]], Object]:
     """Return what the pod is said to ask for otherwise, and the instance after the edit."""
-    case = Case(started, wanted, vmi, LIVE, KVM)
-    judgement = judge(case)
-    return pod_changes(case, judgement), apply(live_patch(judgement, vmi), vmi)
+    inputs = VerdictInputs(started, wanted, vmi, LIVE, **KVM)
+    judgement = judge(inputs)
+    return pod_changes(inputs, judgement), apply(live_patch(judgement, vmi), vmi)
 
 
 def pod(vmi: Object) -> dict[str, str]:
@@ -146,3 +150,39 @@ def test_what_waits_for_a_restart_is_counted_as_the_next_pod_has_it() -> None:
     said, _ = plan(started, wanted, running(started))
 
     assert [each["resource"] for each in said] == ["requests.memory"]  # a CPU as it is written
+
+
+# ---------------------------------------------------------------- in place or by migration
+
+GUESTS: dict[str, dict[str, Any]] = {
+    "a plain guest": {},
+    "dedicated CPUs": {"domain.cpu.dedicatedCpuPlacement": True},
+    "huge pages": {"domain.memory.hugepages": {"pageSize": "2Mi"}},
+}
+
+
+@given(
+    kind=st.sampled_from(sorted(GUESTS)),
+    sockets=st.integers(1, 4),
+    memory=st.sampled_from(["1Gi", "2Gi"]),
+    closed=st.booleans(),
+)
+def test_given_any_growth_then_the_verdict_and_the_vmi_controller_agree_on_a_migration(
+    kind: str, sockets: int, memory: str, closed: bool
+) -> None:
+    started = edited(a_spec(), GUESTS[kind])
+    config = replace(LIVE, disabled=frozenset({"InPlaceHotplug"} if closed else ()))
+    has = {"memory": {"guestCurrent": "1Gi"}, "currentCPUTopology": {"sockets": 1}}
+    vmi = running(started, **has)
+    vmi["metadata"]["namespace"] = "default"
+    pod = launcher.pod_of(vmi, Namespace())
+    wanted = edited(started, {"domain.cpu.sockets": sockets, "domain.memory.guest": memory})
+
+    judgement = judge(VerdictInputs(started, wanted, vmi, config, **KVM))
+    after = apply(live_patch(judgement, vmi), vmi)
+    why = resizing.by_migration(after, pod, resizing.needed(after, Namespace()), config)
+
+    assert {c.reason for c in judgement.changes} <= {*BY_MIGRATION, "PodResize", "InPlace"}
+    by_migration = [c for c in judgement.changes if c.verdict is Verdict.LIVE_AFTER_MIGRATION]
+    assert bool(why) == bool(by_migration)
+    assert not why or why in [BY_MIGRATION[change.reason] for change in by_migration]

@@ -3,7 +3,7 @@ from typing import Any
 
 from livevirt.kube.objects import conditions
 from livevirt.vm.sizing import hot_change
-from livevirt.vm.verdict.judgement import Change, Judgement, Reason, Ruling, Verdict
+from livevirt.vm.verdict.judgement import Judgement, Reason, Ruling, Verdict
 from livevirt.vm.verdict.live_patch import MEMORY, SOCKETS
 
 NOON = datetime(2026, 1, 1, 12, tzinfo=UTC)
@@ -15,8 +15,8 @@ def a_change(
     running: Any = 1,
     wanted: Any = 3,
     reason: Reason = Reason.POD_RESIZE,
-) -> Change:
-    return Change(path, running, wanted, Ruling(verdict, reason, "why"))
+) -> Ruling:
+    return Ruling(verdict, reason, "why", path=path, running=running, wanted=wanted)
 
 
 def test_what_goes_live_is_announced_with_its_values() -> None:
@@ -55,13 +55,16 @@ def test_given_a_smaller_size_by_migration_then_the_guest_gives_it_back_first() 
 
 
 def test_given_less_of_a_growth_that_is_held_up_then_it_waits_as_any_growth() -> None:
-    for verdict, reason in (
-        (Verdict.LIVE_AFTER_RESIZE, "WaitingForResize"),
-        (Verdict.LIVE_AFTER_MIGRATION, "WaitingForMigration"),
-    ):
+    for verdict in (Verdict.LIVE_AFTER_RESIZE, Verdict.LIVE_AFTER_MIGRATION):
         change = a_change(SOCKETS, verdict, 3, 2, Reason.NODE_FULL)
         [found] = hot_change.begun(Judgement((change,)), [], NOON)
-        assert found["reason"] == reason
+        assert found["reason"] == "WaitingForResize"
+
+
+def test_given_a_full_node_then_the_pod_is_to_be_resized_first_all_the_same() -> None:
+    change = a_change(SOCKETS, Verdict.LIVE_AFTER_MIGRATION, reason=Reason.NODE_FULL)
+    [found] = hot_change.begun(Judgement((change,)), [], NOON)
+    assert found["reason"] == "WaitingForResize"
 
 
 def test_a_newer_edit_starts_the_story_again() -> None:

@@ -10,12 +10,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from livevirt.kube.objects.quantity import parse
-from livevirt.vm.verdict.case import Around, Bound
-from livevirt.vm.verdict.fields import FIELDS
-from livevirt.vm.verdict.judgement import Change, Judgement, Reason, Ruling, Verdict
-from livevirt.vm.verdict.live_table import live_table
+from livevirt.vm.verdict.fields import FIELDS, live_table
+from livevirt.vm.verdict.judgement import Judgement, Reason, Ruling, Verdict
 from livevirt.vm.verdict.redaction import CHANGED, compact, redacted
 from livevirt.vm.verdict.summary import condition, exit_status, pending, plan_document, warnings
+from livevirt.vm.verdict.verdict_inputs import Bound
 
 from .cases import KVM, TEMPLATE, a_claim, a_spec, edited, judged
 
@@ -122,18 +121,18 @@ def test_warnings_are_one_for_each_verdict_the_worst_first() -> None:
 
 
 changes = st.builds(
-    Change,
+    Ruling,
+    st.sampled_from(Verdict),
+    st.sampled_from(Reason),
+    st.text(max_size=300),
     path=st.text(st.characters(codec="utf-8"), max_size=300).map(lambda text: TEMPLATE + text),
     running=st.none() | st.text(max_size=300) | st.integers(),
     wanted=st.none() | st.text(max_size=300) | st.integers(),
-    ruling=st.builds(
-        Ruling, st.sampled_from(Verdict), st.sampled_from(Reason), st.text(max_size=300)
-    ),
 )
 
 
 @given(st.lists(changes, max_size=80).map(tuple), st.text("abc-", min_size=1, max_size=253))
-def test_warnings_fit_into_headers(changed: tuple[Change, ...], name: str) -> None:
+def test_warnings_fit_into_headers(changed: tuple[Ruling, ...], name: str) -> None:
     lines = warnings(Judgement(changed), name)
 
     assert len(lines) == len({change.verdict for change in changed})
@@ -144,7 +143,7 @@ def test_warnings_fit_into_headers(changed: tuple[Change, ...], name: str) -> No
 
 def test_the_plan_shows_every_change_with_its_reason() -> None:
     quota = Bound("ResourceQuota", "team", {"requests.cpu": parse("100m")})
-    around = Around("kvm", bounds=(quota,))
+    around = {"accelerator": "kvm", "bounds": (quota,)}
     found = judged(a_spec(), a_spec(domain__cpu__sockets=2), around=around)
 
     document = plan_document(found, "web", {"vm": "12", "vmi": "13"})
@@ -155,8 +154,8 @@ def test_the_plan_shows_every_change_with_its_reason() -> None:
         {
             "path": f"{TEMPLATE}domain.cpu.sockets", "from": 1, "to": 2,
             "verdict": "LiveAfterResize", "reason": "OverQuota", "waits": True,
-            "message": "ResourceQuota team lacks 100m of requests.cpu; it goes on by itself when"
-            " there is room",
+            "message": "ResourceQuota team lacks 100m of requests.cpu; it resumes automatically"
+            " when there is room",
         }
     ]  # fmt: skip
     assert exit_status(document) == 4

@@ -11,10 +11,10 @@ from livevirt.kube.objects.field_error import FieldError
 from livevirt.kube.objects.quantity import parse
 from livevirt.kube.objects.request import Object
 from livevirt.vm.config.settings import Config
-from livevirt.vm.verdict.case import Around, Bound, Case
-from livevirt.vm.verdict.differences import DIFFERENCES
 from livevirt.vm.verdict.judgement import Judgement, Verdict
+from livevirt.vm.verdict.kubevirt_differences import DIFFERENCES
 from livevirt.vm.verdict.verdict import judge, refuse
+from livevirt.vm.verdict.verdict_inputs import Bound, VerdictInputs
 
 from .cases import (
     GATES,
@@ -24,6 +24,7 @@ from .cases import (
     STAGE,
     TCG,
     TEMPLATE,
+    Around,
     a_claim,
     a_spec,
     condition,
@@ -50,7 +51,7 @@ class Row:
     expected: dict[str, tuple[str, str]] = field(default_factory=dict)
     start: dict[str, Any] = field(default_factory=dict)
     config: Config = LIVE
-    around: Around = KVM
+    around: Around = field(default_factory=lambda: KVM)
     status: dict[str, Any] = field(default_factory=dict)
     differs: str = ""  # the key of the difference from KubeVirt that the row keeps
 
@@ -648,7 +649,7 @@ def test_the_nearest_live_value_is_told_where_there_is_one(
     change = judged(started, edited(started, edits)).change(TEMPLATE + path)
 
     assert change is not None
-    assert change.ruling.nearest == nearest
+    assert change.nearest == nearest
 
 
 def test_given_a_grown_guest_when_it_shrinks_below_boot_then_boot_is_the_nearest() -> None:
@@ -659,7 +660,7 @@ def test_given_a_grown_guest_when_it_shrinks_below_boot_then_boot_is_the_nearest
     change = judged(started, edited(started, {GUEST: "512Mi"}), vmi=vmi).changes[0]
 
     assert change.running == "2Gi"
-    assert change.ruling.nearest == "1Gi"
+    assert change.nearest == "1Gi"
 
 
 def test_given_a_change_went_live_then_only_going_back_is_a_change() -> None:
@@ -688,7 +689,7 @@ def test_given_a_change_went_live_then_only_going_back_is_a_change() -> None:
     ids=["none", "succeeded", "failed", "going"],
 )
 def test_given_no_guest_then_no_change_waits_for_a_restart(vmi: Object | None) -> None:
-    found = judge(Case(a_spec(), edited(a_spec(), {"domain.cpu.cores": 4}), vmi, LIVE))
+    found = judge(VerdictInputs(a_spec(), edited(a_spec(), {"domain.cpu.cores": 4}), vmi, LIVE))
 
     assert found == Judgement()
 
@@ -752,7 +753,7 @@ def test_given_another_default_bus_since_the_start_then_disks_that_name_none_sta
 
 def bound(kind: str, **left: str) -> Around:
     amounts = {name.replace("_", "."): parse(text) for name, text in left.items()}
-    return replace(KVM, bounds=(Bound(kind, "team", amounts),))
+    return {**KVM, "bounds": (Bound(kind, "team", amounts),)}
 
 
 ROOM = {
@@ -761,7 +762,7 @@ ROOM = {
                       ("LiveAfterResize", "OverQuota"), 4),
     "limit range": (bound("LimitRange", cpu="100m"), ("LiveAfterResize", "OverLimitRange"), 4),
     "full node": (bound("Node", cpu="0"), ("LiveAfterResize", "NodeFull"), 4),
-    "full node, migration allowed": (replace(bound("Node", cpu="0"), migration=""),
+    "full node, migration allowed": ({**bound("Node", cpu="0"), "migration_obstacle": ""},
                                      ("LiveAfterMigration", "NodeFull"), 0),
     "quota of something else": (bound("ResourceQuota", limits_cpu="0"), RESIZE, 0),
 }  # fmt: skip
@@ -781,7 +782,7 @@ def test_what_is_missing_is_told() -> None:
     around = bound("ResourceQuota", requests_cpu="150m")
     change = judged(a_spec(), a_spec(domain__cpu__sockets=2), around=around).changes[0]
 
-    assert "ResourceQuota team lacks 50m of requests.cpu" in change.ruling.message
+    assert "ResourceQuota team lacks 50m of requests.cpu" in change.message
 
 
 def test_given_a_full_node_when_a_guest_shrinks_then_it_does_not_wait() -> None:
@@ -828,7 +829,7 @@ def test_given_a_growth_is_held_up_when_less_is_asked_for_then_that_needs_room_t
     assert list(rulings(full).values()) == [("LiveAfterResize", "NodeFull")]
     assert full.waits
     assert list(rulings(free).values()) == [RESIZE]
-    assert words in free.changes[0].ruling.message
+    assert words in free.changes[0].message
     assert rulings(back) == {SOCKETS: IN_PLACE, GUEST: IN_PLACE}  # what the guest has, it has
 
 

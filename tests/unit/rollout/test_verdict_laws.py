@@ -13,13 +13,13 @@ from livevirt.kube.objects.quantity import parse
 from livevirt.kube.objects.request import Object
 from livevirt.vm.config.settings import Config
 from livevirt.vm.spec.effective import canonical, filled, refilled
-from livevirt.vm.verdict.case import Around, Case
 from livevirt.vm.verdict.judgement import Judgement, Verdict
 from livevirt.vm.verdict.live_patch import apply, live_patch
 from livevirt.vm.verdict.summary import condition, pending
 from livevirt.vm.verdict.verdict import judge
+from livevirt.vm.verdict.verdict_inputs import VerdictInputs
 
-from .cases import GONE, KVM, LIVE, STAGE, TCG, a_claim, a_spec, edited, judged, running
+from .cases import GONE, KVM, LIVE, STAGE, TCG, Around, a_claim, a_spec, edited, judged, running
 
 Rewrite = Callable[[Object, Object, Any], None]  # the text, what runs, and choices to draw
 
@@ -148,7 +148,7 @@ def test_nulls_in_what_runs_say_nothing(started: Object, wanted: Object, config:
     before = copy.deepcopy(written)
     found, expected = (
         {
-            change.path: (change.running, change.wanted, change.verdict, change.ruling.reason)
+            change.path: (change.running, change.wanted, change.verdict, change.reason)
             for change in judged(started, wanted, config=config, vmi=each).changes
         }
         for each in (written, vmi)
@@ -177,7 +177,7 @@ def test_the_same_machine_in_other_words_is_no_change(
     for rewrite in chosen:
         rewrite(wanted, vmi, data.draw)
 
-    assert judge(Case(spec, wanted, vmi, now, around)).changes == ()
+    assert judge(VerdictInputs(spec, wanted, vmi, now, **around)).changes == ()
 
 
 @settings(max_examples=100, deadline=None)
@@ -187,9 +187,9 @@ def test_an_edit_and_its_revert_are_no_change_and_leave_no_condition(
 ) -> None:
     vmi = running(spec)
     before = copy.deepcopy((spec, vmi))
-    judge(Case(spec, edited_safely(spec, change), vmi, config, around))
+    judge(VerdictInputs(spec, edited_safely(spec, change), vmi, config, **around))
 
-    reverted = judge(Case(spec, spec, vmi, config, around))
+    reverted = judge(VerdictInputs(spec, spec, vmi, config, **around))
 
     assert (spec, vmi) == before  # judging changes nothing
     assert (reverted.changes, condition(reverted), pending(reverted)) == ((), None, ([], 0))
@@ -201,18 +201,18 @@ def test_following_the_live_patch_settles(
     spec: Object, change: dict[str, Any], around: Around
 ) -> None:
     vmi, wanted = running(spec), edited_safely(spec, change)
-    first = judge(Case(spec, wanted, vmi, LIVE, around))
+    first = judge(VerdictInputs(spec, wanted, vmi, LIVE, **around))
 
     vmi = apply(live_patch(first, vmi), vmi)
-    second = judge(Case(spec, wanted, vmi, LIVE, around))
+    second = judge(VerdictInputs(spec, wanted, vmi, LIVE, **around))
 
     assert not [c for c in second.changes if c.live and not c.volume]
     assert live_patch(second, vmi) == {}
     assert bool(second.of(Verdict.RESTART)) == bool(first.of(Verdict.RESTART))
-    back = judge(Case(spec, spec, vmi, LIVE, KVM))
+    back = judge(VerdictInputs(spec, spec, vmi, LIVE, **KVM))
     assert not back.of(Verdict.RESTART)  # what went live goes back live
     home = apply(live_patch(back, vmi), vmi)
-    assert judge(Case(spec, spec, home, LIVE, KVM)).changes == ()
+    assert judge(VerdictInputs(spec, spec, home, LIVE, **KVM)).changes == ()
     assert canonical(home["spec"]) == canonical(running(spec)["spec"])
 
 
@@ -233,7 +233,7 @@ def test_there_and_back_name_the_same_fields(one: Object, other: Object) -> None
 def test_one_restart_and_nothing_but_volumes_is_live(
     spec: Object, change: dict[str, Any], around: Around
 ) -> None:
-    found = judge(Case(spec, edited_safely(spec, change), running(spec), LIVE, around))
+    found = judge(VerdictInputs(spec, edited_safely(spec, change), running(spec), LIVE, **around))
 
     if found.of(Verdict.RESTART):
         assert all(c.volume or not c.live for c in found.changes)

@@ -12,10 +12,10 @@ from hypothesis import strategies as st
 from livevirt.kube.objects.request import Object
 from livevirt.node.volumes import DATA_FAILED, DATA_NOT_READY, PVC_NOT_FOUND
 from livevirt.vm.config.settings import Config
-from livevirt.vm.verdict.case import Case
 from livevirt.vm.verdict.judgement import Judgement
 from livevirt.vm.verdict.live_patch import apply, settles
 from livevirt.vm.verdict.verdict import judge
+from livevirt.vm.verdict.verdict_inputs import VerdictInputs
 from livevirt.vm.volumes.volume_lists import claim_of
 from livevirt.vm.volumes.volume_migration import (
     COPIED,
@@ -64,12 +64,21 @@ def judged(
     edits: Object, vmi: Object | None = None, strategy: str = "Migration", config: Config = LIVE
 ) -> Judgement:
     started = a_template()
-    return judge(Case(started, edited(started, edits), vmi or an_instance(), config, KVM, strategy))
+    return judge(
+        VerdictInputs(
+            started,
+            edited(started, edits),
+            vmi or an_instance(),
+            config,
+            **KVM,
+            volumes_strategy=strategy,
+        )
+    )
 
 
 def verdict(edits: Object, **how: Any) -> set[tuple[str, str, bool]]:
     found = judged(edits, **how).changes
-    return {(str(c.verdict), str(c.ruling.reason), c.ruling.waits) for c in found}
+    return {(str(c.verdict), str(c.reason), c.waits) for c in found}
 
 
 def pending(reason: str) -> Object:
@@ -322,7 +331,7 @@ def test_what_waits_for_a_restart_is_forgotten_so_that_the_restart_does_it() -> 
     vm = a_vm("new", UNDONE)
     wanted = vm["spec"]["template"]["spec"]
     edit = edited(wanted, {"domain.devices.disks.1.shareable": True})
-    shared = Case(wanted, edit, vmi, LIVE, KVM, "Migration")
+    shared = VerdictInputs(wanted, edit, vmi, LIVE, **KVM, volumes_strategy="Migration")
     assert remembered(vm, vmi, judge(shared)) == []
 
 
@@ -338,7 +347,9 @@ def test_a_claim_that_was_never_there_is_not_what_the_next_guest_starts_from(
 ) -> None:
     spec = a_template(**{f"{path}.claimName": "right"})
     vm: Object = {"spec": {"updateVolumesStrategy": "Migration", "template": {"spec": spec}}}
-    judgement = judge(Case(a_template(), spec, vmi, LIVE, KVM, "Migration"))
+    judgement = judge(
+        VerdictInputs(a_template(), spec, vmi, LIVE, **KVM, volumes_strategy="Migration")
+    )
     vmi = apply(volume_patch(judgement, vmi), vmi)
     vm["status"] = {"volumeUpdateState": state(remembered(vm, vmi, judgement))}
     found = {each["name"]: claim_of(each) for each in to_start_from(vm, spec["volumes"])}
@@ -384,7 +395,14 @@ class World:
         entries = switching(vm, vmi)
         claim = self.vmi[0]
         if entries is None:
-            case = Case(a_template(), vm["spec"]["template"]["spec"], vmi, LIVE, KVM, "Migration")
+            case = VerdictInputs(
+                a_template(),
+                vm["spec"]["template"]["spec"],
+                vmi,
+                LIVE,
+                **KVM,
+                volumes_strategy="Migration",
+            )
             judgement = judge(case)
             patch = volume_patch(judgement, vmi)
             if not patch:

@@ -102,7 +102,7 @@ def _decides(change: Object, reach: Reach) -> bool:
 
 
 def _told(change: Object, reach: Reach) -> str:
-    from livevirt.vm.verdict.changes import TEMPLATE
+    from livevirt.vm.verdict.comparison import TEMPLATE
     from livevirt.vm.verdict.redaction import compact
 
     path = change["path"].removeprefix(f"{TEMPLATE}.").removeprefix("domain.")

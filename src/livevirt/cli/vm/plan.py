@@ -103,7 +103,7 @@ def show(name: str, document: Object) -> None:
     from rich.text import Text
 
     from livevirt.cli.vm.documents import print_table
-    from livevirt.vm.verdict.changes import TEMPLATE
+    from livevirt.vm.verdict.comparison import TEMPLATE
     from livevirt.vm.verdict.redaction import compact
 
     status, changes = exit_status(document), document["changes"]

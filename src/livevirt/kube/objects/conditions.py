@@ -7,12 +7,27 @@ status needs writing.
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from datetime import datetime
 from typing import Any
 
 from livevirt.kube.objects.times import format_time
 
 Condition = dict[str, Any]
+
+
+@dataclass(frozen=True, slots=True)
+class Failure:
+    """Why something failed, as conditions and events report it."""
+
+    reason: str  # a word in CamelCase
+    message: str
+
+
+def condition(type: str, status: str, reason: str = "", message: str = "") -> Condition:
+    """Return a condition; an empty reason or message is left out."""
+    given = {"type": type, "status": status, "reason": reason, "message": message}
+    return {name: value for name, value in given.items() if value}
 
 
 def find(conditions: list[Condition] | None, type: str) -> Condition | None:

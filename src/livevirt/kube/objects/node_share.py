@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Hashable, Iterable, Sequence
 from dataclasses import dataclass
+from typing import Generic, NamedTuple, TypeVar
 
 from livevirt.kube.objects import pod_resources
 from livevirt.kube.objects.phases import FINAL
 from livevirt.kube.objects.quantity import ZERO, Quantity
 from livevirt.kube.objects.request import Object
+
+K = TypeVar("K", bound=Hashable)
 
 _CREATED_BY = "kubevirt.io/created-by"  # the label that names a pod's instance by its uid
 
@@ -71,11 +74,60 @@ def pod_of(vmi: Object, pods: Iterable[Object]) -> Object | None:
 def _as_granted(pod: Object) -> Object:
     """Return the pod as if it asked for no more than the node has granted."""
     statuses = (pod.get("status") or {}).get("containerStatuses") or ()
-    told = {s["name"]: s["allocatedResources"] for s in statuses if s.get("allocatedResources")}
+    granted = {s["name"]: s["allocatedResources"] for s in statuses if s.get("allocatedResources")}
     containers = [
-        {**each, "resources": {**(each.get("resources") or {}), "requests": told[each["name"]]}}
-        if each["name"] in told
+        {**each, "resources": {**(each.get("resources") or {}), "requests": granted[each["name"]]}}
+        if each["name"] in granted
         else each
         for each in pod["spec"].get("containers") or ()
     ]
     return {**pod, "spec": {**pod["spec"], "containers": containers}}
+
+
+class _Counted(NamedTuple):
+    """How a pod was counted in."""
+
+    node: str
+    instance: str  # the uid of the one it runs, if any
+    share: Share
+
+
+class NodeUsage(Generic[K]):
+    """What the pods of each node use of it, kept up to date change by change."""
+
+    def __init__(self) -> None:
+        self._counted: dict[K, _Counted] = {}
+        self._used: dict[str, Share] = {}  # by node
+        self._launchers: dict[tuple[str, str], K] = {}  # by node and instance
+
+    def clear(self) -> None:
+        """Forget all pods."""
+        for memory in (self._counted, self._used, self._launchers):
+            memory.clear()
+
+    def put(self, key: K, pod: Object) -> None:
+        """Count a pod in place of the one of its key."""
+        self.drop(key)
+        node = pod["spec"].get("nodeName")
+        if not node:
+            return
+        counted = _Counted(node, instance_of(pod), granted(pod))
+        self._counted[key] = counted
+        self._used[node] = self._used.get(node, NOTHING) + counted.share
+        if counted.instance:
+            self._launchers[node, counted.instance] = key
+
+    def drop(self, key: K) -> None:
+        """Count a pod no longer."""
+        counted = self._counted.pop(key, None)
+        if counted is None:
+            return
+        self._used[counted.node] = self._used[counted.node] - counted.share
+        launched = (counted.node, counted.instance)
+        if self._launchers.get(launched) == key:
+            del self._launchers[launched]
+
+    def around(self, node: str, instance: str) -> tuple[K | None, Share]:
+        """Return the key of an instance's pod on a node, and what the node's other pods use."""
+        key, used = self._launchers.get((node, instance)), self._used.get(node, NOTHING)
+        return key, used if key is None else used - self._counted[key].share

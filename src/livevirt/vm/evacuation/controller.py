@@ -29,8 +29,8 @@ from livevirt.vm.evacuation.plan import (
     read_guest,
 )
 from livevirt.vm.migration import policy, request
+from livevirt.vm.migration.migratability import node_of
 from livevirt.vm.migration.snapshot import EVACUATION, migration_uids
-from livevirt.vm.verdict import edit
 
 log = logging.getLogger(__name__)
 
@@ -109,7 +109,7 @@ class EvacuationController:
         for node in nodes:
             found |= {key_of(vmi): vmi for vmi in self._instances.by(_INDEX, Key("", node))}
         default = settings.read(kubevirt).eviction_strategy
-        sources = (edit.node_of(self._instances.get(vmi)) for vmi in (*active, *self._created))
+        sources = (node_of(self._instances.get(vmi)) for vmi in (*active, *self._created))
         return Snapshot(
             guests=tuple(read_guest(vmi, default) for vmi in found.values()),
             drained=nodes,
@@ -134,7 +134,7 @@ class EvacuationController:
             case ReportStuck(why=why):
                 if self._stuck.get(step.guest) != why:
                     self._stuck[step.guest] = why
-                    message = f"The guest has to leave node {edit.node_of(vmi)} and cannot: {why}"
+                    message = f"The guest has to leave node {node_of(vmi)} and cannot: {why}"
                     self._recorder.event(vmi, "Warning", "NoMigration", message)
 
     async def _migrate(self, vmi: Object, node: str) -> None:
@@ -166,7 +166,7 @@ def _index_keys(vmi: Object) -> list[object]:
     if not is_running(vmi):
         return []
     evacuated = bool((vmi.get("status") or {}).get("evacuationNodeName"))
-    return [Key("", edit.node_of(vmi)), *([_YES] if evacuated else [])]
+    return [Key("", node_of(vmi)), *([_YES] if evacuated else [])]
 
 
 def _relevant(vmi: Object | None) -> Guest | None:

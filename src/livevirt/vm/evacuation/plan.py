@@ -10,7 +10,6 @@ from livevirt.kube.objects.request import Object
 from livevirt.vm.migration import migratability
 from livevirt.vm.migration.queue import Capacity, Limits
 from livevirt.vm.migration.request import Unfinished
-from livevirt.vm.verdict import edit
 
 #: Eviction strategies under which guests are migrated here; External leaves it to someone else.
 MIGRATED = ("LiveMigrate", "LiveMigrateIfPossible")
@@ -89,7 +88,7 @@ def read_guest(vmi: Object, default_strategy: str) -> Guest:
     status = vmi.get("status") or {}
     return Guest(
         key=key_of(vmi),
-        node=edit.node_of(vmi),
+        node=migratability.node_of(vmi),
         strategy=vmi["spec"].get("evictionStrategy") or default_strategy,
         evacuated_from=status.get("evacuationNodeName") or "",
         not_migratable=migratability.unmovable(vmi),

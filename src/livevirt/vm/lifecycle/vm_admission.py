@@ -6,22 +6,20 @@ import copy
 from collections.abc import Iterator
 
 from livevirt.kube.objects import names
-from livevirt.kube.objects.core import LIMIT_RANGE, NAMESPACE, NODE, QUOTA, REVISION
 from livevirt.kube.objects.field_error import FieldError
 from livevirt.kube.objects.metadata import validate_annotations, validate_labels
 from livevirt.kube.objects.request import Object
 from livevirt.kube.objects.review import Reader, Review, Rules
-from livevirt.vm.config import settings as configs
 from livevirt.vm.config.settings import Config
 from livevirt.vm.instancetypes import sizing_admission
 from livevirt.vm.instancetypes.sizing_admission import Sized, is_referred_anew, is_resized
-from livevirt.vm.kinds import KUBEVIRT, VMI, support
+from livevirt.vm.kinds import support
 from livevirt.vm.kinds.accounts import is_component
 from livevirt.vm.lifecycle.vmi_admission import cluster_config
 from livevirt.vm.spec import defaults, disks
 from livevirt.vm.spec.run_strategy import RUN_STRATEGIES, run_strategy
 from livevirt.vm.spec.validation import Exemptions, size_warnings, spec_errors
-from livevirt.vm.verdict import edit, headroom
+from livevirt.vm.verdict.gather import gather_now
 from livevirt.vm.verdict.summary import RELABELLED, warnings
 from livevirt.vm.verdict.verdict import judge
 from livevirt.vm.volumes import datavolume_admission
@@ -82,7 +80,7 @@ class VirtualMachineRules(Rules):
 
 
 def _is_edited(review: Review) -> bool:
-    """Tell whether a write changes what the VM is to be."""
+    """Return whether a write changes the spec of the VM, or the revisions it uses."""
     new, old = review.new, review.old
     if not review.subresource:
         return old is None or bool(new["spec"] != old["spec"])
@@ -117,42 +115,10 @@ def _but_strategy(spec: Object) -> Object:
 
 def _edit_warnings(new: Object, read: Reader) -> list[str]:
     """Return what becomes of an edit while the guest runs, given the VM as it would be sized."""
-    name, namespace = new["metadata"]["name"], new["metadata"]["namespace"]
-    vmi = read.get(VMI, name, namespace)
-    revision, node = edit.revision_of(vmi), edit.node_of(vmi)
-    found = edit.Found(
-        vmi,
-        read.get(REVISION, revision, namespace) if revision else None,
-        read.get(KUBEVIRT, configs.NAME, configs.NAMESPACE),
-        read.get(NODE, node) if node else None,
-    )
-    case = edit.case(new, found)
-    if case is None:
-        return [edit.lost(found)]
-    judgement = judge(case)
-    if edit.resizes(judgement):
-        case = edit.case(new, headroom.within(found, _around(vmi, node, read)))
-        assert case is not None  # it is there whatever is around it
-        judgement = judge(case)
-    told = warnings(judgement, name, namespace)
-    return [*told, RELABELLED] if judgement.running and edit.relabelled(new, found) else told
-
-
-def _around(vmi: Object | None, node: str, read: Reader) -> headroom.Seen:
-    """Return what a guest's pod grows within."""
-    assert vmi is not None  # or nothing would be resized
-    meta = vmi["metadata"]
-    namespace = meta["namespace"]
-    return headroom.Seen(
-        read.get(NAMESPACE, namespace),
-        read.list(QUOTA, namespace),
-        read.list(LIMIT_RANGE, namespace),
-        *read.occupancy(node, meta["uid"]),
-        [
-            (each, read.occupancy(each["metadata"]["name"], meta["uid"])[1])
-            for each in read.list(NODE)
-        ],
-    )
+    inputs = gather_now(new, read)
+    judgement = judge(inputs)
+    found = warnings(judgement, new["metadata"]["name"], new["metadata"]["namespace"])
+    return [*found, RELABELLED] if judgement.running and inputs.relabelled else found
 
 
 def _strategy_errors(spec: Object) -> Iterator[FieldError]:

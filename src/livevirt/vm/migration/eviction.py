@@ -17,7 +17,6 @@ from livevirt.vm import kinds
 from livevirt.vm.config import settings
 from livevirt.vm.config.settings import Config
 from livevirt.vm.migration import migratability
-from livevirt.vm.verdict import edit
 
 
 class Move(NamedTuple):
@@ -49,7 +48,7 @@ def move(pod: Object, vmi: Object | None, config: Config) -> Move | None:
         return None
     node = pod["spec"].get("nodeName") or ""
     name = f"{meta['namespace']}/{meta['name']}"
-    if node != edit.node_of(vmi):
+    if node != migratability.node_of(vmi):
         if not migratability.moving(vmi):
             return None  # the guest is elsewhere
         raise TooManyRequests(f'Eviction has to wait: VMI "{name}" is being migrated to this pod')

@@ -33,3 +33,8 @@ def moving(vmi: Object | None) -> bool:
     """Tell whether a guest has been handed over to a migration that has not ended."""
     state = ((vmi or {}).get("status") or {}).get("migrationState") or {}
     return bool(state) and not state.get("endTimestamp")
+
+
+def node_of(vmi: Object | None) -> str:
+    """Return the name of the node that runs an instance, empty if none does."""
+    return str(((vmi or {}).get("status") or {}).get("nodeName") or "")

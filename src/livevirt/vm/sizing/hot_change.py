@@ -14,7 +14,7 @@ from livevirt.kube.objects.conditions import Condition
 from livevirt.kube.objects.quantity import Format, Quantity, parse
 from livevirt.kube.objects.request import Object
 from livevirt.vm.sizing.reservation import asked
-from livevirt.vm.verdict.judgement import Change, Judgement, Reason, Verdict
+from livevirt.vm.verdict.judgement import Judgement, Reason, Ruling, Verdict
 from livevirt.vm.verdict.live_patch import MEMORY, SOCKETS
 
 CPU, MEMORY_TYPE = "HotVCPUChange", "HotMemoryChange"
@@ -84,15 +84,17 @@ def put(listed: list[Condition], wanted: Condition, now: datetime) -> list[Condi
     return conditions.with_condition(listed, wanted, now)
 
 
-def _condition(change: Change) -> Condition:
+def _condition(change: Ruling) -> Condition:
     what = f"{change.running} -> {change.wanted}"
-    shrinks = change.verdict is Verdict.LIVE or (
-        change.verdict is Verdict.LIVE_AFTER_MIGRATION
-        and change.ruling.reason is not Reason.NODE_FULL  # only what grows needs room
-        and parse(change.wanted) < parse(change.running)
+    # A full node is asked to resize the pod all the same: it may have room by then.
+    migrates = (
+        change.verdict is Verdict.LIVE_AFTER_MIGRATION and change.reason is not Reason.NODE_FULL
     )
-    if change.verdict is Verdict.LIVE_AFTER_MIGRATION and not shrinks:
-        message = f"{what}: {change.ruling.message}"
+    shrinks = change.verdict is Verdict.LIVE or (
+        migrates and parse(change.wanted) < parse(change.running)
+    )
+    if migrates and not shrinks:
+        message = f"{what}: {change.message}"
         return condition(_FIELDS[change.path], WAITING_FOR_MIGRATION, message)
     if shrinks:  # it costs the pod nothing, and a pod it moves to has the size it then has
         message = f"{what}: the guest gives it back, then its pod"

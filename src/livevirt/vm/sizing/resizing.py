@@ -10,16 +10,15 @@ from livevirt.errors import ApiError
 from livevirt.kube.objects import conditions
 from livevirt.kube.objects.quantity import parse
 from livevirt.kube.objects.request import Object
-from livevirt.vm.config.settings import IN_PLACE_GATE, Config
+from livevirt.vm.config.settings import Config
 from livevirt.vm.lifecycle.vmi.launcher import CONTAINER
 from livevirt.vm.migration import migratability
 from livevirt.vm.sizing import hot_change
 from livevirt.vm.sizing.reservation import held, reservation, resized, told
 from livevirt.vm.spec import instance
 from livevirt.vm.spec.resources import Compute, Namespace
-from livevirt.vm.verdict.growth import BY_MIGRATION, amounts, growth, shortages
+from livevirt.vm.verdict.growth import BY_MIGRATION, amounts, growth, needs_migration, shortages
 from livevirt.vm.verdict.headroom import under_limit_ranges, under_quotas
-from livevirt.vm.verdict.judgement import Reason
 
 #: Reasons that are given here, and taken back here.
 OURS = (
@@ -105,16 +104,8 @@ def by_migration(vmi: Object, pod: Object, need: Compute, config: Config) -> str
     """Return why the pod cannot come to hold what it must where it is; empty if it can or does."""
     has = _asked(pod).requests
     changed = [n for n, amount in need.requests.items() if parse(has.get(n, 0)) != parse(amount)]
-    changed = [n for n in changed if n in ("cpu", "memory") or n.startswith("hugepages-")]
-    if not changed:
-        return ""
-    if not config.enabled(IN_PLACE_GATE):
-        return BY_MIGRATION[Reason.IN_PLACE_DISABLED]
-    if "cpu" in changed and instance.read(vmi["spec"]).domain.cpu.dedicated_cpu_placement:
-        return BY_MIGRATION[Reason.DEDICATED_CPUS]
-    if any(name.startswith("hugepages-") for name in changed):
-        return BY_MIGRATION[Reason.HUGE_PAGES]
-    return ""
+    reason = needs_migration(instance.read(vmi["spec"]), changed, config)
+    return BY_MIGRATION[reason] if reason is not None else ""
 
 
 def waiting(vmi: Object, why: str, config: Config) -> tuple[str, str] | None:

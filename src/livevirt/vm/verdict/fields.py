@@ -1,19 +1,26 @@
 """Which fields can change while the guest runs, and under what conditions.
 
-The one list of them: verdicts and the table in the docs are made from it.
+This is the one list of them: verdicts and the table in the docs are made from it.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from typing import Any
 
-from livevirt.vm.verdict import sizes
-from livevirt.vm.verdict.changes import Difference, Path
-from livevirt.vm.verdict.ground import MEMORY_REQUEST, Ground
+from livevirt.kube.objects import conditions
+from livevirt.kube.objects.quantity import Format, Quantity
+from livevirt.vm.sizing import hot_change
+from livevirt.vm.spec import memory
+from livevirt.vm.spec.instance import read_amount
+from livevirt.vm.verdict.comparison import MEMORY_REQUEST, Comparison, Path, find, in_vm
 from livevirt.vm.verdict.judgement import Reason, Ruling, Verdict
+from livevirt.vm.verdict.verdict_inputs import NOT_YET
 
-Rule = Callable[[Ground, Difference], Ruling]
+Rule = Callable[[Comparison, Any, Any], Ruling]  # given the values that run and are wanted
+
+_AT_START = Ruling(Verdict.RESTART, Reason.NOT_LIVE, "it is read when the guest starts")
 
 
 @dataclass(frozen=True, slots=True)
@@ -27,7 +34,150 @@ class LiveField:
     unless: str
 
 
-def place(ground: Ground, difference: Difference) -> Ruling:
+# ---------------------------------------------------------------- CPU and memory
+
+GUEST: Path = ("domain", "memory", "guest")
+_MEMORY_LIMIT: Path = ("domain", "resources", "limits", "memory")
+_TOO_MANY = "Number of sockets in CPU topology is greater than the maximum sockets allowed"
+
+
+def sockets(comparison: Comparison, running: Any, wanted: Any) -> Ruling:
+    """Rule on a change of `domain.cpu.sockets`."""
+    wanted, running = int(wanted), int(running or 1)
+    asked = comparison.asked.domain.cpu
+    if asked.max_sockets and wanted > asked.max_sockets:
+        return Ruling(Verdict.REFUSED, Reason.ABOVE_MAXIMUM, _TOO_MANY, asked.max_sockets)
+    if not asked.vcpus and _resources_differ(comparison, "cpu"):
+        return _follows("sockets", "cpu")
+    if comparison.running.architecture not in ("", "amd64"):
+        message = "CPUs are plugged into x86_64 guests only"
+        return Ruling(Verdict.RESTART, Reason.ARCHITECTURE, message)
+    most = comparison.most_sockets
+    if wanted > most:
+        message = f"the guest was started for at most {most} sockets"
+        nearest = most if most != running else None
+        return Ruling(Verdict.RESTART, Reason.ABOVE_MAXIMUM, message, nearest)
+    has = _plugged(comparison, running)
+    if wanted < has and comparison.inputs.accelerator != "kvm" and not comparison.inputs.agent:
+        message = (
+            "an emulated CPU is taken away by the guest agent, and none answers; with"
+            " qemu-guest-agent in the guest this is live"
+        )
+        return Ruling(Verdict.RESTART, Reason.NO_AGENT, message)
+    change = "plugged into" if wanted > comparison.has.sockets else "taken from"
+    return Ruling(Verdict.LIVE, Reason.IN_PLACE, f"whole sockets are {change} the running guest")
+
+
+def _plugged(comparison: Comparison, running: int) -> int:
+    """Return how many sockets the guest may have: not those of a change that is held up."""
+    status = (comparison.inputs.vmi or {}).get("status") or {}
+    change = conditions.find(status.get("conditions"), hot_change.CPU) or {}
+    has = (status.get("currentCPUTopology") or {}).get("sockets")
+    return min(int(has), running) if has and change.get("reason") in hot_change.HELD else running
+
+
+def guest_memory(comparison: Comparison, running: Any, wanted: Any) -> Ruling:
+    """Rule on a change of `domain.memory.guest`."""
+    boot, most = comparison.boot_memory, comparison.running.max_guest
+    if not isinstance(wanted, Quantity) or not isinstance(running, Quantity) or boot is None:
+        return Ruling(Verdict.RESTART, Reason.NOT_ELIGIBLE, "the guest's memory is not known")
+    refusal = _refusal(comparison, wanted)
+    if refusal is not None:
+        return refusal
+    if comparison.asked.guest is None and _resources_differ(comparison, "memory"):
+        return _follows("memory", "memory")
+    problem = _problem(comparison, boot, most)
+    if problem or most is None:
+        return Ruling(Verdict.RESTART, Reason.NOT_ELIGIBLE, problem)
+    block = memory.HUGE_BLOCK if comparison.running.page == memory.HUGE_BLOCK else memory.BLOCK
+
+    def restart(reason: Reason, message: str, nearest: Quantity) -> Ruling:
+        shown = str(nearest) if nearest != running else None
+        return Ruling(Verdict.RESTART, reason, message, shown)
+
+    if wanted > most:
+        message = f"the guest was started with room for at most {most}"
+        return restart(Reason.ABOVE_MAXIMUM, message, most)
+    if wanted < boot:
+        message = f"the guest cannot have less than the {boot} it was started with"
+        return restart(Reason.BELOW_BOOT, message, boot)
+    if wanted.nano % block.nano:
+        message = f"memory is plugged in blocks of {block}"
+        return restart(Reason.UNALIGNED, message, _aligned(wanted, running, most, block))
+    change = "plugged into" if wanted.bytes > comparison.has.memory else "taken from"
+    return Ruling(Verdict.LIVE, Reason.IN_PLACE, f"memory is {change} the running guest")
+
+
+def memory_request(comparison: Comparison, running: Any, wanted: Any) -> Ruling:
+    """Rule on a change of `domain.resources.requests.memory`: it is live if it goes with the size.
+
+    That is what an instance type that overcommits memory makes of another size.
+    """
+    trees = (comparison.before, comparison.after)
+    size, other_size = (find(tree, GUEST) for tree in trees)
+    limited = any(find(tree, _MEMORY_LIMIT) is not None for tree in trees)
+    given = running is not None and wanted is not None
+    if not given or limited or comparison.asked.guest is None or size == other_size:
+        return _AT_START
+    ruling = guest_memory(comparison, size, other_size)
+    if ruling.verdict is not Verdict.LIVE:
+        message = "it goes with the guest's memory, which does not change live"
+        return Ruling(Verdict.RESTART, Reason.NOT_LIVE, message)
+    message = "the pod asks for it together with the guest's memory"
+    return Ruling(Verdict.LIVE, Reason.IN_PLACE, message)
+
+
+def _refusal(comparison: Comparison, wanted: Quantity) -> Ruling | None:
+    """Return the refusal of a size that does not go with the maximum the owner wrote."""
+    most = comparison.asked.max_guest
+    if most is None or not comparison.inputs.config.live_update:
+        return None
+    problem = memory.hotplug_problem(comparison.asked, wanted, most)
+    if not problem:
+        return None
+    above = wanted > most
+    return Ruling(
+        Verdict.REFUSED,
+        Reason.ABOVE_MAXIMUM if above else Reason.NOT_ELIGIBLE,
+        problem,
+        str(most) if above else None,
+    )
+
+
+def _problem(comparison: Comparison, boot: Quantity, most: Quantity | None) -> str:
+    """Return why no memory can be plugged into the guest that runs, or nothing."""
+    if most is not None:
+        return memory.hotplug_problem(comparison.running, boot, most)
+    ratio = comparison.defaults.max_hotplug_ratio
+    room = read_amount(comparison.defaults.max_guest) or boot * ratio
+    return memory.hotplug_problem(comparison.running, boot, room) or (
+        "the guest was started without room for more memory"
+    )
+
+
+def _aligned(wanted: Quantity, running: Quantity, most: Quantity, block: Quantity) -> Quantity:
+    """Return the nearest whole number of blocks that is a change and has room."""
+    lower = Quantity(wanted.nano // block.nano * block.nano, Format.BINARY_SI)
+    upper = lower + block
+    nearer = wanted.nano - lower.nano <= upper.nano - wanted.nano
+    order = (lower, upper) if nearer else (upper, lower)
+    return next((each for each in order if each != running and each <= most), lower)
+
+
+def _resources_differ(comparison: Comparison, name: str) -> bool:
+    paths = [("domain", "resources", side, name) for side in ("requests", "limits")]
+    return any(find(comparison.before, path) != find(comparison.after, path) for path in paths)
+
+
+def _follows(what: str, resource: str) -> Ruling:
+    message = f"the {what} follow domain.resources ({resource}), which a restart applies"
+    return Ruling(Verdict.RESTART, Reason.FOLLOWS_RESOURCES, message)
+
+
+# ---------------------------------------------------------------- the list
+
+
+def place(comparison: Comparison, running: Any, wanted: Any) -> Ruling:
     """Rule on a field that decides where a guest is placed."""
     message = "the instance has it at once; it decides where the guest is placed next"
     return Ruling(Verdict.LIVE, Reason.NEXT_PLACEMENT, message)
@@ -38,7 +188,7 @@ _PLACEMENT = "on the instance at once, for its next placement; nothing moves by 
 FIELDS: tuple[LiveField, ...] = (
     LiveField(
         ("domain", "cpu", "sockets"),
-        sizes.sockets,
+        sockets,
         Reason.IN_PLACE,
         "up and down, in place: the pod is resized, then whole sockets are plugged; the other way"
         " round to shrink",
@@ -47,7 +197,7 @@ FIELDS: tuple[LiveField, ...] = (
     ),
     LiveField(
         ("domain", "memory", "guest"),
-        sizes.guest_memory,
+        guest_memory,
         Reason.IN_PLACE,
         "up and down, in place: the pod is resized, then memory is plugged; the other way round to"
         " shrink",
@@ -57,7 +207,7 @@ FIELDS: tuple[LiveField, ...] = (
     ),
     LiveField(
         MEMORY_REQUEST,
-        sizes.memory_request,
+        memory_request,
         Reason.IN_PLACE,
         "with `memory.guest`, in the same resize of the pod: so an instance type that overcommits"
         " memory changes it",
@@ -93,9 +243,32 @@ VOLUME_ROWS = (
 )  # fmt: skip
 
 
-def rule(ground: Ground, difference: Difference) -> Ruling:
+def rule(comparison: Comparison, path: Path, running: Any, wanted: Any) -> Ruling:
     """Return the ruling on a field other than disks and volumes."""
-    found = BY_PATH.get(difference.path)
-    if found is not None:
-        return found.rule(ground, difference)
-    return Ruling(Verdict.RESTART, Reason.NOT_LIVE, "it is read when the guest starts")
+    found = BY_PATH.get(path)
+    return found.rule(comparison, running, wanted) if found is not None else _AT_START
+
+
+# ---------------------------------------------------------------- the table for the docs
+
+_REST = (
+    "every other field of the template",
+    "no: it waits for a restart, as RestartRequired and status.pendingChanges say",
+    "",
+)
+_LACKING = "not in this release: it waits for a restart (reason NotAvailable)"
+
+
+def live_table(lacking: frozenset[Reason] = NOT_YET) -> str:
+    """Return the table in Markdown, for nodes that lack some ways to go live."""
+    known = [
+        *((field.by, f"`{in_vm(field.path)}`", field.way, field.unless) for field in FIELDS),
+        *VOLUME_ROWS,
+    ]
+    rows = [
+        (name, _LACKING, "") if by in lacking else (name, way, unless)
+        for by, name, way, unless in known
+    ]
+    lines = ["| field | live | a restart (or a refusal) if |", "|---|---|---|"]
+    lines += (f"| {' | '.join(row)} |" for row in (*rows, _REST))
+    return "\n".join(lines) + "\n"

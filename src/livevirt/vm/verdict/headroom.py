@@ -1,68 +1,36 @@
-"""What a guest's pod can still grow by, and where a second one could be: where nodes, quotas and
-limit ranges end.
+"""What nodes, quotas and limit ranges leave for a guest's pod: to grow, to migrate, to start.
 
-Pure, and by the counts that decide over a resize later: of the node those of a kubelet, of the
-namespace those of its admission.
+Pure, and counted as those count who later decide on a resize: a kubelet for its node, admission for
+the namespace.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass, replace
 
 from livevirt.kube.objects import field_checks, pod_resources
 from livevirt.kube.objects.core import POD
-from livevirt.kube.objects.node_share import NOTHING, Share
+from livevirt.kube.objects.node_share import Share
 from livevirt.kube.objects.quantity import ZERO, Quantity
 from livevirt.kube.objects.quota_usage import MUST_BE_STATED, compute_usage, in_scope
 from livevirt.kube.objects.request import Object
 from livevirt.kube.objects.resource_lists import Amounts, amounts
-from livevirt.vm.config import settings
-from livevirt.vm.spec import instance, resources
-from livevirt.vm.spec.namespaces import as_started, namespace_of
+from livevirt.vm.config import settings as config
+from livevirt.vm.config.settings import Config
+from livevirt.vm.spec import instance, machine_type, resources
+from livevirt.vm.spec.effective import filled
+from livevirt.vm.spec.resources import Namespace
 from livevirt.vm.verdict import growth, node_choice
-from livevirt.vm.verdict.case import Bound
-from livevirt.vm.verdict.edit import Found
+from livevirt.vm.verdict.verdict_inputs import Bound
 
 _CONTAINER = "compute"  # the one that grows with the guest
+_MOST_REASONS = 3
 
 
-@dataclass(frozen=True, slots=True)
-class Seen:
-    """What there is around a guest, as last read."""
-
-    namespace: Object | None = None
-    quotas: Sequence[Object] = ()  # of the namespace
-    limit_ranges: Sequence[Object] = ()
-    pod: Object | None = None  # its own
-    others: Share = NOTHING  # what the other pods of its node take
-    nodes: Sequence[tuple[Object, Share]] | None = None  # all there are, and what is taken of each
-
-
-def within(found: Found, seen: Seen) -> Found:
-    """Return what an edit is judged by, with what its surroundings demand and what they leave.
-
-    What is not there does not stand in the way.
-    """
-    vmi, own = found.vmi, seen.pod
-    namespace = as_started(namespace_of(seen.quotas, seen.namespace, found.kubevirt), own)
-    if vmi is None or own is None:
-        return replace(found, namespace=namespace)
-    compute = resources.compute(instance.read(vmi["spec"]), settings.recorded(vmi), namespace)
-    asked = growth.amounts(compute)
-    # In the order in which they are asked, for the first that is short gives the reason.
-    bounds = [
-        *under_limit_ranges(own, asked, seen.limit_ranges),
-        *under_quotas(own, asked, seen.quotas),
-        *on_node(own, asked, found.node, seen.others),
-    ]
-    return replace(
-        found,
-        namespace=namespace,
-        bounds=tuple(bounds),
-        elsewhere=None if seen.nodes is None else tuple(on_others(own, vmi, asked, seen.nodes)),
-        second=tuple(for_second(own, seen.quotas)),
-    )
+def asked_by(vmi: Object, namespace: Namespace) -> Amounts:
+    """Return what the container of an instance's pod asks for, keyed as quotas are."""
+    found = resources.compute(instance.read(vmi["spec"]), config.recorded(vmi), namespace)
+    return growth.amounts(found)
 
 
 # What is left is counted from what the instance asks for, not from what its pod has: a pod that
@@ -126,6 +94,26 @@ def for_start(
     for node, taken in nodes:
         if node_choice.takes(node, spec):
             yield _for_new(node, taken, asked, {}, exclusive=exclusive)
+
+
+def placement(vm: Object, settings: Config, nodes: Sequence[tuple[Object, Share]]) -> Object:
+    """Return the nodes with room for the guest of an expanded VM, and why none if so."""
+    machine = (vm.get("status") or {}).get("machine")  # of its last start
+    template = vm["spec"]["template"].get("spec") or {}
+    spec = filled(machine_type.kept(template, machine), "", settings)
+    asked = growth.amounts(resources.compute(instance.read(spec), settings.defaults))
+    open_ = list(for_start(spec, asked, nodes))
+    short = {bound.name: words for bound, words in growth.shortages(asked, tuple(open_))}
+    room = [bound.name for bound in open_ if bound.name not in short]
+    return {"nodes": room, "message": "" if room else _no_placement(list(short.values()))}
+
+
+def _no_placement(lacking: list[str]) -> str:
+    if not lacking:
+        return "there is no node that takes it"
+    more = len(lacking) - _MOST_REASONS
+    named = [*lacking[:_MOST_REASONS], *([f"{more} more"] if more > 0 else [])]
+    return f"no node has room: {'; '.join(named)}"
 
 
 def _for_new(

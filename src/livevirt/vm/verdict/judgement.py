@@ -6,6 +6,7 @@ from enum import StrEnum
 from typing import Any
 
 import msgspec
+from msgspec.structs import replace
 
 from livevirt.kube.objects.request import Object
 
@@ -63,43 +64,42 @@ class Reason(StrEnum):
 
 
 class Ruling(msgspec.Struct, frozen=True):
-    """The verdict on one field; `waits`: it stays undone until something around it changes."""
+    """The verdict on one changed field, and why.
+
+    A rule decides the first five fields; `judge` adds which field it is and its values as JSON
+    (None: left out). `waits`: nothing happens until something around the guest changes.
+    """
 
     verdict: Verdict
     reason: Reason
     message: str
     nearest: Any = None  # the nearest value that would be live, as JSON
     waits: bool = False
-
-
-class Change(msgspec.Struct, frozen=True):
-    """One changed field, its values as JSON (None: left out), and the ruling on it."""
-
-    path: str  # as in the VM
-    running: Any
-    wanted: Any
-    ruling: Ruling
+    path: str = ""  # as in the VM
+    running: Any = None
+    wanted: Any = None
     volume: str = ""  # whose edit it is part of: one that no other field holds back
-
-    @property
-    def verdict(self) -> Verdict:
-        """What happens to it."""
-        return self.ruling.verdict
 
     @property
     def live(self) -> bool:
         """Whether it happens without a restart."""
-        return self.ruling.verdict in LIVE_VERDICTS
+        return self.verdict in LIVE_VERDICTS
+
+    def ruled(self, ruling: Ruling) -> Ruling:
+        """Return the same changed field with the verdict of another ruling."""
+        return replace(
+            ruling, path=self.path, running=self.running, wanted=self.wanted, volume=self.volume
+        )
 
 
 class Judgement(msgspec.Struct, frozen=True):
     """The verdict on a whole edit, and the specs it was made from with their defaults filled in."""
 
-    changes: tuple[Change, ...] = ()
+    changes: tuple[Ruling, ...] = ()
     started: Object = {}
     wanted: Object = {}
     running: bool = False  # whether there is a guest at all that an edit could reach
-    unknown: str = ""  # why nothing can be said of the edit, if so
+    unknown: str = ""  # why the edit cannot be judged, if so
 
     @property
     def verdict(self) -> Verdict:
@@ -109,12 +109,12 @@ class Judgement(msgspec.Struct, frozen=True):
     @property
     def waits(self) -> bool:
         """Whether something live waits for room, or for a migration to end or to be allowed."""
-        return any(change.ruling.waits for change in self.changes)
+        return any(change.waits for change in self.changes)
 
-    def of(self, verdict: Verdict) -> list[Change]:
+    def of(self, verdict: Verdict) -> list[Ruling]:
         """List the changes that have a verdict."""
         return [change for change in self.changes if change.verdict is verdict]
 
-    def change(self, path: str) -> Change | None:
+    def change(self, path: str) -> Ruling | None:
         """Return the change of a field, if it changed."""
         return next((change for change in self.changes if change.path == path), None)

@@ -1,4 +1,4 @@
-"""What the instance's spec must become so that live changes reach the guest."""
+"""The patch of an instance's spec that brings live changes to the guest."""
 
 from __future__ import annotations
 
@@ -9,8 +9,8 @@ from livevirt.kube.objects.request import Object
 from livevirt.vm.config import settings
 from livevirt.vm.spec import cpu, instance, memory
 from livevirt.vm.spec.instance import Instance
-from livevirt.vm.verdict.changes import in_vm
-from livevirt.vm.verdict.judgement import Change, Judgement, Reason
+from livevirt.vm.verdict.comparison import in_vm
+from livevirt.vm.verdict.judgement import Judgement, Reason, Ruling
 
 SOCKETS = in_vm(("domain", "cpu", "sockets"))
 MEMORY = in_vm(("domain", "memory", "guest"))
@@ -73,18 +73,17 @@ def _patch(live: set[str], judgement: Judgement, vmi: Object) -> Object:
 
 
 def settles(judgement: Judgement) -> bool:
-    """Tell whether the instance, once patched, has all that is asked for."""
+    """Return whether the instance has all of the VM once it is patched."""
     return all(map(followed, judgement.changes))
 
 
-def followed(change: Change) -> bool:
-    """Tell whether the instance is given it now; volumes by `volume_patch`."""
-    ruling = change.ruling
-    copied_later = ruling.reason is Reason.VOLUME_MIGRATION and ruling.waits
-    return change.live and ruling.reason is not Reason.MIGRATING and not copied_later
+def followed(change: Ruling) -> bool:
+    """Return whether the instance gets a change now; volumes through `volume_patch`."""
+    copied_later = change.reason is Reason.VOLUME_MIGRATION and change.waits
+    return change.live and change.reason is not Reason.MIGRATING and not copied_later
 
 
-def _patched(change: Change) -> bool:
+def _patched(change: Ruling) -> bool:
     return followed(change) and not change.volume
 
 

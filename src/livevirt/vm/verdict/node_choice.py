@@ -21,7 +21,7 @@ _OPERATORS = {
 
 
 def takes(node: Object, spec: Object) -> bool:
-    """Tell whether a node is open to the pod of an instance with that spec."""
+    """Return whether the scheduler could place the pod of an instance with that spec on a node."""
     labels = node["metadata"].get("labels") or {}
     wanted = {
         "kubevirt.io/schedulable": "true",
@@ -37,7 +37,7 @@ def takes(node: Object, spec: Object) -> bool:
 
 
 def _taints(node: Object) -> list[Object]:
-    """Return why pods keep away from a node; that it is closed or silent is such a reason too."""
+    """Return the taints that keep pods away from a node, cordoned or not ready included."""
     spec = node.get("spec") or {}
     found = [each for each in spec.get("taints") or () if each["effect"] in _FORBIDDING]
     if spec.get("unschedulable"):
@@ -64,7 +64,7 @@ def _tolerated(taint: Object, spec: Object) -> bool:
 
 
 def _chosen(name: str, labels: Mapping[str, str], spec: Object) -> bool:
-    """Tell whether one of the terms by which the owner chooses nodes matches."""
+    """Return whether one of the required node affinity terms matches."""
     affinity = (spec.get("affinity") or {}).get("nodeAffinity") or {}
     if (required := affinity.get(_REQUIRED)) is None:
         return True

@@ -7,66 +7,57 @@ the VM as it is. Nothing is written.
 from __future__ import annotations
 
 import contextlib
-import functools
 
 from livevirt.errors import BadRequest, NotFound
+from livevirt.kube.client.interface import Client
 from livevirt.kube.objects import core, node_share, structural
 from livevirt.kube.objects.field_error import FieldError
 from livevirt.kube.objects.kind import Kind
+from livevirt.kube.objects.node_share import NodeUsage, Share
 from livevirt.kube.objects.request import Answer, Object
 from livevirt.kube.objects.shape import shape
 from livevirt.vm import kinds
-from livevirt.vm.config import settings as config
+from livevirt.vm.config.settings import Config
 from livevirt.vm.instancetypes.rules.lookup import decide
 from livevirt.vm.instancetypes.sizing_admission import Sized, ignored, size
 from livevirt.vm.kinds import support
 from livevirt.vm.lifecycle import vm_admission as machines
 from livevirt.vm.spec.validation import size_warnings
 from livevirt.vm.subresources.call import Call
-from livevirt.vm.verdict import edit, headroom
-from livevirt.vm.verdict.case import Case
-from livevirt.vm.verdict.changes import TEMPLATE
+from livevirt.vm.verdict import headroom
+from livevirt.vm.verdict.comparison import TEMPLATE
+from livevirt.vm.verdict.gather import gather
 from livevirt.vm.verdict.growth import pod_changes
 from livevirt.vm.verdict.judgement import Judgement
 from livevirt.vm.verdict.live_patch import apply
-from livevirt.vm.verdict.placement import placement
 from livevirt.vm.verdict.summary import RELABELLED, plan_document
 from livevirt.vm.verdict.verdict import judge, refuse
+from livevirt.vm.verdict.verdict_inputs import VerdictInputs
 
 
 async def plan(call: Call) -> Answer:
     """Answer with the verdict on every field the edit changes, and what it was made from."""
     vm = await _vm(call)
     wanted, unknown = shape(kinds.VM, kinds.VM.version, _wanted(call, vm))
-    found, seen, pods = await _found(call), headroom.Seen(), ""
     errors: list[FieldError] = structural.validate(kinds.VM.schema(kinds.VM.version), wanted)
-    settings = config.read(found.kubevirt)
-    judgement, unused, pod, place = Judgement(), [], [], None
-    if not errors:  # what has no shape has no meaning either
-        sized = await _sized(call, wanted)
-        if sized.known and not sized.errors:
-            case = _case(call, sized.vm, found)
-            judgement = judge(case)
-            if edit.resizes(judgement):
-                seen, pods = await _around(call, found.vmi)
-                case = _case(call, sized.vm, headroom.within(found, seen))
-                judgement = judge(case)
-            pod = pod_changes(case, judgement)
-        errors = machines.errors(wanted, settings, sized, vm)
+    sized = None if errors else await _sized(call, wanted)  # without a shape there is no meaning
+    judged = sized is not None and sized.known and not sized.errors
+    reader = ClientReader(call.client)
+    inputs = await gather(sized.vm if sized is not None and judged else vm, reader)
+    judgement = judge(inputs) if judged else Judgement()
+    if judgement.unknown:
+        raise call.refuse(kinds.VM, judgement.unknown)
+    unused, place = [], None
+    if sized is not None:
+        errors = machines.errors(wanted, inputs.config, sized, vm)
         if sized.known and not errors and not judgement.running:
-            place = await _placement(call, sized.vm, settings)
-        unused = sized.warnings + support.warnings(
-            TEMPLATE, wanted["spec"]["template"].get("spec") or {}
-        )
-        if not errors:
-            unused += ignored(wanted, sized)
-            if sized.known:
-                unused += size_warnings(TEMPLATE, sized.vm["spec"]["template"]["spec"], settings)
-            if judgement.running and edit.relabelled(sized.vm, found):
-                unused.append(RELABELLED)
-    observed = _observed(vm, found, seen, pods)
+            place = await _placement(call, sized.vm, inputs.config)
+        unused = _unused(wanted, sized, inputs.config, refused=bool(errors))
+        if not errors and judgement.running and inputs.relabelled:
+            unused.append(RELABELLED)
+    observed = _observed(vm, inputs, reader.pods_version)
     document = plan_document(refuse(judgement, errors), call.name, observed, call.namespace)
-    if pod:
+    if pod := pod_changes(inputs, judgement):
         document["pod"] = pod
     if place is not None:
         document["placement"] = place
@@ -74,9 +65,57 @@ async def plan(call: Call) -> Answer:
     return Answer(200, document)
 
 
+def _unused(wanted: Object, sized: Sized, settings: Config, *, refused: bool) -> list[str]:
+    """Return the warnings about what a VM says and livevirt does not act on."""
+    template = wanted["spec"]["template"].get("spec") or {}
+    found = sized.warnings + support.warnings(TEMPLATE, template)
+    if not refused:
+        found += ignored(wanted, sized)
+        if sized.known:
+            found += size_warnings(TEMPLATE, sized.vm["spec"]["template"]["spec"], settings)
+    return found
+
+
+class ClientReader:
+    """Reads through a client; pods are listed once, when the first node's usage is asked for."""
+
+    def __init__(self, client: Client) -> None:
+        self._client = client
+        self._usage: NodeUsage[str] | None = None
+        self._pods: dict[str, Object] = {}  # by uid
+        self.pods_version = ""  # the resourceVersion of their list
+
+    async def get(self, kind: Kind, name: str, namespace: str = "") -> Object | None:
+        """Return an object, None if there is none."""
+        with contextlib.suppress(NotFound):
+            return await self._client.get(kind, name, namespace)
+        return None
+
+    async def list(self, kind: Kind, namespace: str = "") -> list[Object]:
+        """Return the objects of a namespace (all with "")."""
+        return (await self._client.list(kind, namespace)).items
+
+    async def occupancy(self, node: str, instance: str) -> tuple[Object | None, Share]:
+        """Return the pod of an instance on a node, and what the other pods of that node use."""
+        if self._usage is None:
+            self._usage = await self._count()
+        uid, others = self._usage.around(node, instance)
+        return None if uid is None else self._pods[uid], others
+
+    async def _count(self) -> NodeUsage[str]:
+        page, usage = await self._client.list(core.POD), NodeUsage[str]()
+        self.pods_version = page.resource_version
+        for pod in page.items:
+            uid = pod["metadata"]["uid"]
+            self._pods[uid] = pod
+            usage.put(uid, pod)
+        return usage
+
+
 async def _sized(call: Call, wanted: Object) -> Sized:
     """Return the VM as its instance type and preference would make it."""
-    return await decide(lambda lookup: size(wanted, lookup), functools.partial(_get, call))
+    reader = ClientReader(call.client)
+    return await decide(lambda lookup: size(wanted, lookup), reader.get)
 
 
 async def _vm(call: Call) -> Object:
@@ -91,7 +130,7 @@ async def _vm(call: Call) -> Object:
 
 
 def _is_whole(call: Call) -> bool:
-    """Tell whether the body is an object; a patch has no kind."""
+    """Return whether the body is a whole object; a patch has no kind."""
     return "kind" in call.options
 
 
@@ -114,84 +153,27 @@ def _wanted(call: Call, vm: Object) -> Object:
     return {**vm, "spec": body.get("spec")}
 
 
-async def _found(call: Call) -> edit.Found:
-    vmi = await call.instance_or_none()
-    return edit.Found(
-        vmi,
-        await _get(call, core.REVISION, edit.revision_of(vmi), call.namespace),
-        await _get(call, kinds.KUBEVIRT, config.NAME, config.NAMESPACE),
-        await _get(call, core.NODE, edit.node_of(vmi)),
-    )
-
-
-async def _around(call: Call, vmi: Object | None) -> tuple[headroom.Seen, str]:
-    """Return what a guest's pod grows within, and the version of the list of the nodes' pods."""
-    assert vmi is not None  # or nothing would be resized
-    node, nodes = edit.node_of(vmi), (await call.client.list(core.NODE)).items
-    one = f"spec.nodeName={node}" if len(nodes) == 1 else ""
-    pods = await call.client.list(core.POD, fields=one)
-    here = [pod for pod in pods.items if pod["spec"].get("nodeName") == node]
-    own = node_share.pod_of(vmi, here)
-    seen = headroom.Seen(
-        await _get(call, core.NAMESPACE, call.namespace),
-        (await call.client.list(core.QUOTA, call.namespace)).items,
-        (await call.client.list(core.LIMIT_RANGE, call.namespace)).items,
-        own,
-        node_share.taken(here, own),
-        node_share.by_node(nodes, pods.items),
-    )
-    return seen, pods.resource_version
-
-
-async def _placement(call: Call, vm: Object, settings: config.Config) -> Object | None:
+async def _placement(call: Call, vm: Object, settings: Config) -> Object | None:
     """Return where a guest that does not run could start; None if no node is known yet."""
     nodes = (await call.client.list(core.NODE)).items
     if not nodes:
         return None
     pods = (await call.client.list(core.POD)).items
-    return placement(vm, settings, node_share.by_node(nodes, pods))
+    return headroom.placement(vm, settings, node_share.by_node(nodes, pods))
 
 
-async def _get(call: Call, kind: Kind, name: str, namespace: str = "") -> Object | None:
-    if name:
-        with contextlib.suppress(NotFound):
-            return await call.client.get(kind, name, namespace)
-    return None
-
-
-def _case(call: Call, wanted: Object, found: edit.Found) -> Case:
-    case = edit.case(wanted, found)
-    if case is None:
-        raise call.refuse(kinds.VM, edit.lost(found))
-    return case
-
-
-def _observed(vm: Object, found: edit.Found, seen: headroom.Seen, pods: str) -> Object:
+def _observed(vm: Object, inputs: VerdictInputs, pods: str) -> Object:
     """Return the resourceVersion of each object the plan was made from."""
-    one = {
-        "virtualMachine": vm,
-        "virtualMachineInstance": found.vmi,
-        "controllerRevision": found.revision,
-        "kubevirt": found.kubevirt,
-        "node": found.node,
-        "namespace": seen.namespace,
-        "pod": seen.pod,
-    }
-    here = edit.node_of(found.vmi)
-    others = [node for node, _ in seen.nodes or () if node["metadata"]["name"] != here]
-    many = {
-        "resourceQuotas": seen.quotas,
-        "limitRanges": seen.limit_ranges,
-        "otherNodes": others,
-    }
     versions = {
-        **{name: _version(obj) for name, obj in one.items() if obj is not None},
-        **{
-            name: {each["metadata"]["name"]: _version(each) for each in objects}
-            for name, objects in many.items()
-        },
-        "podsOfNode": pods,
+        name: (
+            {each["metadata"]["name"]: _version(each) for each in found}
+            if isinstance(found, list)
+            else _version(found)
+        )
+        for name, found in {"virtualMachine": vm, **inputs.objects}.items()
+        if found is not None
     }
+    versions["podsOfNode"] = pods
     return {name: version for name, version in versions.items() if version}
 
 

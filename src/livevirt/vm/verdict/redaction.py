@@ -1,4 +1,4 @@
-"""Values as they may be shown: what could be a secret never is."""
+"""Values as they may be shown: what could be a secret is hidden."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ _WORDS = ("password", "key", "token")
 
 
 def secret(path: str) -> bool:
-    """Tell whether a field, named by its path or by its own name, may hold a secret."""
+    """Return whether a field, given its path or its own name, may hold a secret."""
     lower = path.lower()
     return any(word in lower for word in (*_WORDS, *_BEGINNINGS))
 

@@ -1,4 +1,4 @@
-"""A judgement in the words of each reader: status, condition, warnings, the `plan` subresource."""
+"""A judgement as each reader gets it: status, condition, warnings, the `plan` subresource."""
 
 from __future__ import annotations
 
@@ -6,10 +6,11 @@ import re
 from collections.abc import Mapping
 from typing import Any, NamedTuple
 
+from livevirt.kube.objects import conditions
 from livevirt.kube.objects.conditions import Condition
 from livevirt.kube.objects.request import Object
-from livevirt.vm.verdict.changes import TEMPLATE
-from livevirt.vm.verdict.judgement import Change, Judgement, Verdict
+from livevirt.vm.verdict.comparison import TEMPLATE
+from livevirt.vm.verdict.judgement import Judgement, Ruling, Verdict
 from livevirt.vm.verdict.redaction import compact, redacted
 
 RESTART_REQUIRED = "RestartRequired"
@@ -51,11 +52,11 @@ def condition(judgement: Judgement) -> Condition | None:
     waits, only a restart is sure to apply all.
     """
     if judgement.unknown:
-        return {"type": RESTART_REQUIRED, "status": "True", "message": judgement.unknown}
+        return conditions.condition(RESTART_REQUIRED, "True", message=judgement.unknown)
     waiting = judgement.of(Verdict.RESTART)
     if not waiting:
         return None
-    named = [f"{_short(change)} ({change.ruling.reason})" for change in waiting[:MOST_NAMED]]
+    named = [f"{_short(change)} ({change.reason})" for change in waiting[:MOST_NAMED]]
     if len(waiting) > MOST_NAMED:
         named.append(f"{len(waiting) - MOST_NAMED} more")
     fields = "1 field waits" if len(waiting) == 1 else f"{len(waiting)} fields wait"
@@ -63,7 +64,7 @@ def condition(judgement: Judgement) -> Condition | None:
         f"{fields} for a restart: {', '.join(named)}. See status.pendingChanges; setting them back"
         " to what runs clears this"
     )
-    return {"type": RESTART_REQUIRED, "status": "True", "message": message}
+    return conditions.condition(RESTART_REQUIRED, "True", message=message)
 
 
 def warnings(judgement: Judgement, name: str, namespace: str = "") -> list[str]:
@@ -106,46 +107,46 @@ def exit_status(document: Mapping[str, Any]) -> int:
     return worst or (_WILL_WAIT if document.get("waits") else 0)
 
 
-def _pending(change: Change) -> Object:
-    path, ruling = change.path, change.ruling
+def _pending(change: Ruling) -> Object:
+    path = change.path
     found = {
         "path": path,
         "from": compact(path, change.running),
         "to": compact(path, change.wanted),
-        "verdict": str(ruling.verdict),
-        "reason": str(ruling.reason),
+        "verdict": str(change.verdict),
+        "reason": str(change.reason),
     }
-    if ruling.nearest is not None:
-        found["nearestLive"] = compact(path, ruling.nearest)
+    if change.nearest is not None:
+        found["nearestLive"] = compact(path, change.nearest)
     return found
 
 
-def _planned(change: Change) -> Object:
-    path, ruling = change.path, change.ruling
+def _planned(change: Ruling) -> Object:
+    path = change.path
     found = {
         "path": path,
         "from": redacted(path, change.running),
         "to": redacted(path, change.wanted),
-        "verdict": str(ruling.verdict),
-        "reason": str(ruling.reason),
-        "message": ruling.message,
+        "verdict": str(change.verdict),
+        "reason": str(change.reason),
+        "message": change.message,
     }
-    if ruling.nearest is not None:
-        found["nearestLive"] = redacted(path, ruling.nearest)
-    if ruling.waits:
+    if change.nearest is not None:
+        found["nearestLive"] = redacted(path, change.nearest)
+    if change.waits:
         found["waits"] = True
     return found
 
 
-def _warning(lead: str, changes: list[Change], command: str) -> str:
+def _warning(lead: str, changes: list[Ruling], command: str) -> str:
     """Return one line that names as many fields as fit and ends in the command for the rest."""
     named: list[str] = []
     for change in changes:
         left = len(changes) - len(named) - 1
-        line = _line(lead, [*named, _told(change)], left, command)
+        line = _line(lead, [*named, _brief(change)], left, command)
         if len(line) > LONGEST_WARNING:
             break
-        named.append(_told(change))
+        named.append(_brief(change))
     return _line(lead, named, len(changes) - len(named), command)
 
 
@@ -155,13 +156,13 @@ def _line(lead: str, named: list[str], more: int, command: str) -> str:
     return f"{lead}: {', '.join(listed)}; see {command}"
 
 
-def _told(change: Change) -> str:
-    """Return a change in a few ASCII words, as headers carry nothing else well."""
+def _brief(change: Ruling) -> str:
+    """Return a change as short ASCII text, because HTTP headers carry nothing else safely."""
     values = [compact(change.path, value) for value in (change.running, change.wanted)]
-    text = f"{_short(change)} {values[0]} -> {values[1]} ({change.ruling.reason})"
+    text = f"{_short(change)} {values[0]} -> {values[1]} ({change.reason})"
     brief = text if len(text) <= LONGEST_WARNING // 2 else _short(change)
     return _UNSAFE.sub("?", brief.replace('"', ""))
 
 
-def _short(change: Change) -> str:
+def _short(change: Ruling) -> str:
     return change.path.removeprefix(f"{TEMPLATE}.")

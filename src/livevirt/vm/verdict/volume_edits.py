@@ -1,6 +1,6 @@
-"""When a disk or a CD-ROM of a running guest can come, go or hold something else.
+"""When a disk or CD-ROM of a running guest can be attached, detached or changed.
 
-A disk and the volume of its name are judged together. What is live here is so under every rollout
+A disk and the volume of its name are judged together. What is live here is live under every rollout
 strategy, and no other field of the edit holds it back.
 """
 
@@ -12,10 +12,16 @@ from dataclasses import dataclass
 from livevirt.vm.config.settings import CDROM_GATE, HOTPLUG_GATE
 from livevirt.vm.spec import disks
 from livevirt.vm.spec.disks import HOTPLUG_BUSES, hotpluggable, target
-from livevirt.vm.verdict.changes import Difference, Name, differences
-from livevirt.vm.verdict.ground import Ground, items
+from livevirt.vm.verdict.comparison import (
+    Comparison,
+    Differences,
+    Name,
+    VolumeEdit,
+    about,
+    differences,
+    items,
+)
 from livevirt.vm.verdict.judgement import Reason, Ruling, Verdict
-from livevirt.vm.verdict.volume_change import Edit
 from livevirt.vm.volumes import volume_migration
 from livevirt.vm.volumes.claim_sharing import clash, use_of
 from livevirt.vm.volumes.ports import without_port
@@ -34,20 +40,20 @@ _PLUGGED_REASONS = (Reason.VOLUME_HOTPLUG, Reason.MEDIUM_CHANGE)
 
 
 @dataclass(frozen=True, slots=True)
-class Rulings:
-    """What is ruled on the disk, or drive, of an edit and on its volume."""
+class _DriveRulings:
+    """The rulings on the disk, or drive, of an edit and on its volume."""
 
     disk: Ruling
     volume: Ruling
 
 
-def rulings(ground: Ground) -> Iterator[tuple[Difference, Ruling]]:
-    """Yield what changes in disks and volumes, each with the ruling on it."""
-    found = {edit.name: edit for edit in edits(ground)}
+def rulings(comparison: Comparison) -> Iterator[Ruling]:
+    """Yield the ruling on everything that changes in disks and volumes."""
+    found = {edit.name: edit for edit in edits(comparison)}
     changes = {name: each for name, edit in found.items() if any(each := _differences(edit))}
-    ruled = {name: _ruled(ground, found[name]) for name in changes}
+    ruled = {name: _ruled(comparison, found[name]) for name in changes}
     live = [found[name] for name, each in ruled.items() if each.disk.verdict is Verdict.LIVE]
-    portless = without_port(ground.case.vmi or {}, live)
+    portless = without_port(comparison.inputs.vmi or {}, live)
     kept = [found[name] for name, each in ruled.items() if each.volume.verdict is not Verdict.LIVE]
     for name, (disk, volume) in changes.items():
         edit, rules = found[name], ruled[name]
@@ -55,44 +61,46 @@ def rulings(ground: Ground) -> Iterator[tuple[Difference, Ruling]]:
             rules = _both(_claim_stays(edit, other))
         elif name in portless and rules.disk is _PLUGGED:
             rules = _both(_no_port(edit))
-        yield from ((each, rules.disk) for each in disk)
-        yield from ((each, rules.volume) for each in volume)
+        yield from (about(rules.disk, *each, volume=name) for each in disk)
+        yield from (about(rules.volume, *each, volume=name) for each in volume)
 
 
-def _differences(edit: Edit) -> tuple[list[Difference], list[Difference]]:
+def _differences(edit: VolumeEdit) -> tuple[Differences, Differences]:
     """Return what changes in a disk, and in its volume."""
     name = Name(edit.name)
     return (
-        list(differences(edit.old_disk, edit.disk, (*DISKS, name))),
-        list(differences(edit.old_volume, edit.volume, (*VOLUMES, name))),
+        differences(edit.old_disk, edit.disk, (*DISKS, name)),
+        differences(edit.old_volume, edit.volume, (*VOLUMES, name)),
     )
 
 
-def edits(ground: Ground) -> Iterator[Edit]:
+def edits(comparison: Comparison) -> Iterator[VolumeEdit]:
     """Yield every name that a disk or volume has, before or after."""
-    old_volumes, volumes = items(ground.before, *VOLUMES), items(ground.after, *VOLUMES)
-    old_disks, wanted = items(ground.before, *DISKS), items(ground.after, *DISKS)
+    old_volumes, volumes = items(comparison.before, *VOLUMES), items(comparison.after, *VOLUMES)
+    old_disks, wanted = items(comparison.before, *DISKS), items(comparison.after, *DISKS)
     for name in dict.fromkeys([*old_disks, *old_volumes, *wanted, *volumes]):
-        yield Edit(
+        yield VolumeEdit(
             name, old_volumes.get(name), volumes.get(name), old_disks.get(name), wanted.get(name)
         )
 
 
-def _ruled(ground: Ground, edit: Edit) -> Rulings:
-    found = _ungated(ground, edit)
-    return Rulings(_gated(ground, edit, found.disk), _gated(ground, edit, found.volume))
+def _ruled(comparison: Comparison, edit: VolumeEdit) -> _DriveRulings:
+    found = _ungated(comparison, edit)
+    return _DriveRulings(
+        _gated(comparison, edit, found.disk), _gated(comparison, edit, found.volume)
+    )
 
 
-def _ungated(ground: Ground, edit: Edit) -> Rulings:
-    copied = volume_migration.ruling(ground, edit)
+def _ungated(comparison: Comparison, edit: VolumeEdit) -> _DriveRulings:
+    copied = volume_migration.ruling(comparison, edit)
     if copied is not None:
         settings = edit.old_disk and edit.disk and edit.old_disk != edit.disk
         live = copied.verdict is Verdict.LIVE
-        return Rulings(_settings(edit) if settings and live else copied, copied)
-    return _drive(ground, edit) if edit.is_drive else _disk(edit)
+        return _DriveRulings(_settings(edit) if settings and live else copied, copied)
+    return _drive(comparison, edit) if edit.is_drive else _disk(edit)
 
 
-def _disk(edit: Edit) -> Rulings:
+def _disk(edit: VolumeEdit) -> _DriveRulings:
     for volume in (edit.old_volume, edit.volume):
         if volume is not None and not hotpluggable(volume):
             message = f"volume {edit.name} is not marked hotpluggable on both sides of the edit"
@@ -103,30 +111,30 @@ def _disk(edit: Edit) -> Rulings:
     if not _same_claim(edit):
         return _both(_buses(edit) or _PLUGGED)
     if read_only(edit.old_volume or {}) == read_only(edit.volume or {}):
-        return Rulings(_settings(edit), _STAYS)
+        return _DriveRulings(_settings(edit), _STAYS)
     return _both(_buses(edit) or _replugged(edit))
 
 
-def _same_claim(edit: Edit) -> bool:
-    """Tell whether a volume stays the same one, be it in other words."""
+def _same_claim(edit: VolumeEdit) -> bool:
+    """Return whether a volume stays the same claim, even if it is written differently."""
     if edit.old_volume == edit.volume:
         return True
     claims = {claim_of(volume or {}) for volume in (edit.old_volume, edit.volume)}
     return len(claims) == 1 and "" not in claims
 
 
-def _replugged(edit: Edit) -> Ruling:
+def _replugged(edit: VolumeEdit) -> Ruling:
     how = "read-only" if read_only(edit.volume or {}) else "writable"
     message = f"the disk goes and comes back {how} while the guest runs"
     return Ruling(Verdict.LIVE, Reason.VOLUME_HOTPLUG, message)
 
 
-def _settings(edit: Edit) -> Ruling:
+def _settings(edit: VolumeEdit) -> Ruling:
     message = f"settings of disk {edit.name} are read when it is attached; its volume stays"
     return Ruling(Verdict.RESTART, Reason.DISK_ONLY, message)
 
 
-def _drive(ground: Ground, edit: Edit) -> Rulings:
+def _drive(comparison: Comparison, edit: VolumeEdit) -> _DriveRulings:
     """Rule on a CD-ROM: the medium comes and goes, the drive itself where its bus allows."""
     for volume in (edit.old_volume, edit.volume):
         if volume is not None and not hotpluggable(volume):
@@ -134,32 +142,32 @@ def _drive(ground: Ground, edit: Edit) -> Rulings:
             return _both(Ruling(Verdict.RESTART, Reason.NOT_HOTPLUGGABLE, message))
     if edit.old_disk == edit.disk:
         return _both(_CHANGED)
-    objection = _drive_objection(ground, edit)
+    objection = _drive_objection(comparison, edit)
     if objection is None:
         return _both(_PLUGGED)
     ruling = Ruling(Verdict.RESTART, Reason.DRIVE, objection)
     gone = edit.disk is None and edit.volume is None
-    return Rulings(ruling, _CHANGED if gone else ruling)  # the drive stays, but empty
+    return _DriveRulings(ruling, _CHANGED if gone else ruling)  # the drive stays, but empty
 
 
-def _drive_objection(ground: Ground, edit: Edit) -> str | None:
+def _drive_objection(comparison: Comparison, edit: VolumeEdit) -> str | None:
     """Return why a CD-ROM drive cannot come or go."""
     if edit.old_disk is not None and edit.disk is not None:
         return f"the CD-ROM drive {edit.name} itself changes at a start only"
     bus = disks.bus(edit.old_disk or edit.disk or {})
     if bus not in HOTPLUG_BUSES["cdrom"]:
         return f"the CD-ROM drive {edit.name} is on {bus}, where drives come or go at a start only"
-    if bus == "usb" and edit.old_disk is None and not _has_usb(ground):
+    if bus == "usb" and edit.old_disk is None and not _has_usb(comparison):
         return f"the guest was started without a usb controller, so {edit.name} comes at a start"
     return None
 
 
-def _has_usb(ground: Ground) -> bool:
-    listed = ground.started["domain"].get("devices", {}).get("disks") or ()
+def _has_usb(comparison: Comparison) -> bool:
+    listed = comparison.started["domain"].get("devices", {}).get("disks") or ()
     return any(disks.bus(disk) == "usb" for disk in listed)
 
 
-def _buses(edit: Edit) -> Ruling | None:
+def _buses(edit: VolumeEdit) -> Ruling | None:
     """Return the objection to a bus on which nothing comes or goes, or to what comes as a lun."""
     for disk in (edit.old_disk, edit.disk):
         if disk is None:
@@ -174,7 +182,7 @@ def _buses(edit: Edit) -> Ruling | None:
     return None
 
 
-def _holder(edit: Edit, kept: Iterable[Edit]) -> Edit | None:
+def _holder(edit: VolumeEdit, kept: Iterable[VolumeEdit]) -> VolumeEdit | None:
     """Return which of the volumes that stay until a restart has the claim that one is to get."""
     if edit.volume is None or edit.disk is None or _same_claim(edit):
         return None
@@ -187,13 +195,13 @@ def _holder(edit: Edit, kept: Iterable[Edit]) -> Edit | None:
     return None
 
 
-def _claim_stays(edit: Edit, other: Edit) -> Ruling:
+def _claim_stays(edit: VolumeEdit, other: VolumeEdit) -> Ruling:
     claim = claim_of(edit.volume or {})
     message = f"volume {other.name} has PVC {claim} until a restart, and {edit.name} gets it then"
     return Ruling(Verdict.RESTART, Reason.CLAIM_IN_USE, message)
 
 
-def _no_port(edit: Edit) -> Ruling:
+def _no_port(edit: VolumeEdit) -> Ruling:
     message = (
         f"no PCIe port is free for {edit.name}: it waits until a virtio disk goes, or for a"
         " restart; on bus scsi it needs none"
@@ -201,14 +209,14 @@ def _no_port(edit: Edit) -> Ruling:
     return Ruling(Verdict.LIVE, Reason.NO_PORT, message, waits=True)
 
 
-def _both(ruling: Ruling) -> Rulings:
-    return Rulings(ruling, ruling)
+def _both(ruling: Ruling) -> _DriveRulings:
+    return _DriveRulings(ruling, ruling)
 
 
-def _gated(ground: Ground, edit: Edit, ruling: Ruling) -> Ruling:
+def _gated(comparison: Comparison, edit: VolumeEdit, ruling: Ruling) -> Ruling:
     gate = CDROM_GATE if ruling.reason is Reason.MEDIUM_CHANGE else HOTPLUG_GATE
     copied = ruling.reason is Reason.VOLUME_MIGRATION
-    if ruling.verdict is not Verdict.LIVE or copied or ground.case.config.enabled(gate):
+    if ruling.verdict is not Verdict.LIVE or copied or comparison.inputs.config.enabled(gate):
         return ruling
     message = f"feature gate {gate} is not open, so {edit.name} changes at a restart"
     return Ruling(Verdict.RESTART, Reason.GATE_MISSING, message)

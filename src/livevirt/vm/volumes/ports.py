@@ -7,10 +7,10 @@ from collections.abc import Iterable
 from livevirt.kube.objects.request import Object
 from livevirt.vm.spec import disks
 from livevirt.vm.spec.disks import hotpluggable, target
-from livevirt.vm.verdict.volume_change import Edit
+from livevirt.vm.verdict.comparison import VolumeEdit
 
 
-def without_port(vmi: Object, edits: Iterable[Edit]) -> set[str]:
+def without_port(vmi: Object, edits: Iterable[VolumeEdit]) -> set[str]:
     """Return the names of the disks that find no port, of those that come by live edits.
 
     Those that go make room, and what already waits for a port is served first.

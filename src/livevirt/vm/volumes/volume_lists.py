@@ -138,3 +138,17 @@ def claim_of(volume: Object) -> str:
         }:
             return name
     return ""
+
+
+def claim_info(claim: Object) -> Object:
+    """Return a claim as the status of an instance shows it: `persistentVolumeClaimInfo`."""
+    spec, status = claim["spec"], claim.get("status") or {}
+    info = {
+        "claimName": claim["metadata"]["name"],
+        "accessModes": spec.get("accessModes"),
+        "volumeMode": spec.get("volumeMode"),
+        "capacity": status.get("capacity"),
+        "requests": (spec.get("resources") or {}).get("requests"),
+        "filesystemOverhead": "0" if spec.get("volumeMode") == "Block" else "0.055",
+    }
+    return {name: value for name, value in info.items() if value}

@@ -17,9 +17,8 @@ from livevirt.kube.objects import conditions
 from livevirt.kube.objects.conditions import Condition
 from livevirt.kube.objects.request import Object
 from livevirt.vm.spec.disks import hotpluggable, target
-from livevirt.vm.verdict.ground import Ground
-from livevirt.vm.verdict.judgement import Change, Judgement, Reason, Ruling, Verdict
-from livevirt.vm.verdict.volume_change import Edit
+from livevirt.vm.verdict.comparison import Comparison, VolumeEdit
+from livevirt.vm.verdict.judgement import Judgement, Reason, Ruling, Verdict
 from livevirt.vm.volumes.volume_lists import claim_of, read_only
 
 MIGRATION = "Migration"  # of `updateVolumesStrategy`; without it the strategy is Replacement
@@ -60,9 +59,9 @@ def claims(vmi: Object) -> list[str]:
 # ---------------------------------------------------------------- the verdict
 
 
-def ruling(ground: Ground, edit: Edit) -> Ruling | None:
+def ruling(comparison: Comparison, edit: VolumeEdit) -> Ruling | None:
     """Rule on a volume that gets another claim, None if it is not about copying."""
-    move = moves((ground.case.vmi or {}).get("status")).get(edit.name)
+    move = moves((comparison.inputs.vmi or {}).get("status")).get(edit.name)
     if edit.old_volume == edit.volume:
         return None
     if move is not None and move.phase == SWITCHING:
@@ -74,14 +73,14 @@ def ruling(ground: Ground, edit: Edit) -> Ruling | None:
     if move is not None and claim_of(edit.volume or {}) == move.source:
         message = f"the copy to PVC {move.destination} is called off"
         return Ruling(Verdict.LIVE, Reason.VOLUME_MIGRATION, message)
-    if ground.case.volumes_strategy != MIGRATION or not ground.case.config.live_update:
+    if comparison.inputs.volumes_strategy != MIGRATION or not comparison.inputs.config.live_update:
         return None
-    if move is None and _is_nothing(ground, edit):
+    if move is None and _is_nothing(comparison, edit):
         return None  # there is nothing to copy: it is replaced, so that a slip can be put right
-    return _copied(ground, edit)
+    return _copied(comparison, edit)
 
 
-def _copied(ground: Ground, edit: Edit) -> Ruling | None:
+def _copied(comparison: Comparison, edit: VolumeEdit) -> Ruling | None:
     old, new = claim_of(edit.old_volume or {}), claim_of(edit.volume or {})
     if not old or not new or old == new or edit.is_drive:
         return None  # it comes, goes or is a disc
@@ -89,27 +88,27 @@ def _copied(ground: Ground, edit: Edit) -> Ruling | None:
     if objection:
         message = f"{objection}, so it is not copied and takes PVC {new} as it is at a restart"
         return Ruling(Verdict.RESTART, Reason.NOT_COPIED, message)
-    if ground.case.migrating:
+    if comparison.inputs.migrating:
         message = f"the guest is being migrated; it is copied to PVC {new} after that"
         return Ruling(Verdict.LIVE, Reason.VOLUME_MIGRATION, message, waits=True)
-    if not _attached(ground, edit):
+    if not _attached(comparison, edit):
         message = f"it is copied to PVC {new} once the guest runs and has PVC {old}"
         return Ruling(Verdict.LIVE, Reason.VOLUME_MIGRATION, message, waits=True)
     message = f"it is copied to PVC {new} while the guest runs, which then goes on with that"
     return Ruling(Verdict.LIVE, Reason.VOLUME_MIGRATION, message)
 
 
-def _attached(ground: Ground, edit: Edit) -> bool:
+def _attached(comparison: Comparison, edit: VolumeEdit) -> bool:
     """Tell whether the guest has a volume by now."""
-    status = (ground.case.vmi or {}).get("status") or {}
+    status = (comparison.inputs.vmi or {}).get("status") or {}
     listed = {each["name"]: each for each in status.get("volumeStatus") or ()}
     there = not hotpluggable(edit.old_volume) or listed.get(edit.name, {}).get("phase") == "Ready"
     return status.get("phase") == "Running" and there
 
 
-def _is_nothing(ground: Ground, edit: Edit) -> bool:
+def _is_nothing(comparison: Comparison, edit: VolumeEdit) -> bool:
     """Tell whether the claim of before is known to hold nothing that the guest could have had."""
-    vmi, claim = ground.case.vmi or {}, claim_of(edit.old_volume or {})
+    vmi, claim = comparison.inputs.vmi or {}, claim_of(edit.old_volume or {})
     status = vmi.get("status") or {}
     for each in status.get("volumeStatus") or ():
         if each["name"] == edit.name and each.get("phase") == "Pending":
@@ -121,7 +120,7 @@ def _is_nothing(ground: Ground, edit: Edit) -> bool:
     return not names.isdisjoint((unsynced.get("message") or "").split())
 
 
-def _objection(edit: Edit) -> str:
+def _objection(edit: VolumeEdit) -> str:
     disk = edit.disk or {}
     if edit.old_disk != edit.disk:
         return f"the settings of disk {edit.name} change too"
@@ -142,7 +141,7 @@ def follows(judgement: Judgement) -> set[str]:
     return {
         change.volume
         for change in judgement.changes
-        if change.ruling.reason is Reason.VOLUME_MIGRATION and not change.ruling.waits
+        if change.reason is Reason.VOLUME_MIGRATION and not change.waits
     }
 
 
@@ -242,10 +241,10 @@ def remembered(vm: Object, vmi: Object | None, judgement: Judgement | None) -> l
     return found
 
 
-def _waiting(changes: Iterable[Change]) -> list[str]:
+def _waiting(changes: Iterable[Ruling]) -> list[str]:
     """Return the volumes whose copy is to begin as soon as it can."""
     reason = Reason.VOLUME_MIGRATION
-    return [each.volume for each in changes if each.ruling.reason is reason and each.ruling.waits]
+    return [each.volume for each in changes if each.reason is reason and each.waits]
 
 
 def _holder(entry: Object) -> Object:

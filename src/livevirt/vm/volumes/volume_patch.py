@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from livevirt.kube.objects.request import Object
-from livevirt.vm.verdict.changes import in_vm
+from livevirt.vm.verdict.comparison import in_vm
 from livevirt.vm.verdict.judgement import Judgement
 from livevirt.vm.verdict.live_patch import followed
 from livevirt.vm.verdict.volume_edits import DISKS, VOLUMES

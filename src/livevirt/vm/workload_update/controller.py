@@ -4,9 +4,8 @@ from __future__ import annotations
 
 import contextlib
 import logging
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable
 from datetime import datetime
-from functools import cache
 
 from livevirt.errors import ApiError, NotFound
 from livevirt.kube.client.interface import Client
@@ -14,18 +13,21 @@ from livevirt.kube.control.cache import Change
 from livevirt.kube.control.clock import Now
 from livevirt.kube.control.controller import DONE, Controller, Result
 from livevirt.kube.control.events import Recorder
+from livevirt.kube.control.informer_reader import InformerReader
 from livevirt.kube.control.key import Key, key_of
 from livevirt.kube.control.runtime import Informers
-from livevirt.kube.objects import core, node_share
+from livevirt.kube.objects import core
 from livevirt.kube.objects.request import Object
 from livevirt.vm import kinds
 from livevirt.vm.config import settings as config
 from livevirt.vm.migration import migratability, policy, request
 from livevirt.vm.migration.snapshot import WORKLOAD_UPDATE, migration_uids
-from livevirt.vm.verdict import edit, headroom
-from livevirt.vm.workload_update import events, room, view
+from livevirt.vm.verdict import growth
+from livevirt.vm.verdict.gather import gather_room_now
+from livevirt.vm.verdict.verdict_inputs import VerdictInputs
+from livevirt.vm.workload_update import events, view
 from livevirt.vm.workload_update.plan import Abort, Evict, Migrate, ReportStuck, Step, Wait, plan
-from livevirt.vm.workload_update.view import Guest, Need, Seen
+from livevirt.vm.workload_update.view import Guest, Need, WorkloadSnapshot
 
 log = logging.getLogger(__name__)
 
@@ -34,8 +36,6 @@ COUNT = "outdatedVirtualMachineInstanceWorkloads"
 _KUBEVIRT = Key(config.NAMESPACE, config.NAME)
 _INDEX, _YES = "workload-update", "yes"
 _TARGETS = "workload-update-targets"
-
-Shares = Callable[[], list[tuple[Object, node_share.Share]]]  # what is allocated on each node
 
 
 class WorkloadUpdateController:
@@ -46,8 +46,7 @@ class WorkloadUpdateController:
         of = informers.of
         self._instances, self._migrations = of(kinds.VMI), of(kinds.MIGRATION)
         self._settings, self._pods = of(kinds.KUBEVIRT), of(core.POD)
-        self._nodes, self._namespaces = of(core.NODE), of(core.NAMESPACE)
-        self._quotas, self._ranges = of(core.QUOTA), of(core.LIMIT_RANGE)
+        self._reader = InformerReader(informers)
         self._created: dict[str, str] = {}  # uid of a guest → its migration, while not cached
         self._full: dict[str, datetime] = {}  # uid of a guest → since when its node is full
         self._stuck: dict[str, str] = {}  # uid of a guest → the reason that was recorded last
@@ -56,7 +55,6 @@ class WorkloadUpdateController:
         self._migrations.index(
             _INDEX, lambda each: [] if request.is_final(each) else [_YES, _vmi(each)]
         )
-        self._pods.index(_INDEX, lambda pod: filter(None, [node_share.instance_of(pod)]))
         self._pods.index(_TARGETS, migration_uids)
         self._controller = Controller("workload-update", self.reconcile)
         self._controller.watches(self._settings)
@@ -67,8 +65,7 @@ class WorkloadUpdateController:
 
     async def run(self) -> None:
         """Work until cancelled."""
-        for informer in (self._pods, self._nodes, self._namespaces, self._quotas, self._ranges):
-            await informer.synced.wait()
+        await self._reader.wait_synced()
         await self._controller.run()
 
     def _instance_changed(self, change: Change) -> None:
@@ -105,21 +102,20 @@ class WorkloadUpdateController:
 
     # ------------------------------------------------------------ observe
 
-    def _snapshot(self, kubevirt: Object) -> Seen:
+    def _snapshot(self, kubevirt: Object) -> WorkloadSnapshot:
         settings = view.settings(kubevirt, policy.limits(kubevirt))
         unfinished = self._migrations.by(_INDEX, _YES)
         changing = self._instances.by(_INDEX, _YES)
         keys = dict.fromkeys([*map(key_of, changing), *map(_vmi, unfinished)])
         found = [vmi for vmi in map(self._instances.get, keys) if vmi is not None]
         self._track_full(found)
-        shares = cache(lambda: node_share.by_node(self._nodes.list(), self._pods.list()))
-        guests = (self._guest(kubevirt, vmi, shares) for vmi in found)
+        guests = (self._guest(kubevirt, vmi) for vmi in found)
         # A migration that is not in the cache yet counts, and its guest gets no other.
         kept = tuple(each for each in guests if each.uid not in self._created)
         leaving = [self._instances.get(_vmi(each)) for each in unfinished if self._is_active(each)]
         leaving += [vmi for vmi in found if _uid(vmi) in self._created]
-        nodes = tuple(map(edit.node_of, leaving))
-        return Seen(kept, settings, nodes, self._now(), self._last_batch)
+        nodes = tuple(map(migratability.node_of, leaving))
+        return WorkloadSnapshot(kept, settings, nodes, self._now(), self._last_batch)
 
     def _is_active(self, migration: Object) -> bool:
         targets = self._pods.by(_TARGETS, migration["metadata"]["uid"])
@@ -129,35 +125,30 @@ class WorkloadUpdateController:
         full = [_uid(vmi) for vmi in guests if view.need(vmi) is Need.FULL]
         self._full = {uid: self._full.get(uid, self._now()) for uid in full}
 
-    def _guest(self, kubevirt: Object, vmi: Object, shares: Shares) -> Guest:
+    def _guest(self, kubevirt: Object, vmi: Object) -> Guest:
         uid, need = _uid(vmi), view.need(vmi)
         migrations = self._migrations.by(_INDEX, key_of(vmi))
-        pod = room.pod_of(vmi, self._pods.by(_INDEX, uid))
+        pod, _ = self._reader.occupancy(migratability.node_of(vmi), uid)
         return view.guest(
             vmi,
             tuple(map(request.read_unfinished, migrations)),
-            hindrance=self._hindrance(kubevirt, vmi, pod, shares) if need is not None else "",
+            hindrance=self._hindrance(kubevirt, vmi) if need is not None else "",
             pod=_evictable(pod),
             waited=self._now() - self._full.get(uid, self._now()),
         )
 
-    def _hindrance(self, kubevirt: Object, vmi: Object, pod: Object | None, shares: Shares) -> str:
+    def _hindrance(self, kubevirt: Object, vmi: Object) -> str:
         """Return why a guest may not migrate.
 
         A guest that could also stay migrates only if another node has capacity for it.
         """
-        found = migratability.hindrance(vmi, config.read(kubevirt))
+        settings, spec = config.read(kubevirt), vmi["spec"]
+        found = migratability.hindrance(vmi, settings)
         if found or view.need(vmi) not in view.IN_PLACE_TOO:
             return found
-        namespace = vmi["metadata"]["namespace"]
-        around = headroom.Seen(
-            self._namespaces.get(Key("", namespace)),
-            self._quotas.list(namespace),
-            self._ranges.list(namespace),
-            pod,
-            nodes=shares(),
-        )
-        return room.hindrance(vmi, kubevirt, around)
+        objects = {"kubevirt": kubevirt}
+        known = VerdictInputs(spec, spec, vmi, settings, migration_obstacle="", objects=objects)
+        return growth.no_migration_of(gather_room_now(known, vmi, self._reader), vmi)
 
     # ------------------------------------------------------------ act
 

@@ -11,7 +11,7 @@ from livevirt.vm.migration.migratability import EVICT, LIVE_MIGRATE
 from livevirt.vm.migration.queue import Capacity
 from livevirt.vm.migration.request import SYSTEM_CRITICAL, USER_TRIGGERED
 from livevirt.vm.migration.snapshot import WORKLOAD_UPDATE
-from livevirt.vm.workload_update.view import IN_PLACE_TOO, Guest, Need, Seen
+from livevirt.vm.workload_update.view import IN_PLACE_TOO, Guest, Need, WorkloadSnapshot
 
 #: How long to wait for a full node to free capacity before the guest is migrated.
 DEFERRED_TIMEOUT = timedelta(seconds=2)
@@ -62,7 +62,7 @@ class Wait:
 Step = Migrate | Evict | Abort | ReportStuck | Wait
 
 
-def plan(seen: Seen) -> list[Step]:
+def plan(seen: WorkloadSnapshot) -> list[Step]:
     """List what to do about the guests: requested changes come before outdated pods.
 
     The migration for a change of size is created at once: the migration queue decides when it
@@ -101,7 +101,7 @@ def _aborts(guest: Guest) -> Iterator[Step]:
             yield Abort(guest.key, each.name, each.uid)
 
 
-def _batch(seen: Seen, evicted: list[Step]) -> list[Step]:
+def _batch(seen: WorkloadSnapshot, evicted: list[Step]) -> list[Step]:
     """Return the evictions of the next batch, and the wait for the one after it.
 
     There is a next batch even after the last guest: an eviction may be refused.

@@ -14,7 +14,6 @@ from livevirt.vm.migration import migratability
 from livevirt.vm.migration.queue import Limits
 from livevirt.vm.migration.request import Unfinished
 from livevirt.vm.sizing import hot_change
-from livevirt.vm.verdict import edit
 
 #: Of an instance: nothing is to be done to it, and what is being done is to be called off.
 CALLED_OFF = "kubevirt.io/testWorkloadUpdateMigrationAbortion"
@@ -71,7 +70,7 @@ class Guest:
 
 
 @dataclass(frozen=True, slots=True)
-class Seen:
+class WorkloadSnapshot:
     """Everything the decision depends on, read at one moment."""
 
     guests: tuple[Guest, ...]
@@ -113,7 +112,7 @@ def need(vmi: Object) -> Need | None:
 
 
 def changing(vmi: Object) -> bool:
-    """Tell whether a guest is still to become another one, wherever."""
+    """Return whether a guest is still to change, in its pod or in another one."""
     listed = (vmi.get("status") or {}).get("conditions")
     return (
         bool(hot_change.under_way(vmi))
@@ -123,13 +122,13 @@ def changing(vmi: Object) -> bool:
 
 
 def outdated(vmi: Object) -> bool:
-    """Tell whether a guest runs in a pod of another version."""
+    """Return whether a guest runs in a pod of another version."""
     image = (vmi.get("status") or {}).get("launcherContainerImageVersion")
     return bool(image) and image != launcher.IMAGE
 
 
 def called_off(vmi: Object) -> bool:
-    """Tell whether nothing is to be done to a guest."""
+    """Return whether updates of a guest are called off."""
     return CALLED_OFF in (vmi["metadata"].get("annotations") or {})
 
 
@@ -147,7 +146,7 @@ def guest(
         key=key_of(vmi),
         uid=vmi["metadata"]["uid"],
         need=need(vmi),
-        node=edit.node_of(vmi),
+        node=migratability.node_of(vmi),
         changing=changing(vmi),
         hindrance=hindrance,
         called_off=called_off(vmi),

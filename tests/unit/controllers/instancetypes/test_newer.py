@@ -6,8 +6,8 @@ import pytest
 
 from livevirt.kube.objects.kind import Kind
 from livevirt.kube.objects.request import Object
-from livevirt.vm.instancetypes.newer import TYPE, condition
 from livevirt.vm.instancetypes.rules.resolution import Choice, Resolved
+from livevirt.vm.instancetypes.sizing import NEWER, newer_condition
 from livevirt.vm.kinds import CLUSTER_INSTANCETYPE
 
 VM = {"metadata": {"name": "web", "namespace": "default"}}
@@ -29,16 +29,17 @@ class Live:
 USED = Resolved(Choice(a_type("a", 1), CLUSTER_INSTANCETYPE, "r"))
 CHANGED = {
     "edited": (a_type("a", 2), "is at generation 2, this VM has generation 1 of it"),
-    "made anew": (
-        a_type("b", 1), "was deleted and made anew, this VM has generation 1 of the deleted one",
+    "created again": (
+        a_type("b", 1),
+        "was deleted and created again, this VM has generation 1 of the deleted one",
     ),
 }  # fmt: skip
 
 
 @pytest.mark.parametrize(("live", "words"), CHANGED.values(), ids=CHANGED)
 def test_a_change_is_told_with_what_takes_it(live: Object, words: str) -> None:
-    assert condition(VM, USED, Live(live)) == {
-        "type": TYPE,
+    assert newer_condition(VM, USED, Live(live)) == {
+        "type": NEWER,
         "status": "True",
         "reason": "InstancetypeChanged",
         "message": f"instance type small {words}; {CURE} takes the newer one",
@@ -47,4 +48,4 @@ def test_a_change_is_told_with_what_takes_it(live: Object, words: str) -> None:
 
 @pytest.mark.parametrize("live", [a_type("a", 1), None], ids=["the same", "gone"])
 def test_without_a_change_there_is_nothing_to_tell(live: Object | None) -> None:
-    assert condition(VM, USED, Live(live)) is None
+    assert newer_condition(VM, USED, Live(live)) is None

@@ -10,7 +10,7 @@ from livevirt.kube.control.cache import Change
 from livevirt.kube.control.key import Key
 from livevirt.kube.objects.kind import Kind
 from livevirt.kube.objects.request import Object
-from livevirt.vm.instancetypes.users import goes_by, is_missed, users
+from livevirt.vm.instancetypes.sizing import is_missed, revisions_used, users
 from livevirt.vm.kinds import CLUSTER_INSTANCETYPE, CLUSTER_PREFERENCE, INSTANCETYPE
 
 
@@ -67,8 +67,8 @@ GONE_BY: dict[str, tuple[Object, list[str]]] = {
 
 
 @pytest.mark.parametrize(("vm", "names"), GONE_BY.values(), ids=GONE_BY)
-def test_goes_by(vm: Object, names: list[str]) -> None:
-    assert goes_by(vm) == [Key("one", name) for name in names]
+def test_revisions_used(vm: Object, names: list[str]) -> None:
+    assert revisions_used(vm) == [Key("one", name) for name in names]
 
 
 KEY, REVISION = Key("one", "r"), {"metadata": {"name": "r"}}

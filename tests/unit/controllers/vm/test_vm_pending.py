@@ -4,11 +4,13 @@ from __future__ import annotations
 
 from datetime import timedelta
 
+from msgspec.structs import replace
+
 from livevirt.kube.objects import conditions
 from livevirt.kube.objects.request import Object
-from livevirt.vm.lifecycle.vm import view
+from livevirt.vm.lifecycle.vm import snapshot
 from livevirt.vm.lifecycle.vm.status import changes, noted, status
-from livevirt.vm.verdict.judgement import Change, Judgement, Reason, Ruling, Verdict
+from livevirt.vm.verdict.judgement import Judgement, Reason, Ruling, Verdict
 
 from .vm_builders import NOON, a_vm, a_vmi
 
@@ -17,11 +19,12 @@ ALL_LIVE = Judgement()
 
 def waits(*names: str) -> Judgement:
     ruling = Ruling(Verdict.RESTART, Reason.NOT_LIVE, "…")
-    return Judgement(tuple(Change(f"spec.template.spec.{n}", 1, 2, ruling) for n in names))
+    paths = [f"spec.template.spec.{name}" for name in names]
+    return Judgement(tuple(replace(ruling, path=p, running=1, wanted=2) for p in paths))
 
 
-def look(vm: Object, vmi: Object, later: timedelta = timedelta()) -> view.Seen:
-    return view.Seen(view.machine(vm), view.guest(vmi, vm), NOON + later, {})
+def look(vm: Object, vmi: Object, later: timedelta = timedelta()) -> snapshot.VmSnapshot:
+    return snapshot.VmSnapshot(snapshot.machine(vm), snapshot.guest(vmi, vm), NOON + later, {})
 
 
 def told(vm: Object, judgement: Judgement | None, later: timedelta = timedelta()) -> Object:

@@ -9,18 +9,18 @@ from hypothesis import strategies as st
 
 from livevirt.vm.lifecycle.vm.plan import (
     STARTING,
+    AddFinalizer,
     Adopt,
     CreateInstance,
     CreateVolume,
     DeleteInstance,
-    Hold,
-    LetGo,
+    RemoveFinalizer,
     Step,
     SwitchToAlways,
     Wait,
     plan,
 )
-from livevirt.vm.lifecycle.vm.view import Guest, Machine, Request, Seen
+from livevirt.vm.lifecycle.vm.snapshot import Guest, Machine, Request, VmSnapshot
 
 from .vm_builders import NOON, START, STOP, a_guest, a_machine, failed, seen
 
@@ -28,7 +28,7 @@ ENDED, FAILED = a_guest("Succeeded"), a_guest("Failed")
 DELETE = [DeleteInstance("g1")]
 VOLUMES = {"volumes": ("disk",)}
 
-RULES: dict[str, tuple[Seen, list[Step]]] = {
+RULES: dict[str, tuple[VmSnapshot, list[Step]]] = {
     # Always
     "given Always, when none exists, then create": (seen(a_machine()), [CreateInstance()]),
     "given Always, when it runs, then nothing": (seen(a_machine(), a_guest()), []),
@@ -103,8 +103,8 @@ RULES: dict[str, tuple[Seen, list[Step]]] = {
         seen(a_machine("Halted"), a_guest(owner="another")), [],
     ),
     # finalizer and deletion
-    "given a VM that is not held, then hold it first": (
-        seen(a_machine(held=False)), [Hold(), CreateInstance()],
+    "given a VM without our finalizer, then add it first": (
+        seen(a_machine(has_finalizer=False)), [AddFinalizer(), CreateInstance()],
     ),
     "given a deleted VM, when it runs, then delete the guest": (
         seen(a_machine(deleting=True), a_guest()), DELETE,
@@ -113,13 +113,13 @@ RULES: dict[str, tuple[Seen, list[Step]]] = {
         seen(a_machine(deleting=True), a_guest(deleting=True)), [],
     ),
     "given a deleted VM, when the guest is gone, then let go": (
-        seen(a_machine(deleting=True)), [LetGo()],
+        seen(a_machine(deleting=True)), [RemoveFinalizer()],
     ),
     "given a deleted VM, when its guest is to stay, then let go": (
-        seen(a_machine(deleting=True, orphaning=True), a_guest()), [LetGo()],
+        seen(a_machine(deleting=True, orphaning=True), a_guest()), [RemoveFinalizer()],
     ),
-    "given a deleted VM, when held by others only, then nothing": (
-        seen(a_machine(deleting=True, held=False)), [],
+    "given a deleted VM, when only others have finalizers, then nothing": (
+        seen(a_machine(deleting=True, has_finalizer=False)), [],
     ),
     # DataVolumes
     "given a missing volume, then make it and do not start": (
@@ -144,7 +144,7 @@ RULES: dict[str, tuple[Seen, list[Step]]] = {
 
 
 @pytest.mark.parametrize(("state", "steps"), RULES.values(), ids=RULES)
-def test_plan(state: Seen, steps: list[Step]) -> None:
+def test_plan(state: VmSnapshot, steps: list[Step]) -> None:
     assert plan(state) == steps
 
 
@@ -155,24 +155,24 @@ machines = st.builds(
     strategies,
     known_strategy=strategies,
     deleting=st.booleans(),
-    held=st.booleans(),
+    has_finalizer=st.booleans(),
     requests=st.lists(st.sampled_from([START, STOP]), max_size=2).map(tuple),
 )
 phases = st.sampled_from(["Pending", "Scheduled", "Running", "Succeeded", "Failed"])
 guests = st.none() | st.builds(Guest, st.just("g1"), phases, deleting=st.booleans())
 
 
-def follow(state: Seen) -> Seen:
+def follow(state: VmSnapshot) -> VmSnapshot:
     """Return the world after every step was done and what was deleted is gone."""
     vm, guest = state.vm, state.guest
     if guest is not None and guest.deleting:
         guest = None
     for step in plan(state):
         match step:
-            case Hold():
-                vm = replace(vm, held=True)
-            case LetGo():
-                vm = replace(vm, held=False)
+            case AddFinalizer():
+                vm = replace(vm, has_finalizer=True)
+            case RemoveFinalizer():
+                vm = replace(vm, has_finalizer=False)
             case CreateInstance():
                 guest = Guest("g2", "Running", ran=True)
                 vm = replace(vm, known_strategy=vm.strategy)
@@ -194,9 +194,9 @@ def test_given_any_state_when_plans_are_followed_then_it_settles(
     assert plan(state) == []
     runs = state.guest is not None and not state.guest.final
     if state.vm.deleting:
-        assert not state.vm.held
+        assert not state.vm.has_finalizer
     else:
-        assert state.vm.held
+        assert state.vm.has_finalizer
         assert runs or state.vm.strategy != "Always"
         assert not runs or state.vm.strategy != "Halted"
 

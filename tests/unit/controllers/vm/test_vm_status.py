@@ -9,17 +9,17 @@ from hypothesis import strategies as st
 
 from livevirt.kube.objects import conditions, times
 from livevirt.kube.objects.request import Object
-from livevirt.vm.lifecycle.vm import view
+from livevirt.vm.lifecycle.vm import snapshot
 from livevirt.vm.lifecycle.vm.status import changes, next_try, printable, status
 
 from .vm_builders import NOON, a_vm, a_vmi
 
 
-def look(vm: Object, vmi: Object | None = None, **volumes: str) -> view.Seen:
+def look(vm: Object, vmi: Object | None = None, **volumes: str) -> snapshot.VmSnapshot:
     if volumes:
         templates = [{"metadata": {"name": name}} for name in volumes]
         vm["spec"]["dataVolumeTemplates"] = templates
-    return view.Seen(view.machine(vm), view.guest(vmi, vm), NOON, volumes)
+    return snapshot.VmSnapshot(snapshot.machine(vm), snapshot.guest(vmi, vm), NOON, volumes)
 
 
 def shown(vm: Object, vmi: Object | None = None, **volumes: str) -> str:
@@ -137,7 +137,7 @@ def test_a_generation_that_is_none_is_left_aside(written: str) -> None:
 
 def test_a_failure_is_shown_until_a_pass_without_one() -> None:
     vm = a_vm()
-    failing = status(vm, None, look(vm), "FailedCreate: no room")
+    failing = status(vm, None, look(vm), conditions.Failure("FailedCreate", "no room"))
     problem = conditions.find(failing["conditions"], "Failure")
     assert problem is not None
     assert (problem["reason"], problem["message"]) == ("FailedCreate", "no room")

@@ -5,7 +5,7 @@ from typing import Any
 
 from livevirt.kube.objects import times
 from livevirt.kube.objects.request import Object
-from livevirt.vm.lifecycle.vm.view import Guest, Machine, Request, Seen, StartFailure
+from livevirt.vm.lifecycle.vm.snapshot import Guest, Machine, Request, StartFailure, VmSnapshot
 
 NOON = datetime(2030, 1, 1, 12, 0, tzinfo=UTC)
 UID = "vm-uid"
@@ -19,8 +19,8 @@ def a_guest(phase: str = "Running", **rest: Any) -> Guest:
     return Guest("g1", phase, **{"ran": phase == "Running", **rest})
 
 
-def seen(vm: Machine, guest: Guest | None = None, **volumes: str) -> Seen:
-    return Seen(vm, guest, NOON, volumes)
+def seen(vm: Machine, guest: Guest | None = None, **volumes: str) -> VmSnapshot:
+    return VmSnapshot(vm, guest, NOON, volumes)
 
 
 def failed(seconds: int, count: int = 1) -> StartFailure:

@@ -25,7 +25,7 @@ from livevirt.vm.workload_update.plan import (
     Wait,
     plan,
 )
-from livevirt.vm.workload_update.view import Guest, Need, Seen, Settings
+from livevirt.vm.workload_update.view import Guest, Need, Settings, WorkloadSnapshot
 
 NOON = datetime(2030, 1, 1, 12, tzinfo=UTC)
 WEB = Key("team", "web")
@@ -43,17 +43,17 @@ def a_migration(name: str = "m", **fields: Any) -> Unfinished:
     return Unfinished(name, f"uid-{name}", WEB, annotations={OURS: ""}, **fields)
 
 
-def seen(*guests: Guest, methods: str = "LiveMigrate", **fields: Any) -> Seen:
+def seen(*guests: Guest, methods: str = "LiveMigrate", **fields: Any) -> WorkloadSnapshot:
     given = Settings(frozenset(methods.split()), 2, MINUTE, fields.pop("limits", Limits()))
     leaving = ("a",) * fields.pop("under_way", 0)
-    return Seen(guests, given, leaving, NOON, fields.pop("last_batch", None))
+    return WorkloadSnapshot(guests, given, leaving, NOON, fields.pop("last_batch", None))
 
 
 FOREIGN = Unfinished("users", "u", WEB, annotations={})
 FULL = a_guest(Need.FULL, waited=DEFERRED_TIMEOUT)
 OLD = [a_guest(Need.OUTDATED, name) for name in "abc"]
 
-RULES: dict[str, tuple[Seen, list[Step]]] = {
+RULES: dict[str, tuple[WorkloadSnapshot, list[Step]]] = {
     "a size migrates at once": (seen(a_guest()), [ASKED]),
     "also beyond the limits: turns are given elsewhere": (seen(a_guest(), under_way=9), [ASKED]),
     "not without the method": (seen(a_guest(), methods=""), []),
@@ -135,7 +135,7 @@ RULES: dict[str, tuple[Seen, list[Step]]] = {
 
 
 @pytest.mark.parametrize(("given_", "steps"), RULES.values(), ids=RULES)
-def test_plan(given_: Seen, steps: list[Step]) -> None:
+def test_plan(given_: WorkloadSnapshot, steps: list[Step]) -> None:
     assert plan(given_) == steps
 
 
@@ -156,7 +156,9 @@ class Cluster:
     def follow(self) -> None:
         found = tuple(self.guests.values())
         leaving = tuple(g.node for g in found if g.migrations and g.key.name not in self.waiting)
-        for step in plan(Seen(found, self.settings, leaving, self.now, self.last_batch)):
+        for step in plan(
+            WorkloadSnapshot(found, self.settings, leaving, self.now, self.last_batch)
+        ):
             match step:
                 case Migrate(key):
                     guest = self.guests[key.name]

@@ -7,6 +7,7 @@ import copy
 from hypothesis import given
 from hypothesis import strategies as st
 
+from livevirt.kube.objects.core import REVISION
 from livevirt.kube.objects.request import Object
 from livevirt.vm.instancetypes.rules.machine import (
     detached,
@@ -15,11 +16,12 @@ from livevirt.vm.instancetypes.rules.machine import (
     sized_by,
     unmet_requirements,
 )
-from livevirt.vm.kinds import INSTANCETYPE, VMI
-from livevirt.vm.verdict import edit
+from livevirt.vm.kinds import INSTANCETYPE, KUBEVIRT, VMI
+from livevirt.vm.verdict.gather import gather_now
 from livevirt.vm.verdict.judgement import Verdict
 from livevirt.vm.verdict.verdict import judge
 
+from ..cases import Surroundings
 from .instancetype_builders import Objects, a_preference, a_type, a_vm, reference, taken
 
 SMALL, LARGE = a_type("small", 1, "512Mi"), a_type("large", 2, "1Gi")
@@ -82,22 +84,24 @@ def judged(vm: Object, record: Object) -> list[tuple[str, object, Verdict]]:
         "kind": VMI.kind,
         "metadata": {
             "name": "web",
+            "namespace": "default",
+            "uid": "vmi-uid",
             "ownerReferences": [{"controller": True, "uid": vm["metadata"]["uid"]}],
         },
         "spec": {**first, "architecture": "amd64"},
-        "status": {"phase": "Running"},
+        "status": {"phase": "Running", "virtualMachineRevisionName": "start-1"},
     }
     vmi["spec"]["domain"]["cpu"].update(maxSockets=4, model="host-model")
     vmi["spec"]["domain"]["memory"].update(maxGuest="4Gi")
-    settings = {"spec": {"configuration": LIVE}}
-    case = edit.case(vm, edit.Found(vmi, record, settings))
-    assert case is not None
-    return [(c.path, c.wanted, c.verdict) for c in judge(case).changes]
+    settings = {"metadata": {}, "spec": {"configuration": LIVE}}
+    known = ((VMI, vmi), (REVISION, record), (KUBEVIRT, settings))
+    inputs = gather_now(vm, Surroundings(named=known))
+    return [(c.path, c.wanted, c.verdict) for c in judge(inputs).changes]
 
 
 def record_of(vm: Object) -> Object:
     """The record of a start, which says everything itself."""
-    return {"data": {"spec": detached(expand_vm(vm, OBJECTS).vm)["spec"]}}
+    return {"metadata": {}, "data": {"spec": detached(expand_vm(vm, OBJECTS).vm)["spec"]}}
 
 
 def by_hand(cpu: int, memory: str) -> Object:

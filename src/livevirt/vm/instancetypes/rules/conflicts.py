@@ -7,7 +7,7 @@ from typing import Any
 
 from livevirt.kube.objects.field_error import FieldError
 from livevirt.kube.objects.request import Object
-from livevirt.vm.verdict.changes import TEMPLATE
+from livevirt.vm.verdict.comparison import TEMPLATE
 
 ANNOTATIONS = "spec.template.metadata.annotations"
 CPU, MEMORY = f"{TEMPLATE}.domain.cpu", f"{TEMPLATE}.domain.memory"

@@ -11,7 +11,7 @@ from livevirt.vm.instancetypes.rules.conflicts import CPU, MEMORY
 from livevirt.vm.instancetypes.rules.topology import ANY, SPREAD, wish
 from livevirt.vm.spec import cpu, defaults, memory
 from livevirt.vm.spec.instance import Instance, read
-from livevirt.vm.verdict.changes import TEMPLATE
+from livevirt.vm.verdict.comparison import TEMPLATE
 
 TYPE = "spec.instancetype"
 _PREFIX = "failure checking preference requirements: "

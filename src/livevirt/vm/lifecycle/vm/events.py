@@ -1,4 +1,4 @@
-"""What the owner of a VirtualMachine is told: the reasons, and a function that words each."""
+"""Events of a VirtualMachine: their reasons, and a function that records each."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from typing import Any
 
 from livevirt.kube.control.events import Recorder
 from livevirt.kube.objects import conditions
-from livevirt.kube.objects.conditions import Condition
+from livevirt.kube.objects.conditions import Condition, Failure
 from livevirt.kube.objects.request import Object
 from livevirt.vm.sizing import hot_change
 from livevirt.vm.verdict.judgement import Judgement
@@ -31,7 +31,7 @@ _DONE = {hot_change.CPU: "VCPUsChanged", hot_change.MEMORY_TYPE: "MemoryChanged"
 
 
 def started(recorder: Recorder, vm: Object) -> None:
-    """Tell that the guest was started."""
+    """Record that the guest was started."""
     message = (
         "Started the virtual machine by creating the new virtual machine instance "
         f"{vm['metadata']['name']}"
@@ -40,7 +40,7 @@ def started(recorder: Recorder, vm: Object) -> None:
 
 
 def stopped(recorder: Recorder, vm: Object) -> None:
-    """Tell that the guest was asked to stop."""
+    """Record that the guest was asked to stop."""
     message = (
         "Stopped the virtual machine by deleting the virtual machine instance "
         f"{vm['metadata']['name']}"
@@ -49,28 +49,27 @@ def stopped(recorder: Recorder, vm: Object) -> None:
 
 
 def not_started(recorder: Recorder, vm: Object, why: str) -> None:
-    """Tell that the guest could not be started."""
+    """Record that the guest could not be started."""
     recorder.event(vm, "Warning", FAILED_CREATE, f"Error creating virtual machine instance: {why}")
 
 
-def not_sized(recorder: Recorder, vm: Object, failure: str) -> None:
-    """Tell that what sizes the guest cannot be used."""
-    reason, _, message = failure.partition(": ")
-    recorder.event(vm, "Warning", reason, message)
+def not_sized(recorder: Recorder, vm: Object, failure: Failure) -> None:
+    """Record that the instance type or preference cannot be used."""
+    recorder.event(vm, "Warning", failure.reason, failure.message)
 
 
 def volume_created(recorder: Recorder, vm: Object, name: str) -> None:
-    """Tell that a DataVolume was made."""
+    """Record that a DataVolume was created."""
     recorder.event(vm, "Normal", VOLUME_CREATED, f"Created DataVolume {name}")
 
 
 def volume_failed(recorder: Recorder, vm: Object, name: str, why: str) -> None:
-    """Tell that a DataVolume could not be made."""
+    """Record that a DataVolume could not be created."""
     recorder.event(vm, "Warning", VOLUME_FAILED, f"Error creating DataVolume {name}: {why}")
 
 
 def rolled_out(recorder: Recorder, vm: Object, judgement: Judgement) -> None:
-    """Tell which fields the running guest is about to follow."""
+    """Record which fields the running guest is about to follow."""
     named = [
         f"{change.path} {compact(change.path, change.running)}"
         f" -> {compact(change.path, change.wanted)}"
@@ -82,8 +81,8 @@ def rolled_out(recorder: Recorder, vm: Object, judgement: Judgement) -> None:
         recorder.event(vm, "Normal", LIVE_UPDATE, message)
 
 
-def told(recorder: Recorder, vm: Object, vmi: Object | None, changed: dict[str, Any]) -> None:
-    """Tell what is new in the VM's conditions of the story of an edit."""
+def report(recorder: Recorder, vm: Object, vmi: Object | None, changed: dict[str, Any]) -> None:
+    """Record what changed in the conditions that follow an edit."""
     if "conditions" not in changed:
         return
     before: list[Condition] | None = (vm.get("status") or {}).get("conditions")
@@ -91,13 +90,13 @@ def told(recorder: Recorder, vm: Object, vmi: Object | None, changed: dict[str, 
     for type_ in (RESTART_REQUIRED, *hot_change.TYPES, *_VOLUMES):
         old, new = conditions.find(before, type_), conditions.find(after, type_)
         if new is not None and (old is None or old.get("reason") != new.get("reason")):
-            if old is not None or new.get("reason") not in _BEGUN:  # LiveUpdate has told that
-                _tell(recorder, vm, new)
+            if old is not None or new.get("reason") not in _BEGUN:  # LiveUpdate has reported that
+                _record(recorder, vm, new)
         elif old is not None and new is None and vmi is not None:
-            _over(recorder, vm, vmi, type_)
+            _record_end(recorder, vm, vmi, type_)
 
 
-def _tell(recorder: Recorder, vm: Object, condition: Condition) -> None:
+def _record(recorder: Recorder, vm: Object, condition: Condition) -> None:
     reason = condition.get("reason") or condition["type"]
     message = f"{condition['type']}: {condition.get('message', '')}"
     if reason in _GOOD:
@@ -106,7 +105,7 @@ def _tell(recorder: Recorder, vm: Object, condition: Condition) -> None:
         recorder.event(vm, "Warning", reason, message)
 
 
-def _over(recorder: Recorder, vm: Object, vmi: Object, type_: str) -> None:
+def _record_end(recorder: Recorder, vm: Object, vmi: Object, type_: str) -> None:
     status = vmi.get("status") or {}
     if type_ == RESTART_REQUIRED:
         recorder.event(vm, "Normal", "RestartNotRequired", "Nothing waits for a restart any more")

@@ -5,19 +5,19 @@ from __future__ import annotations
 from dataclasses import dataclass
 from datetime import datetime
 
-from livevirt.vm.lifecycle.vm.view import START, STOP, USABLE, Guest, Request, Seen
+from livevirt.vm.lifecycle.vm.snapshot import START, STOP, USABLE, Guest, Request, VmSnapshot
 
 #: Strategies that start by themselves, so that failing starts must be spaced out.
 STARTING = ("Always", "RerunOnFailure", "Once")
 
 
 @dataclass(frozen=True, slots=True)
-class Hold:
+class AddFinalizer:
     """Put our finalizer on the VM."""
 
 
 @dataclass(frozen=True, slots=True)
-class LetGo:
+class RemoveFinalizer:
     """Take our finalizer off the VM."""
 
 
@@ -62,16 +62,25 @@ class Wait:
 
 
 #: Steps that an edit of a running guest need not wait for.
-BESIDE = (Hold, CreateVolume)
-Step = Hold | LetGo | Adopt | CreateVolume | CreateInstance | DeleteInstance | SwitchToAlways | Wait
+NON_BLOCKING = (AddFinalizer, CreateVolume)
+Step = (
+    AddFinalizer
+    | RemoveFinalizer
+    | Adopt
+    | CreateVolume
+    | CreateInstance
+    | DeleteInstance
+    | SwitchToAlways
+    | Wait
+)
 
 
-def plan(seen: Seen) -> list[Step]:
+def plan(seen: VmSnapshot) -> list[Step]:
     """List the steps towards what the VM asks for."""
     vm, guest = seen.vm, seen.guest
     if vm.deleting:
         return _leave(seen)
-    steps: list[Step] = [] if vm.held else [Hold()]
+    steps: list[Step] = [] if vm.has_finalizer else [AddFinalizer()]
     if guest is not None and guest.owner != "this":
         if guest.owner == "nobody" and not guest.deleting:
             steps.append(Adopt(guest.uid))  # left behind by a VM of this name
@@ -86,17 +95,17 @@ def plan(seen: Seen) -> list[Step]:
     return steps + run
 
 
-def _leave(seen: Seen) -> list[Step]:
+def _leave(seen: VmSnapshot) -> list[Step]:
     """List the steps that end the VM: its guest goes first, unless it is to be left behind."""
     vm, guest = seen.vm, seen.guest
-    if not vm.held:
+    if not vm.has_finalizer:
         return []
     if vm.orphaning or guest is None or guest.owner != "this":
-        return [LetGo()]
+        return [RemoveFinalizer()]
     return [] if guest.deleting else [DeleteInstance(guest.uid)]
 
 
-def _absent(seen: Seen) -> list[Step]:
+def _absent(seen: VmSnapshot) -> list[Step]:
     """List the steps of a VM that has no instance."""
     vm = seen.vm
     asked = next(iter(seen.requests), None)
@@ -117,7 +126,7 @@ def _absent(seen: Seen) -> list[Step]:
             return []
 
 
-def _present(seen: Seen, guest: Guest) -> list[Step]:
+def _present(seen: VmSnapshot, guest: Guest) -> list[Step]:
     """List the steps of a VM that has an instance."""
     if guest.deleting:
         return []  # its end will wake us

@@ -1,4 +1,4 @@
-"""The status of a VirtualMachine: a pure function of what was seen."""
+"""The status of a VirtualMachine: a pure function of its snapshot."""
 
 from __future__ import annotations
 
@@ -7,12 +7,12 @@ from datetime import datetime, timedelta
 from typing import Any
 
 from livevirt.kube.objects import conditions, times
-from livevirt.kube.objects.conditions import Condition
+from livevirt.kube.objects.conditions import Condition, Failure
 from livevirt.kube.objects.request import Object
-from livevirt.vm.instancetypes.newer import TYPE as NEWER
 from livevirt.vm.instancetypes.rules.machine import sized_by
+from livevirt.vm.instancetypes.sizing import NEWER
 from livevirt.vm.lifecycle.vm.plan import STARTING
-from livevirt.vm.lifecycle.vm.view import START, USABLE, Seen
+from livevirt.vm.lifecycle.vm.snapshot import START, USABLE, VmSnapshot
 from livevirt.vm.sizing import hot_change
 from livevirt.vm.verdict import summary
 from livevirt.vm.verdict.judgement import Judgement
@@ -39,16 +39,15 @@ _IMAGE_REASONS = ("ErrImagePull", "ImagePullBackOff")
 def changes(
     vm: Object,
     vmi: Object | None,
-    seen: Seen,
-    failure: str = "",
+    seen: VmSnapshot,
+    failure: Failure | None = None,
     judgement: Judgement | None = None,
     newer: Condition | None = None,
 ) -> dict[str, Any]:
     """Return the fields of the status that must change, None for those that must go.
 
-    Without a judgement, what is said of edits that wait stays; so does the list of them where the
-    judgement is that nothing can be known. `failure` is what went wrong in
-    this pass, if anything did.
+    Without a judgement, what the status says of pending edits stays; so does the list of them where
+    the edit cannot be judged. `failure` is what went wrong in this pass, if anything did.
     """
     wanted = status(vm, vmi, seen, failure, judgement, newer)
     written = vm.get("status") or {}
@@ -58,8 +57,8 @@ def changes(
 def status(
     vm: Object,
     vmi: Object | None,
-    seen: Seen,
-    failure: str = "",
+    seen: VmSnapshot,
+    failure: Failure | None = None,
     judgement: Judgement | None = None,
     newer: Condition | None = None,
 ) -> dict[str, Any]:
@@ -67,7 +66,7 @@ def status(
     ours = vmi if seen.guest is not None and seen.guest.owner == "this" else None
     generation = vm["metadata"].get("generation", 0)
     found: dict[str, Any] = {
-        "conditions": _told(_conditions(vm, ours, seen, judgement, failure), newer, seen.now),
+        "conditions": _with_newer(_conditions(vm, ours, seen, judgement, failure), newer, seen.now),
         "created": True if ours is not None else None,
         "desiredGeneration": generation,
         "machine": _machine(vm, ours),
@@ -85,8 +84,8 @@ def status(
     return {name: value for name, value in found.items() if value is not None}
 
 
-def printable(vm: Object, vmi: Object | None, seen: Seen) -> str:
-    """Return the one word people are shown; the first that fits."""
+def printable(vm: Object, vmi: Object | None, seen: VmSnapshot) -> str:
+    """Return the status that `kubectl get` prints; the first rule that matches wins."""
     guest = seen.guest if vmi is not None else None
     listed, phase = _of(vmi), guest.phase if guest is not None else ""
     volumes = [seen.volumes.get(name, "") for name in seen.vm.volumes]
@@ -141,7 +140,11 @@ def _pending(vm: Object, judgement: Judgement | None) -> dict[str, Any]:
 
 
 def _conditions(
-    vm: Object, vmi: Object | None, seen: Seen, judgement: Judgement | None, failure: str
+    vm: Object,
+    vmi: Object | None,
+    seen: VmSnapshot,
+    judgement: Judgement | None,
+    failure: Failure | None,
 ) -> list[Condition] | None:
     listed: list[Condition] = (vm.get("status") or {}).get("conditions") or []
     listed = _put(listed, _ready(vmi), seen.now)
@@ -156,19 +159,18 @@ def _conditions(
         waiting = summary.condition(judgement)
         if waiting is None:
             listed = conditions.without_condition(listed, summary.RESTART_REQUIRED)
-        else:  # its words change with what waits
+        else:  # its message changes with what waits
             listed = conditions.with_condition(listed, waiting, seen.now)
-    if failure:
-        reason, _, message = failure.partition(": ")
-        problem = {"type": FAILURE, "status": "True", "reason": reason, "message": message}
+    if failure is not None:
+        problem = conditions.condition(FAILURE, "True", failure.reason, failure.message)
         return conditions.with_condition(listed, problem, seen.now)
     return conditions.without_condition(listed, FAILURE) or None
 
 
-def _told(
+def _with_newer(
     listed: list[Condition] | None, newer: Condition | None, now: datetime
 ) -> list[Condition] | None:
-    """Return the conditions with what is said of a newer instance type or preference."""
+    """Return the conditions with the one about a newer instance type or preference."""
     if newer is not None:
         return conditions.with_condition(listed or [], newer, now)
     return conditions.without_condition(listed or [], NEWER) or None
@@ -177,11 +179,11 @@ def _told(
 def _put(listed: list[Condition], condition: Condition, now: datetime) -> list[Condition]:
     """Return the list with a condition, unless only its times differ.
 
-    The words of a guest that is changing its size count how far it is: its instance tells them.
+    The message of a guest that is changing its size counts its progress: only the instance has it.
     """
-    words = () if condition.get("reason") in _COUNTING else ("message",)
-    old, said = conditions.find(listed, condition["type"]), ("status", "reason", *words)
-    if old is not None and all(old.get(k) == condition.get(k) for k in said):
+    message = () if condition.get("reason") in _COUNTING else ("message",)
+    old, parts = conditions.find(listed, condition["type"]), ("status", "reason", *message)
+    if old is not None and all(old.get(part) == condition.get(part) for part in parts):
         return listed
     return conditions.with_condition(listed, condition, now)
 
@@ -194,10 +196,10 @@ def _ready(vmi: Object | None) -> Condition:
 
 
 def _not_ready(reason: str, message: str) -> Condition:
-    return {"type": "Ready", "status": "False", "reason": reason, "message": message}
+    return conditions.condition("Ready", "False", reason, message)
 
 
-def _start_failure(vm: Object, seen: Seen) -> Object | None:
+def _start_failure(vm: Object, seen: VmSnapshot) -> Object | None:
     known: Object | None = (vm.get("status") or {}).get("startFailure")
     guest = seen.guest
     if seen.vm.strategy not in STARTING or (guest is not None and guest.ran):
@@ -213,7 +215,7 @@ def _start_failure(vm: Object, seen: Seen) -> Object | None:
     }
 
 
-def _known_strategy(seen: Seen) -> str | None:
+def _known_strategy(seen: VmSnapshot) -> str | None:
     """Return the strategy that was acted on: RerunOnFailure is, once it has started the guest."""
     strategy = seen.vm.strategy
     if strategy == "RerunOnFailure" and seen.guest is None:
@@ -221,7 +223,7 @@ def _known_strategy(seen: Seen) -> str | None:
     return strategy
 
 
-def _requests(vm: Object, seen: Seen) -> list[Object] | None:
+def _requests(vm: Object, seen: VmSnapshot) -> list[Object] | None:
     """Return the requests that are still to be done.
 
     A failed rerun asks for a start itself. Who halts a VM takes back the start of a restart; only
@@ -247,7 +249,7 @@ def marks(vm: Object) -> dict[str, str]:
 
 
 def has_all(vmi: Object, vm: Object) -> bool:
-    """Tell whether an instance has all of a VM, as it says."""
+    """Return whether an instance has all of a VM, by its annotations."""
     annotations = vmi["metadata"].get("annotations") or {}
     return all(annotations.get(name) == value for name, value in marks(vm).items())
 
@@ -260,8 +262,8 @@ def noted(vmi: Object | None) -> str:
 
 def _machine(vm: Object, vmi: Object | None) -> Object | None:
     """Return the machine the guest has, or had when it last ran: the next one gets it too."""
-    told: Object | None = ((vmi or {}).get("status") or {}).get("machine")
-    return told or (vm.get("status") or {}).get("machine")
+    reported: Object | None = ((vmi or {}).get("status") or {}).get("machine")
+    return reported or (vm.get("status") or {}).get("machine")
 
 
 def _started_generation(vmi: Object | None, generation: int) -> int:

@@ -1,4 +1,4 @@
-"""What the decision about a VirtualMachine depends on, read from the objects once."""
+"""What the plan for a VirtualMachine depends on, read from the objects once."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ class Machine:
     strategy: str
     known_strategy: str = ""  # the one of the last pass
     deleting: bool = False
-    held: bool = True  # by our finalizer
+    has_finalizer: bool = True  # ours
     orphaning: bool = False
     requests: tuple[Request, ...] = ()
     failure: StartFailure | None = None
@@ -70,7 +70,7 @@ class Guest:
 
 
 @dataclass(frozen=True, slots=True)
-class Seen:
+class VmSnapshot:
     """Everything the decision depends on, read at one moment."""
 
     vm: Machine
@@ -97,7 +97,7 @@ def machine(vm: Object) -> Machine:
         strategy=run_strategy(spec),
         known_strategy=status.get("runStrategy") or "",
         deleting="deletionTimestamp" in meta,
-        held=FINALIZER in finalizers,
+        has_finalizer=FINALIZER in finalizers,
         orphaning=ORPHAN in finalizers,
         requests=tuple(map(_request, status.get("stateChangeRequests") or ())),
         failure=_failure(status.get("startFailure")),

@@ -1,6 +1,9 @@
-"""A case made ready for judging: what runs and what is wanted, as comparable trees."""
+"""What runs compared with what is wanted: both specs as trees, and every field that differs."""
 
 from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
 
 import msgspec
 from msgspec.structs import replace as change
@@ -12,10 +15,102 @@ from livevirt.vm.config.settings import Defaults
 from livevirt.vm.sizing.reservation import Size, told
 from livevirt.vm.spec import cpu, instance, machine_type, memory
 from livevirt.vm.spec.disks import bus, target
-from livevirt.vm.spec.effective import ByName, canonical, filled, refilled
+from livevirt.vm.spec.effective import ByName, canonical, filled, plain, refilled
 from livevirt.vm.spec.instance import Instance
-from livevirt.vm.verdict.case import Case
-from livevirt.vm.verdict.changes import Path, find
+from livevirt.vm.verdict.judgement import Ruling
+from livevirt.vm.verdict.verdict_inputs import VerdictInputs
+
+Path = tuple[str, ...]
+Differences = list[tuple[Path, Any, Any]]  # path, value that runs, value that is wanted
+
+TEMPLATE = "spec.template.spec"  # where an instance's spec is in a VirtualMachine
+
+#: Fields that are one value to those who set them, however deep they are.
+WHOLE: frozenset[Path] = frozenset({("nodeSelector",), ("affinity",), ("tolerations",)})
+#: Parts that group fields and are nothing by themselves: what is in them is named instead.
+_GROUPS: frozenset[Path] = frozenset(
+    {
+        ("domain",),
+        *(("domain", part) for part in ("cpu", "devices", "features", "firmware", "machine")),
+        *(("domain", part) for part in ("memory", "resources")),
+        ("domain", "resources", "requests"),
+        ("domain", "resources", "limits"),
+    }
+)
+
+
+class Name(str):
+    """The part of a path that picks an item of a list by its name."""
+
+    __slots__ = ()
+
+
+def differences(running: Any, wanted: Any, path: Path = ()) -> Differences:
+    """List every field in which two trees differ with both values, None where it is left out.
+
+    The order is that of the first tree, then of the second.
+    """
+    found: Differences = []
+    if running != wanted:
+        _compare(running, wanted, path, found)
+    return found
+
+
+def _compare(running: Any, wanted: Any, path: Path, found: Differences) -> None:
+    """Add every field in which two values that differ do so."""
+    if path in WHOLE or not _descends(running, wanted, path):
+        found.append((path, running, wanted))
+        return
+    named = isinstance(running, ByName) or isinstance(wanted, ByName)
+    before, after = running or {}, wanted or {}
+    for key in {**before, **after}:
+        old, new = before.get(key), after.get(key)
+        if old != new:
+            _compare(old, new, (*path, Name(key) if named else key), found)
+
+
+def _descends(running: Any, wanted: Any, path: Path) -> bool:
+    """Return whether the difference is in the fields of two values, not in the values."""
+    if running is not None and wanted is not None:
+        if not isinstance(running, dict) or not isinstance(wanted, dict):
+            return False
+        return isinstance(running, ByName) == isinstance(wanted, ByName)
+    there = running if wanted is None else wanted
+    return isinstance(there, ByName) or (isinstance(there, dict) and path in _GROUPS)
+
+
+def find(tree: Any, path: Path) -> Any:
+    """Return what a tree has at a path, None if nothing."""
+    for part in path:
+        if not isinstance(tree, dict):
+            return None
+        tree = tree.get(part)
+    return tree
+
+
+def spell(path: Path) -> str:
+    """Return a path as people write it: `domain.devices.disks[root].serial`."""
+    return "".join(map(_step, path)).removeprefix(".")
+
+
+def _step(part: str) -> str:
+    plain = part.isascii() and part.isalnum() and not part[0].isdigit()
+    return f".{part}" if plain and not isinstance(part, Name) else f"[{part}]"
+
+
+def about(ruling: Ruling, path: Path, running: Any, wanted: Any, volume: str = "") -> Ruling:
+    """Return a ruling that names the field it is about, with both values as JSON."""
+    return change(
+        ruling, path=in_vm(path), running=plain(running), wanted=plain(wanted), volume=volume
+    )
+
+
+def in_vm(path: Path) -> str:
+    """Return a path as it is in a VirtualMachine."""
+    return f"{TEMPLATE}.{spell(path)}"
+
+
+# ---------------------------------------------------------------- the comparison
 
 _FOLLOWS: Object = {}  # a field that follows the instance
 #: Fields that follow the instance rather than the record of its start, for they change while it
@@ -35,14 +130,16 @@ FOLLOWING: Object = {
 MEMORY_REQUEST: Path = ("domain", "resources", "requests", "memory")
 
 
-class Ground(msgspec.Struct, frozen=True):
-    """What the rules look at. `started` and `wanted` are specs with defaults filled in; `before`,
-    `after` and `vmi` the trees of what runs, of what is wanted and of the instance itself, without
-    what is the same in all of them, word for word; `running` reads the instance, and `asked` what
-    is wanted in the owner's own words; `has` is the size of the guest, to which a growth that is
-    held up has not come."""
+class Comparison(msgspec.Struct, frozen=True):
+    """What the rules look at.
 
-    case: Case
+    `started` and `wanted` are specs with defaults filled in; `before`, `after` and `vmi` the trees
+    of what runs, of what is wanted and of the instance itself, without the parts that are written
+    the same in all of them. `running` reads the instance and `asked` the template without defaults.
+    `has` is the size of the guest; a growth that is held up has not reached it.
+    """
+
+    inputs: VerdictInputs
     spec: Object  # of the instance
     defaults: Defaults
     started: Object
@@ -76,26 +173,42 @@ class Ground(msgspec.Struct, frozen=True):
     @property
     def boot_memory(self) -> Quantity | None:
         """The memory the guest started with."""
-        status = (self.case.vmi or {}).get("status") or {}
-        told = (status.get("memory") or {}).get("guestAtBoot")
-        return parse(told) if told is not None else memory.guest(self.boot)
+        status = (self.inputs.vmi or {}).get("status") or {}
+        reported = (status.get("memory") or {}).get("guestAtBoot")
+        return parse(reported) if reported is not None else memory.guest(self.boot)
 
 
-def prepare(case: Case, vmi: Object) -> Ground:
-    """Return the ground of a case whose guest runs."""
+@dataclass(frozen=True, slots=True)
+class VolumeEdit:
+    """The disk and the volume of one name, before and after an edit; None where there is none."""
+
+    name: str
+    old_volume: Object | None
+    volume: Object | None
+    old_disk: Object | None
+    disk: Object | None
+
+    @property
+    def is_drive(self) -> bool:
+        """Whether it is about a CD-ROM, on either side."""
+        return any(disk and target(disk) == "cdrom" for disk in (self.old_disk, self.disk))
+
+
+def compare(inputs: VerdictInputs, vmi: Object) -> Comparison:
+    """Return the comparison for an instance that runs."""
     recorded = config.recorded(vmi)
-    settings = case.config.without_maxima(recorded)
+    settings = inputs.config.without_maxima(recorded)
     uid, spec = _identity(vmi), vmi["spec"]
     # A type left open means the one the guest has: the next start keeps it.
     machine = (vmi.get("status") or {}).get("machine") or spec["domain"].get("machine")
-    began = machine_type.kept(case.started, machine)
+    began = machine_type.kept(inputs.started, machine)
     started = filled(began, uid, settings)
-    source = machine_type.kept(_with_buses_of(spec, case.wanted), machine)
+    source = machine_type.kept(_with_buses_of(spec, inputs.wanted), machine)
     wanted = refilled(source, uid, settings, twin=began, as_filled=started)
     before, after, tree = map(canonical, _judged(started, wanted, spec))
     _follow_request(before, after, tree)
-    ground = Ground(
-        case,
+    found = Comparison(
+        inputs,
         spec,
         recorded,
         started,
@@ -104,11 +217,11 @@ def prepare(case: Case, vmi: Object) -> Ground:
         after,
         tree,
         running=instance.read(spec),
-        asked=instance.read(case.wanted),
+        asked=instance.read(inputs.wanted),
         has=told(vmi),
     )
-    _set_maxima(ground)
-    return ground
+    _set_maxima(found)
+    return found
 
 
 def _judged(started: Object, wanted: Object, vmi: Object) -> tuple[Object, Object, Object]:
@@ -125,7 +238,7 @@ def _judged(started: Object, wanted: Object, vmi: Object) -> tuple[Object, Objec
 def _trimmed(
     started: Object, wanted: Object, vmi: Object, following: Object
 ) -> tuple[Object, Object, Object]:
-    """Return the three without the parts whose words are the same; most are, and need no reading.
+    """Return the three without the parts that are written the same: most are, and need no parsing.
 
     What follows the instance is at its start as the instance has it.
     """
@@ -173,30 +286,30 @@ def _follow_request(tree: Object, wanted: Object, vmi: Object) -> None:
         tree["domain"]["resources"]["requests"]["memory"] = has
 
 
-def _set_maxima(ground: Ground) -> None:
+def _set_maxima(comparison: Comparison) -> None:
     """Fill in maxima that one side leaves out, in place: silence means what it meant at the start.
 
     Only where the instance has one: under Stage it starts without.
     """
     for part, name, silent in (("cpu", "maxSockets", _sockets), ("memory", "maxGuest", _memory)):
-        trees = (ground.before, ground.after)
+        trees = (comparison.before, comparison.after)
         said = [find(tree, ("domain", part, name)) is not None for tree in trees]
-        if said[0] != said[1] and (meant := silent(ground)) is not None:
+        if said[0] != said[1] and (meant := silent(comparison)) is not None:
             for tree in trees:
                 tree["domain"].setdefault(part, {}).setdefault(name, meant)
 
 
-def _sockets(ground: Ground) -> int | None:
-    if not ground.running.domain.cpu.max_sockets:
+def _sockets(comparison: Comparison) -> int | None:
+    if not comparison.running.domain.cpu.max_sockets:
         return None
-    return cpu.max_sockets(0, _topology(ground.boot), ground.defaults)
+    return cpu.max_sockets(0, _topology(comparison.boot), comparison.defaults)
 
 
-def _memory(ground: Ground) -> Quantity | None:
-    if ground.running.max_guest is None:
+def _memory(comparison: Comparison) -> Quantity | None:
+    if comparison.running.max_guest is None:
         return None
-    boot = ground.boot
-    return memory.max_guest(_without_maximum(boot), memory.guest(boot), ground.defaults)
+    boot = comparison.boot
+    return memory.max_guest(_without_maximum(boot), memory.guest(boot), comparison.defaults)
 
 
 def _topology(view: Instance) -> cpu.Topology:

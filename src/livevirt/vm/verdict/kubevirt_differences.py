@@ -1,4 +1,4 @@
-"""Where a verdict differs from KubeVirt's on purpose; the docs list them, the tests keep them."""
+"""Where a verdict deliberately differs from KubeVirt's; listed in the docs, kept by the tests."""
 
 from __future__ import annotations
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from livevirt.vm.lifecycle.vm import view
+from livevirt.vm.lifecycle.vm import snapshot
 
 from .vm_builders import a_vm
 
@@ -15,6 +15,6 @@ def test_data_volumes_without_a_name_are_none() -> None:
         {"metadata": {"name": ""}, "spec": {}},
         {"metadata": {"name": "disk"}, "spec": {}},
     ]
-    assert view.machine(vm).volumes == ("disk",)
+    assert snapshot.machine(vm).volumes == ("disk",)
     vm["spec"]["dataVolumeTemplates"] = None
-    assert view.machine(vm).volumes == ()
+    assert snapshot.machine(vm).volumes == ()
