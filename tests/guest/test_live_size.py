@@ -122,7 +122,7 @@ def test_given_a_revert_during_the_change_then_it_is_as_if_nothing_had_been(
     guest: LiveGuest, editor: Editor
 ) -> None:
     editor.ask(*LARGE)
-    until("it begins", lambda: set(guest.reasons()) == {CPU, MEMORY})
+    until("it begins", lambda: set(guest.reasons("vm")) == {CPU, MEMORY})
     editor.ask(*SMALL)
     guest.has_what_it_asked_for()
 
@@ -134,7 +134,7 @@ def test_given_the_control_plane_is_killed_meanwhile_then_the_change_and_the_nex
     guest: LiveGuest, editor: Editor
 ) -> None:
     editor.ask(*LARGE)
-    until("it begins", guest.reasons)
+    until("it begins", lambda: guest.reasons("vm"))
     guest.host.server.kill()
     guest.host.server.start()
     guest.has_what_it_asked_for()

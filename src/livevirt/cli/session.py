@@ -12,9 +12,11 @@ from typing import TYPE_CHECKING, Any, TypeVar
 import click
 
 from livevirt.cli import cluster
-from livevirt.errors import ApiError, NotFound, Timeout
+from livevirt.errors import ApiError, Timeout
+from livevirt.kube.client.refusals import Refusal, causes, classify
 from livevirt.paths import DataDir
 from livevirt.vm.kinds import version
+from livevirt.vm.kinds.subresources import NO_GUEST_AGENT
 
 if TYPE_CHECKING:  # costly to import, and `virtctl version --client` needs none of it
     from livevirt.kube.client.remote import RemoteClient
@@ -120,15 +122,17 @@ def refusals(wording: str) -> Iterator[None]:
 
 def advice(error: ApiError) -> str:
     """Return what to do about a refusal, where the refusal itself does not say it."""
-    if error.status_code == 503 and "cannot be reached" in error.message:
+    refusal = classify(error)
+    if refusal is Refusal.UNREACHABLE:
         return "see `livevirt status`, start it with `livevirt up --detach`"
     about = error.details.get("kind", "")
-    if isinstance(error, NotFound) and about == VM:
+    missing = refusal is Refusal.NOT_FOUND
+    if missing and about == VM:
         return "see `kubectl get vm --all-namespaces`"
-    if isinstance(error, NotFound) and about == VMI:
+    if missing and about == VMI:
         return "it does not run: see `kubectl get vm`, start it with `virtctl start`"
-    if isinstance(error, NotFound) and about.endswith(("instancetypes", "preferences")):
+    if missing and about.endswith(("instancetypes", "preferences")):
         return f"see `kubectl get {about}`"
-    if "guest agent" in error.message and (name := error.details.get("name")):
+    if NO_GUEST_AGENT in causes(error) and (name := error.details.get("name")):
         return f"wait for it: `kubectl wait vmi {name} --for=condition=AgentConnected`"
     return ""

@@ -90,6 +90,8 @@ class Adjuster:
         self._has_agent = False
         self._changed = asyncio.Event()
         self._pursuit: Pursuit | None = None
+        self._quiet_until: float | None = None  # while the size is being changed
+        self._reminder: asyncio.TimerHandle | None = None
         self._plugged: set[Thread] = set()  # since the guest was looked at
         self._task = asyncio.create_task(self._run(), name=f"size of {guest.intent.vmi}")
 
@@ -111,8 +113,24 @@ class Adjuster:
             if seen is not None and _lacks_cpu(seen, soon):
                 self._room.find()
 
+    def is_brief(self, changing: bool) -> bool:
+        """Tell whether a change has begun so lately that it may be done before it is reported.
+
+        Whoever asked is woken when that is over.
+        """
+        if not changing:
+            self._quiet_until = None
+            return False
+        loop = asyncio.get_running_loop()
+        if self._quiet_until is None:
+            self._quiet_until = loop.time() + QUIET_SECONDS
+            self._reminder = loop.call_at(self._quiet_until, self._wake)
+        return loop.time() < self._quiet_until
+
     def stop(self) -> None:
         """Let go; what was begun goes on by itself or is planned again."""
+        if self._reminder is not None:
+            self._reminder.cancel()
         self._task.cancel()
         self._room.stop()
 

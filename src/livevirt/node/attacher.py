@@ -12,7 +12,6 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import logging
-import re
 from collections.abc import Callable, Coroutine, Sequence
 from dataclasses import replace
 from typing import Any, TypeVar
@@ -26,7 +25,7 @@ from livevirt.node.guard import Guard
 from livevirt.node.guest import Guest
 from livevirt.node.volumes import Prepared, VolumeProblem, Volumes
 from livevirt.qemu.disk import Disk, same_image
-from livevirt.qemu.errors import AgentUnavailable, Disconnected, UnplugRefused
+from livevirt.qemu.errors import AgentUnavailable, Disconnected, UnplugRefused, is_image_locked
 from livevirt.qemu.mirror import EndCopy, FinishCopy, StartCopy
 from livevirt.qemu.observe import Drive, Observed
 from livevirt.qemu.plan import (
@@ -51,7 +50,6 @@ RETRY_SECONDS = 2.0  # between attempts at what did not work
 MOST_PASSES = 4  # in a round: another claim for a disk takes two, and a last one to see so
 STEP_SECONDS = 10.0  # what QEMU does by itself takes milliseconds
 GUEST_SECONDS = 1.0  # a guest that lets go later is seen in a later round
-_LOCKED = re.compile(r'Failed to get (shared )?"\w+" lock')  # QEMU, of an image another has open
 
 
 class Attacher:
@@ -264,7 +262,7 @@ class Attacher:
             if self._refusals.get(_name(step)) != str(error):  # once, not at every attempt
                 self._refusals[_name(step)] = str(error)
                 log.warning("step refused", extra=self._facts(error) | {"step": repr(step)})
-            problem = await self._refused(step, str(error))
+            problem = await self._refused(step, error)
             if isinstance(step, StartCopy) and step.disk.node is not None:
                 self._failures.note(step.disk.node, problem, _time())
             return problem
@@ -272,15 +270,17 @@ class Attacher:
         log.info("volumes changed", extra=self._facts() | {"step": _words(step)})
         return None
 
-    async def _refused(self, step: Step, message: str) -> Problem:
+    async def _refused(self, step: Step, error: QmpError) -> Problem:
+        """Return the problem with a step that QEMU refused."""
+        locked, message = is_image_locked(error), str(error)
         if isinstance(step, GrowDisk):
             return Problem(attachments.CANNOT_GROW, f"QEMU refused: {message}; it is tried again")
-        if isinstance(step, StartCopy) and not _LOCKED.search(message):
+        if isinstance(step, StartCopy) and not locked:
             why = f"the copy cannot begin: {message}; it is tried again"
             return Problem(copying.COPY_FAILED, why)
         if not isinstance(step, PlugDisk | ChangeMedium | StartCopy):
             return Problem(attachments.CANNOT_DETACH, f"QEMU refused: {message}; it is tried again")
-        if not _LOCKED.search(message):
+        if not locked:
             return Problem(attachments.CANNOT_ATTACH, f"QEMU refused: {message}; it is tried again")
         goal, name = self._goal, _name(step)
         claim = next((each.claim for each in goal.items if each.name == name), "") if goal else ""

@@ -28,7 +28,6 @@ CANNOT_ATTACH, CANNOT_DETACH = "CannotAttach", "CannotDetach"
 CANNOT_GROW = "CannotGrow"
 INVALID = "InvalidDisk"
 REPLACED = "ClaimReplaced"  # by another one of its name
-MOUNTED = "mounted"  # so begins what is told of a disk that the guest agent has said it uses
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,6 +36,7 @@ class Problem:
 
     reason: str
     message: str
+    mounted: bool = False  # the guest agent has reported that the guest uses it
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,6 +47,7 @@ class Attachment:
     reason: str
     message: str
     claim: Object | None = None
+    mounted: bool = False
 
 
 Attachments = Mapping[str, Attachment]  # by volume
@@ -87,7 +88,7 @@ class Goal:
     fixed: tuple[Item, ...] = ()  # those of them that are of a claim, which may grow
     forced: frozenset[str] = frozenset()
     told: Mapping[str, str] = field(default_factory=dict, compare=False)  # attached claims
-    mounted: frozenset[str] = field(default=frozenset(), compare=False)  # volumes, as told
+    mounted: frozenset[str] = field(default=frozenset(), compare=False)  # volumes, as reported
 
 
 def goal(vmi: Object) -> Goal:
@@ -117,11 +118,11 @@ def goal(vmi: Object) -> Goal:
 
 
 def _mounted(status: Object) -> frozenset[str]:
-    """Return the volumes that are to go and of which the guest agent has said that it uses them."""
+    """Return the volumes that are to go and that the guest agent has reported as mounted."""
     return frozenset(
         each["name"]
         for each in status.get("volumeStatus") or ()
-        if each.get("phase") == "Detaching" and (each.get("message") or "").startswith(MOUNTED)
+        if each.get("phase") == "Detaching" and each.get("mounted")
     )
 
 
@@ -293,4 +294,4 @@ def _pending(name: str, problem: Problem | None, claim: Object | None) -> Attach
 
 def _detaching(name: str, problem: Problem | None) -> Attachment:
     found = problem or Problem(DETACHING, f"volume {name} is being detached")
-    return Attachment("Detaching", found.reason, found.message)
+    return Attachment("Detaching", found.reason, found.message, mounted=found.mounted)

@@ -15,14 +15,7 @@ from livevirt.qemu.disk import Disk, alike
 from livevirt.qemu.observe import Observed
 from livevirt.vm.sizing import hot_change
 from livevirt.vm.volumes import volume_migration
-from livevirt.vm.volumes.volume_migration import (
-    CANCELLED,
-    COPIED,
-    COPYING,
-    SWITCHING,
-    VOLUMES_CHANGE,
-    Move,
-)
+from livevirt.vm.volumes.volume_migration import COPIED, COPYING, SWITCHING, VOLUMES_CHANGE, Move
 
 COPY_FAILED = "CopyFailed"
 _ON_THE_WAY = ("PVCNotReady", "DataVolumeNotReady")  # problems that pass by themselves
@@ -113,16 +106,22 @@ def _is_of(progress: Progress, move: Move) -> bool:
 
 
 def with_condition(
-    listed: list[Condition], moving: list[Object], told: Copies, now: datetime
+    vmi: Object, present: list[Condition], told: Copies, now: datetime
 ) -> list[Condition]:
-    """Return the conditions of an instance with what is true of the volumes still `moving`."""
+    """Return the conditions of an instance with what is true of the volumes still to be copied.
+
+    The condition goes in the write that drops the last of them. If they are gone and it is still
+    there, the VM has taken them out.
+    """
+    moving = listed(vmi, told)
     if not moving:
-        told_last = conditions.find(listed, VOLUMES_CHANGE)
-        if told_last is not None and told_last.get("reason") != CANCELLED:
-            return conditions.without_condition(listed, VOLUMES_CHANGE)
-        return listed
+        if (vmi.get("status") or {}).get("migratedVolumes"):
+            return conditions.without_condition(present, VOLUMES_CHANGE)
+        if conditions.find(present, VOLUMES_CHANGE) is None:
+            return present
+        return conditions.replaced(present, volume_migration.cancelled(), now)
     found = [told[name] for each in moving if (name := each["volumeName"]) in told]
-    return hot_change.put(listed, _condition(found), now) if found else listed
+    return conditions.replaced(present, _condition(found), now) if found else present
 
 
 def _condition(found: list[Progress]) -> Condition:

@@ -15,7 +15,9 @@ from livevirt.vm.volumes import volume_migration
 COMPONENT = "virt-handler"
 VOLUME_COPIED = "VolumeMigrated"
 STARTED, STOPPED, SHUTTING_DOWN = "Started", "Stopped", "ShuttingDown"
-_SIZES = {hot_change.CPU: "VCPUs", hot_change.MEMORY_TYPE: "Memory"}
+_SIZES = {hot_change.CPU: ("cpu", "VCPUs"), hot_change.MEMORY_TYPE: ("memory", "Memory")}
+#: Of volumes that are where they should be or on their way there; such messages name the volume.
+_NAMING_THE_VOLUME = (attachments.READY, hot_change.ATTACHING, hot_change.DETACHING)
 _RESIZES = {
     RESIZE_PENDING: {"Deferred": "ResizeDeferred", "Infeasible": "ResizeInfeasible"},
     RESIZE_IN_PROGRESS: {"Error": "ResizeError"},
@@ -26,19 +28,29 @@ def started(recorder: Recorder, vmi: Object) -> None:
     recorder.event(vmi, "Normal", STARTED, "VirtualMachineInstance started.")
 
 
-def size_changed(recorder: Recorder, vmi: Object, listed: list[Condition]) -> None:
-    """Tell what is new in the conditions of a change of size, and when it is over."""
-    before: list[Condition] | None = (vmi.get("status") or {}).get("conditions")
-    for type_, what in _SIZES.items():
+def size_changed(recorder: Recorder, vmi: Object, changed: Object) -> None:
+    """Record what a patch of the status changes about a change of size, and when it is over."""
+    status = vmi.get("status") or {}
+    before: list[Condition] | None = status.get("conditions")
+    listed: list[Condition] | None = changed.get("conditions", before)
+    reached = changed.get(hot_change.OBSERVED) or {}
+    for type_, (key, what) in _SIZES.items():
         old, new = conditions.find(before, type_), conditions.find(listed, type_)
-        if old is not None and new is None:
+        if key in reached or (old is not None and new is None):
             recorder.event(vmi, "Normal", f"{what}Changed", hot_change.reached(vmi, type_))
         elif new is not None and (old or {}).get("reason") != new.get("reason"):
-            message = f"{type_}: {new['message']}"
-            if new["reason"] in (hot_change.PLUGGING, hot_change.UNPLUGGING):
-                recorder.event(vmi, "Normal", new["reason"], message)
-            else:
-                recorder.event(vmi, "Warning", new["reason"], message)
+            _record(recorder, vmi, new, is_first=old is None)
+
+
+def _record(recorder: Recorder, vmi: Object, condition: Condition, *, is_first: bool) -> None:
+    reason, held = condition["reason"], hot_change.obstacle(vmi)
+    if reason == hot_change.WAITING or (is_first and reason in hot_change.BEGUN):
+        return  # the VM's event about the edit covers it
+    if held is not None and reason == held.reason:
+        return  # the VMI controller has recorded it
+    good = reason in (hot_change.PLUGGING, hot_change.UNPLUGGING)
+    message = f"{condition['type']}: {condition.get('message', '')}"
+    recorder.event(vmi, "Normal" if good else "Warning", reason, message)
 
 
 def moved(recorder: Recorder, vmi: Object, changes: Object, node: str) -> None:
@@ -62,9 +74,11 @@ def volumes_changed(recorder: Recorder, vmi: Object, listed: list[Object]) -> No
         reason = entry.get("reason", "")
         if not reason or reason == before.get(name, {}).get("reason"):
             continue
-        good = reason in (attachments.READY, hot_change.ATTACHING, hot_change.DETACHING)
         message = entry.get("message", "")
-        recorder.event(vmi, "Normal" if good else "Warning", reason, _naming(name, message))
+        if reason in _NAMING_THE_VOLUME:
+            recorder.event(vmi, "Normal", reason, message)
+        else:
+            recorder.event(vmi, "Warning", reason, f"Volume {name}: {message}")
     for name in before:
         if name not in after:
             message = f"Volume {name} has been unmounted from virt-launcher pod"
@@ -82,10 +96,6 @@ def volumes_copied(recorder: Recorder, vmi: Object, left: list[Object]) -> None:
 
 def _plugged(listed: list[Object] | None) -> dict[str, Object]:
     return {each["name"]: each for each in listed or () if "hotplugVolume" in each}
-
-
-def _naming(volume: str, message: str) -> str:
-    return message if volume in message.split() else f"Volume {volume}: {message}"
 
 
 def resized(recorder: Recorder, pod: Object, status: Object) -> None:

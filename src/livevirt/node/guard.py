@@ -42,10 +42,8 @@ class Guard:
         if not now.agent_open and id not in self._mounted:
             return None  # nobody to ask
         if not now.agent_open:
-            message = "when the guest agent last answered, and it is gone"
-            return Problem(
-                attachments.AGENT_SILENT, f"{attachments.MOUNTED} {message}; {_cure(id)}"
-            )
+            message = "mounted when the guest agent last answered, and it is gone"
+            return Problem(attachments.AGENT_SILENT, f"{message}; {_cure(id)}", mounted=True)
         if now.run_state != "running":
             how = _STANDS.get(now.run_state, now.run_state)
             message = f"the guest is {how} and cannot tell whether it uses the disk"
@@ -58,8 +56,8 @@ class Guard:
             return Problem(attachments.AGENT_SILENT, f"{message}; {_cure(id)}")
         if points:
             self._mounted.add(id)
-            where = f"{attachments.MOUNTED} at {', '.join(points)}"
-            return Problem(attachments.IN_USE, f"{where}; {_cure(id)}")
+            where = f"mounted at {', '.join(points)}"
+            return Problem(attachments.IN_USE, f"{where}; {_cure(id)}", mounted=True)
         self._mounted.discard(id)
         return None
 

@@ -67,7 +67,8 @@ def status(seen: Seen) -> Object:
     if seen.started:
         new |= {"podIP": seen.address, "podIPs": [{"ip": seen.address}]}
     if seen.ending is not None and seen.ending.phase == "Failed":
-        new |= {"reason": seen.ending.reason, "message": seen.ending.message}
+        message = conditions.human_readable(seen.ending.message)
+        new |= {"reason": seen.ending.reason, "message": message}
     return new
 
 
@@ -82,7 +83,7 @@ def refused(pod: Object, message: str, now: datetime) -> Object:
         **(pod.get("status") or {}),
         "phase": "Failed",
         "reason": "NotAVirtualMachine",
-        "message": message,
+        "message": conditions.human_readable(message),
         "startTime": format_time(now),
         "conditions": found,
     }
@@ -124,7 +125,7 @@ def _state(seen: Seen) -> Object:
         ended = {
             "exitCode": ending.exit_code,
             "reason": _exit_reason(ending),
-            "message": ending.message,
+            "message": conditions.human_readable(ending.message),
             "finishedAt": ending.at,
         }
         if seen.started:
@@ -137,7 +138,9 @@ def _state(seen: Seen) -> Object:
         return {"running": {"startedAt": seen.started}}
     waiting = seen.waiting or Waiting("ContainerCreating")
     found = {"reason": waiting.reason}
-    return {"waiting": found | ({"message": waiting.message} if waiting.message else {})}
+    if waiting.message:
+        found["message"] = conditions.human_readable(waiting.message)
+    return {"waiting": found}
 
 
 def _exit_reason(ending: ExitRecord) -> str:
@@ -167,40 +170,27 @@ def _wanted(seen: Seen) -> list[Condition]:
         unready = {"status": "False", "reason": reason}
     elif not seen.started:
         message = f"containers with unready status: [{' '.join(names)}]"
-        unready = {"status": "False", "reason": "ContainersNotReady", "message": message}
+        unready = conditions.condition("ContainersReady", False, "ContainersNotReady", message)
     containers: Condition = unready or {"status": "True"}
     wanted: list[Condition] = [
         {"type": "PodReadyToStartContainers", "status": "True"},
         {"type": "Initialized", "status": "True"},
-        {"type": "ContainersReady", **containers},
+        {**containers, "type": "ContainersReady"},
     ]
     ready = containers
     gates = [gate["conditionType"] for gate in seen.pod["spec"].get("readinessGates") or ()]
     if UNPAUSED in gates and seen.started and seen.ending is None:
         wanted.append(_unpaused(seen))
         if seen.paused and unready is None:
-            ready = {
-                "status": "False",
-                "reason": "ReadinessGatesNotReady",
-                "message": f'readiness gate "{UNPAUSED}" is not "True", but False',
-            }
-    return [*wanted, {"type": "Ready", **ready}]
+            message = f'readiness gate "{UNPAUSED}" is not "True", but False'
+            ready = conditions.condition("Ready", False, "ReadinessGatesNotReady", message)
+    return [*wanted, {**ready, "type": "Ready"}]
 
 
 def _unpaused(seen: Seen) -> Condition:
     if seen.paused:
-        return {
-            "type": UNPAUSED,
-            "status": "False",
-            "reason": "Paused",
-            "message": "the virtual machine is paused",
-        }
-    return {
-        "type": UNPAUSED,
-        "status": "True",
-        "reason": "NotPaused",
-        "message": "the virtual machine is not paused",
-    }
+        return conditions.condition(UNPAUSED, False, "Paused", "the virtual machine is paused")
+    return conditions.condition(UNPAUSED, True, "NotPaused", "the virtual machine is not paused")
 
 
 def _resize(seen: Seen) -> dict[str, Condition | None]:
@@ -209,19 +199,9 @@ def _resize(seen: Seen) -> dict[str, Condition | None]:
         return found
     seen_generation = {"observedGeneration": seen.pod["metadata"].get("generation", 1)}
     if (pending := seen.resources.pending) is not None:
-        found[RESIZE_PENDING] = {
-            "type": RESIZE_PENDING,
-            "status": "True",
-            "reason": pending.reason,
-            "message": pending.message,
-            **seen_generation,
-        }
+        waits = conditions.condition(RESIZE_PENDING, True, pending.reason, pending.message)
+        found[RESIZE_PENDING] = waits | seen_generation
     if seen.resources.failed:
-        found[RESIZE_IN_PROGRESS] = {
-            "type": RESIZE_IN_PROGRESS,
-            "status": "True",
-            "reason": "Error",
-            "message": seen.resources.failed,
-            **seen_generation,
-        }
+        fails = conditions.condition(RESIZE_IN_PROGRESS, True, "Error", seen.resources.failed)
+        found[RESIZE_IN_PROGRESS] = fails | seen_generation
     return found

@@ -151,24 +151,21 @@ def _conditions(facts: Facts) -> list[Condition]:
     kvm = facts.accelerator.name == "kvm"
     return [
         *({"type": type_, "status": "False", "reason": reason} for type_, reason in good),
-        {
-            "type": ACCELERATED,
-            "status": "True" if kvm else "False",
-            "reason": "KVM" if kvm else "Emulated",
-            "message": facts.accelerator.reason,
-        },
-        {
-            "type": CONFINED,
-            "status": "False" if facts.unconfined else "True",
-            "reason": "NoCgroups" if facts.unconfined else "Cgroups",
-            "message": facts.unconfined or "each pod has a cgroup with its limits",
-        },
-        {
-            "type": "Ready",
-            "status": "True",
-            "reason": "KubeletReady",
-            "message": RETIRED if facts.retired else "livevirt's node agent is running",
-        },
+        conditions.condition(
+            ACCELERATED, kvm, "KVM" if kvm else "Emulated", facts.accelerator.reason
+        ),
+        conditions.condition(
+            CONFINED,
+            not facts.unconfined,
+            "NoCgroups" if facts.unconfined else "Cgroups",
+            facts.unconfined or "each pod has a cgroup with its limits",
+        ),
+        conditions.condition(
+            "Ready",
+            True,
+            "KubeletReady",
+            RETIRED if facts.retired else "livevirt's node agent is running",
+        ),
     ]
 
 

@@ -24,7 +24,7 @@ from livevirt.node.progress import IDLE
 from livevirt.node.start import Starter
 from livevirt.node.watched import NodeApi
 from livevirt.vm import kinds
-from livevirt.vm.sizing import reservation
+from livevirt.vm.sizing import hot_change, reservation
 
 log = logging.getLogger(__name__)
 
@@ -145,6 +145,8 @@ class Reporter:
                 claims=self._watched.claims_of(vmi),
                 pod=pod,
                 progress=local.adjuster.progress if local.adjuster else IDLE,
+                brief=local.adjuster is not None
+                and local.adjuster.is_brief(bool(hot_change.under_way(vmi))),
                 attachments=local.attacher.told if local.attacher else None,
                 copies=local.attacher.copies if local.attacher else {},
             )
@@ -166,8 +168,8 @@ class Reporter:
                 events.ended(self._recorder, vmi, local.ending)
             else:
                 events.started(self._recorder, vmi)
-        elif "conditions" in changed:
-            events.size_changed(self._recorder, vmi, changed["conditions"])
+        else:
+            events.size_changed(self._recorder, vmi, changed)
         if "volumeStatus" in changed:
             events.volumes_changed(self._recorder, vmi, changed["volumeStatus"])
         if "migratedVolumes" in changed:

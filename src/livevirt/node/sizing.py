@@ -1,7 +1,8 @@
-"""What size a guest may have now, and what its instance says of the change. Pure."""
+"""What size a guest may have now, and what its instance reports of the change. Pure."""
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from datetime import datetime
 
 from livevirt.kube.objects import conditions
@@ -10,9 +11,10 @@ from livevirt.kube.objects.quantity import parse
 from livevirt.kube.objects.request import Object
 from livevirt.node import resize
 from livevirt.node.pod_status import RESIZE_IN_PROGRESS, RESIZE_PENDING
-from livevirt.node.progress import Progress, progress, size
+from livevirt.node.progress import Progress, Stage, progress, size
 from livevirt.qemu.plan import Seen
 from livevirt.vm.sizing import hot_change
+from livevirt.vm.sizing.hot_change import Obstacle
 from livevirt.vm.sizing.reservation import Size, asked, covers, reservation
 from livevirt.vm.spec.resources import Compute
 
@@ -26,53 +28,87 @@ def goal(vmi: Object, pod: Object, seen: Seen) -> Size:
     return wanted if _covered(vmi, pod, has) else wanted.smallest(has)
 
 
-def told(
-    vmi: Object, pod: Object | None, seen: Seen, stands: Progress, now: datetime
-) -> list[Condition] | None:
-    """Return the instance's conditions with what is true of a change of size.
+@dataclass(frozen=True, slots=True)
+class _Resize:
+    """Where the resize of a pod stands, for the size its guest is to have."""
 
-    Where the resize is still the controller's to ask for, its words stay.
+    covered: bool  # what is in force is enough
+    final: bool  # and no more than that
+    failure: Obstacle | None  # of a resize that the node cannot do
+
+
+def size_status(
+    vmi: Object,
+    pod: Object | None,
+    seen: Seen,
+    stands: Progress,
+    now: datetime,
+    *,
+    brief: bool = False,
+    writes: bool = True,
+) -> tuple[list[Condition] | None, Object | None]:
+    """Return `conditions` and `observedSizeRevision` of an instance, by what is true of its size.
+
+    A change that goes well is not worth a write of its own. It is reported if the status is written
+    anyway (`writes`), or if its pod has not got the size and that is not `brief`.
     """
-    found: list[Condition] | None = (vmi.get("status") or {}).get("conditions")
-    if pod is None or not hot_change.under_way(vmi):
-        return found
+    status = vmi.get("status") or {}
+    found: list[Condition] | None = status.get("conditions")
+    changing = hot_change.under_way(vmi)
+    if pod is None or not changing:
+        return found, status.get(hot_change.OBSERVED)
     has, wanted = size(seen), asked(vmi)
     need, covered = reservation(vmi, has), _covered(vmi, pod, has)
-    final, pending = _final(pod, need), _pending(pod, need)
+    resizing = _Resize(covered, _final(pod, need), _failure(pod, need))
+    done = []
     for type_, same, stage in (
         (hot_change.CPU, has.sockets == wanted.sockets, stands.cpu),
         (hot_change.MEMORY_TYPE, seen.memory == has.memory == wanted.memory, stands.memory),
     ):
-        if not conditions.is_true(found, type_):
+        if type_ not in changing:
             continue
-        if same and final:
+        if same and resizing.final:
             found = conditions.without_condition(found, type_)
-        elif covered and stage is not None:
-            found = _put(found, type_, (stage.reason, stage.message), now)
-        elif pending is not None:
-            found = _put(found, type_, pending, now)
-    return _with_cpus(found, wanted, seen, stands, now) if covered else found
+            done.append(type_)
+            continue
+        condition = _condition(vmi, type_, resizing, stage)
+        lasts = writes or not (brief or covered)
+        if condition is None and lasts and conditions.find(found, type_) is None:
+            condition = hot_change.begun(vmi, type_)
+        if condition is not None:
+            found = conditions.replaced(found, condition, now)
+    over = hot_change.MEMORY_TYPE in done or hot_change.MEMORY_TYPE not in changing
+    if covered and hot_change.CPU not in changing:
+        stage = stands.cpu or (progress(wanted, seen).cpu if over else None)
+        found = _with_forgotten_cpus(found, wanted, seen, stage, now)
+    return found, hot_change.observed(vmi, done)
 
 
-def _with_cpus(
-    found: list[Condition] | None, wanted: Size, seen: Seen, stands: Progress, now: datetime
+def _condition(vmi: Object, type_: str, resizing: _Resize, stage: Stage | None) -> Condition | None:
+    """Return the condition of a change that is not done, None if there is nothing new to report."""
+    if resizing.covered:
+        return hot_change.condition(type_, stage.reason, stage.message) if stage else None
+    held = resizing.failure or hot_change.obstacle(vmi)
+    if held is not None:
+        return hot_change.condition(type_, held.reason, held.message)
+    old = conditions.find((vmi.get("status") or {}).get("conditions"), type_)
+    if old is None or old.get("reason") == hot_change.PLUG_FAILED:
+        return None  # a pod that gave back what QEMU did not plug is not resized for a while
+    return hot_change.begun(vmi, type_)
+
+
+def _with_forgotten_cpus(
+    found: list[Condition] | None, wanted: Size, seen: Seen, stage: Stage | None, now: datetime
 ) -> list[Condition] | None:
     """Return the conditions with the CPUs that a change of memory alone found to be others.
 
     So they are when the agent that took emulated CPUs offline is gone: nobody knows of it now. The
-    last condition does not go before that is told, for with it the pod's size would be forgotten.
+    last condition does not go before that is reported: with it the pod's size would be forgotten.
     """
-    if conditions.is_true(found, hot_change.CPU) or seen.sockets == wanted.sockets:
+    if stage is None or seen.sockets == wanted.sockets:
         return found
-    over = not conditions.is_true(found, hot_change.MEMORY_TYPE)
-    stage = stands.cpu or (progress(wanted, seen).cpu if over else None)
-    return _put(found, hot_change.CPU, (stage.reason, stage.message), now) if stage else found
-
-
-def _put(
-    found: list[Condition] | None, type_: str, words: tuple[str, str], now: datetime
-) -> list[Condition]:
-    return hot_change.put(found or [], hot_change.condition(type_, *words), now)
+    condition = hot_change.condition(hot_change.CPU, stage.reason, stage.message)
+    return conditions.replaced(found, condition, now)
 
 
 def _covered(vmi: Object, pod: Object, has: Size) -> bool:
@@ -95,17 +131,14 @@ def _is(resources: Object, need: Compute) -> bool:
     )
 
 
-def _pending(pod: Object, need: Compute) -> tuple[str, str] | None:
-    """Return the reason and words of a resize that the node cannot do.
-
-    One that asks for something else than is needed now is not worth a word.
-    """
+def _failure(pod: Object, need: Compute) -> Obstacle | None:
+    """Return why the node cannot do a resize, if it is one to what is needed now."""
     if not _is(resize.desired(pod), need):
         return None
     listed = (pod.get("status") or {}).get("conditions")
     if (found := conditions.find(listed, RESIZE_PENDING)) is not None:
-        return found["reason"], found.get("message", "")
+        return Obstacle(found["reason"], found.get("message", ""))
     found = conditions.find(listed, RESIZE_IN_PROGRESS)
     if found is not None and found.get("reason") == "Error":
-        return hot_change.RESIZE_FAILED, found.get("message", "")
+        return Obstacle(hot_change.RESIZE_FAILED, found.get("message", ""))
     return None

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from datetime import datetime
 
 from livevirt.kube.objects import conditions
@@ -31,7 +31,6 @@ from livevirt.vm.volumes.volume_lists import claim_of
 
 _SHARED = "ReadWriteMany"
 _ALL_SHARED = f"live migration requires that all PVCs must be shared (using {_SHARED} access mode)"
-_WORDS = ("status", "reason", "message")
 _LONGEST_WORD, _MOST_ADDRESSES = 256, 64  # of the guest's own: it may say what it likes
 
 
@@ -47,6 +46,8 @@ class Seen:
     claims: Mapping[str, Object] = field(default_factory=dict)  # by volume
     pod: Object | None = None
     progress: Progress = IDLE  # of a change of size
+    brief: bool = False  # a change of size that began just now
+    writes: bool = False  # the status is written anyway
     attachments: Attachments | None = None  # None: nobody has looked yet
     copies: Copies = field(default_factory=dict)  # of volumes, as far as they were looked at
 
@@ -56,8 +57,10 @@ def patch(seen: Seen) -> Object:
     old = seen.vmi.get("status") or {}
     if old.get("phase") in FINAL:
         return {}
-    new = _ended(seen, seen.ending) if seen.ending is not None else _running(seen)
-    return _merge_patch(old, new)
+    if seen.ending is not None:
+        return _merge_patch(old, _ended(seen, seen.ending))
+    found = _merge_patch(old, _running(seen))
+    return _merge_patch(old, _running(replace(seen, writes=True))) if found else {}
 
 
 def _merge_patch(old: Object, new: Object) -> Object:
@@ -95,6 +98,7 @@ def _running(seen: Seen) -> Object:
         return {}  # not handed over to the node yet
     new = _phase(seen, "Running")
     cpu, guest, unasked = seen.machine.cpu, _guest(seen, view.observed), _unasked(seen)
+    listed, observed = _sizes(seen, guest)
     volumes = volume_status.told(
         seen.vmi, seen.machine, view.observed, _claims(seen), seen.attachments, _moving(seen)
     )
@@ -117,8 +121,10 @@ def _running(seen: Seen) -> Object:
         "migrationMethod": "BlockMigration"
         if _has_local_disks(seen.vmi["spec"])
         else "LiveMigration",
-        "conditions": _conditions(seen, guest, volumes),
+        "conditions": _conditions(seen, listed, volumes),
     }
+    if observed:
+        new[hot_change.OBSERVED] = observed
     return new
 
 
@@ -159,10 +165,20 @@ def _os_info(agent: AgentView | None) -> Object:
     return os_info(agent) if agent is not None else {}
 
 
-def _conditions(seen: Seen, guest: qemu_plan.Seen, volumes: list[Object]) -> list[Condition]:
-    found: list[Condition] | None = (seen.vmi.get("status") or {}).get("conditions")
-    if not _unasked(seen):
-        found = sizing.told(seen.vmi, seen.pod, guest, seen.progress, seen.now)
+def _sizes(seen: Seen, guest: qemu_plan.Seen) -> tuple[list[Condition] | None, Object | None]:
+    """Return conditions and `observedSizeRevision` with what is true of a change of size."""
+    if _unasked(seen):
+        status = seen.vmi.get("status") or {}
+        return status.get("conditions"), status.get(hot_change.OBSERVED)
+    return sizing.size_status(
+        seen.vmi, seen.pod, guest, seen.progress, seen.now, brief=seen.brief, writes=seen.writes
+    )
+
+
+def _conditions(
+    seen: Seen, listed: list[Condition] | None, volumes: list[Object]
+) -> list[Condition]:
+    found = listed
     wanted = {
         "AgentConnected": _agent(seen),
         "Paused": _paused(seen.view),
@@ -170,14 +186,12 @@ def _conditions(seen: Seen, guest: qemu_plan.Seen, volumes: list[Object]) -> lis
         "StorageLiveMigratable": _true("StorageLiveMigratable"),
     }
     for type_, condition in wanted.items():
-        old = conditions.find(found, type_)
         if condition is None:
             found = conditions.without_condition(found, type_)
-        elif old is None or any(old.get(key) != condition.get(key) for key in _WORDS):
-            found = conditions.with_condition(found, condition, seen.now)
+        else:
+            found = conditions.replaced(found, condition, seen.now)
     found = _volumes_changing(seen, found or [])
-    moving = copying.listed(seen.vmi, seen.copies)
-    return copying.with_condition(found, moving, seen.copies, seen.now)
+    return copying.with_condition(seen.vmi, found, seen.copies, seen.now)
 
 
 def _volumes_changing(seen: Seen, found: list[Condition]) -> list[Condition]:
@@ -187,7 +201,7 @@ def _volumes_changing(seen: Seen, found: list[Condition]) -> list[Condition]:
     changing = attachments.condition(seen.attachments)
     if changing is None:
         return conditions.without_condition(found, hot_change.VOLUME) or []
-    return hot_change.put(found, changing, seen.now)
+    return conditions.replaced(found, changing, seen.now)
 
 
 def _moving(seen: Seen) -> frozenset[str]:
@@ -195,8 +209,8 @@ def _moving(seen: Seen) -> frozenset[str]:
     return frozenset(each["volumeName"] for each in copying.listed(seen.vmi, seen.copies))
 
 
-def _true(type_: str) -> Condition:
-    return {"type": type_, "status": "True"}
+def _true(type_: str, reason: str = "", message: str = "") -> Condition:
+    return conditions.condition(type_, True, reason, message)
 
 
 def is_paused(standing: Standing | None) -> bool:
@@ -212,8 +226,8 @@ def _paused(view: View) -> Condition | None:
         drives = view.observed.drives if view.observed is not None else ()
         failed = "".join(_failure(drive) for drive in drives if drive.io_status != "ok")
         message = f"VMI was paused, low-level IO error detected{failed}"
-        return _true("Paused") | {"reason": "PausedIOError", "message": message}
-    return _true("Paused") | {"reason": "PausedByUser", "message": "VMI was paused by user"}
+        return _true("Paused", "PausedIOError", message)
+    return _true("Paused", "PausedByUser", "VMI was paused by user")
 
 
 def _failure(drive: Drive) -> str:
@@ -226,12 +240,8 @@ def _failure(drive: Drive) -> str:
 def _migratable(why_not: str) -> Condition:
     if not why_not:
         return _true("LiveMigratable")
-    return {
-        "type": "LiveMigratable",
-        "status": "False",
-        "reason": "DisksNotLiveMigratable",
-        "message": f"cannot migrate VMI: {why_not}",
-    }
+    message = f"cannot migrate VMI: {why_not}"
+    return conditions.condition("LiveMigratable", False, "DisksNotLiveMigratable", message)
 
 
 def _copying(seen: Seen) -> str:

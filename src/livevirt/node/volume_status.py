@@ -6,6 +6,7 @@ from collections.abc import Iterator, Mapping
 from itertools import count, product
 from string import ascii_lowercase
 
+from livevirt.kube.objects import conditions
 from livevirt.kube.objects.request import Object
 from livevirt.node.attachments import Attachment, Attachments
 from livevirt.node.domain import DISK_PREFIX, volume_of
@@ -107,10 +108,12 @@ def _plugged(old: Object, name: str, now: Attachment, observed: Observed) -> Obj
         "name": name,
         "phase": now.phase,
         "reason": now.reason,
-        "message": now.message,
+        "message": conditions.human_readable(now.message),
         "target": "",
         "hotplugVolume": {},
     }
+    if now.mounted:
+        entry["mounted"] = True
     claim = claim_info(now.claim) if now.claim is not None else None
     if now.phase != "Pending":
         claim = claim or old.get("persistentVolumeClaimInfo")  # of what the guest still has

@@ -9,6 +9,8 @@ LivevirtError
 └── AgentUnavailable      nobody in the guest answers; nothing is known about its state
 """
 
+import re
+
 from livevirt.errors import (
     CommandFailed,
     Disconnected,
@@ -17,6 +19,16 @@ from livevirt.errors import (
     QmpError,
     UnplugRefused,
 )
+
+_LOCKED = re.compile(r'Failed to get (shared )?"\w+" lock')  # block/file-posix.c
+
+
+def is_image_locked(error: QmpError) -> bool:
+    """Tell whether QEMU refused because another process has the image open.
+
+    QEMU gives no class for it, only its wording.
+    """
+    return _LOCKED.search(str(error)) is not None
 
 
 class AgentUnavailable(LivevirtError):
@@ -31,4 +43,5 @@ __all__ = [
     "NotNow",
     "QmpError",
     "UnplugRefused",
+    "is_image_locked",
 ]

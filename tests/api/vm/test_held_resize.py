@@ -97,8 +97,8 @@ class Kubelet:
         told = vmi.get("status") or {}
         if told.get("phase") != "Running":
             return
-        listed = sizing.told(vmi, pod, AS_STARTED, IDLE, now())
-        status = {**TOLD, "conditions": listed}
+        listed, observed = sizing.size_status(vmi, pod, AS_STARTED, IDLE, now())
+        status = {**TOLD, "conditions": listed, "observedSizeRevision": observed}
         if any(told.get(name) != value for name, value in status.items()):
             await self._write(kinds.VMI, vmi, status)
 

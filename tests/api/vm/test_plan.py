@@ -18,7 +18,7 @@ from livevirt.errors import BadRequest, Conflict, Invalid, NotFound
 from livevirt.kube.admission import builtin
 from livevirt.kube.client.local import LocalClient
 from livevirt.kube.controllers import bootstrap
-from livevirt.kube.objects import conditions, core
+from livevirt.kube.objects import core
 from livevirt.kube.objects.kind import Kind
 from livevirt.kube.objects.request import Object
 from livevirt.kube.server.api import Api
@@ -26,6 +26,7 @@ from livevirt.kube.server.services import Services, StoreReader
 from livevirt.kube.store import Store
 from livevirt.vm import admission, kinds
 from livevirt.vm.config import bootstrap as kubevirt_bootstrap
+from livevirt.vm.sizing import hot_change
 from livevirt.vm.verdict.judgement import LIVE_VERDICTS
 
 from .edits import configure, edit, plan, required, settled, template
@@ -292,9 +293,7 @@ async def test_the_pod_grows_just_if_the_plan_did_not_say_it_waits(guest: World,
         [pod] = guest.pods()
         if pod["spec"]["containers"][0]["resources"]["requests"]["cpu"] == "200m":
             return "PodResize"
-        listed = guest.vmi()["status"].get("conditions")
-        told = conditions.find(listed, "HotVCPUChange") or {}
-        return "OverQuota" if told.get("reason") == "OverQuota" else ""
+        return "OverQuota" if hot_change.reason_of(guest.vmi(), "HotVCPUChange") else ""
 
     await guest.until(outcome)
     assert outcome() == said["changes"][0]["reason"]

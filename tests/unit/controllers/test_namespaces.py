@@ -3,6 +3,8 @@ from __future__ import annotations
 from datetime import UTC, datetime
 from typing import Any
 
+import pytest
+
 from livevirt.kube.controllers.namespaces import Content, Finish, Report, plan
 from livevirt.kube.objects import conditions
 from livevirt.kube.objects.request import Object
@@ -39,10 +41,18 @@ def test_what_a_namespace_waits_for_is_in_its_conditions_and_said_once() -> None
     assert content is not None
     assert held is not None
     assert (content["status"], held["status"]) == ("True", "True")
-    assert "pods (2), secrets (1)" in content["message"]
-    assert "example.com/hold (1)" in held["message"]
     again = a_namespace("kubernetes", status={"conditions": step.conditions})
     assert plan(again, HELD, NOON) is None
+
+
+@pytest.mark.wording
+def test_what_a_namespace_waits_for_is_counted() -> None:
+    step = plan(a_namespace("kubernetes"), HELD, NOON)
+    assert isinstance(step, Report)
+    content = conditions.find(step.conditions, "NamespaceContentRemaining") or {}
+    held = conditions.find(step.conditions, "NamespaceFinalizersRemaining") or {}
+    assert "pods (2), secrets (1)" in content["message"]
+    assert "example.com/hold (1)" in held["message"]
 
 
 def test_content_that_may_not_be_deleted_keeps_the_namespace() -> None:

@@ -283,3 +283,19 @@ async def test_a_guest_that_rebooted_is_brought_to_its_size_again() -> None:
         guest.seen, guest.view = replace(guest.seen, vcpus=everything), SimpleNamespace(agent=1)
         adjuster.want(Size(1, 256 * MIB))
         await until(lambda: guest.seen.sockets == 1)
+
+
+async def test_whoever_asks_about_a_change_that_has_just_begun_is_woken_when_it_lasts(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr("livevirt.node.adjuster.QUIET_SECONDS", 0.05)
+    woken = asyncio.Event()
+    adjusting = Adjuster(Stub(), woken.set)  # type: ignore[arg-type]
+    assert not adjusting.is_brief(False)
+    assert adjusting.is_brief(True)
+    async with asyncio.timeout(10):
+        await woken.wait()
+    assert not adjusting.is_brief(True)
+    assert not adjusting.is_brief(False)
+    assert adjusting.is_brief(True)  # the next change
+    adjusting.stop()

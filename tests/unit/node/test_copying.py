@@ -21,7 +21,8 @@ from livevirt.node.volumes import Prepared
 from livevirt.qemu.disk import Image
 from livevirt.qemu.mirror import Copy
 from livevirt.qemu.observe import Drive, MemoryState, Observed
-from livevirt.vm.volumes.volume_migration import COPIED, COPYING, SWITCHING, VOLUMES_CHANGE, Move
+from livevirt.vm.volumes import volume_migration
+from livevirt.vm.volumes.volume_migration import COPIED, COPYING, SWITCHING, Move
 
 NOON = datetime(2030, 1, 1, 12, 0, tzinfo=UTC)
 DISK = {"name": "data", "disk": {"bus": "scsi"}}
@@ -144,30 +145,36 @@ def test_copies_of_disks_whose_names_begin_alike_do_not_wait_for_each_other() ->
     assert [told[name].phase for name in names] == [DONE, COPYING]
 
 
+def copying_of(*volumes: str) -> Object:
+    """Return an instance that is to copy these volumes."""
+    entries = [
+        {"volumeName": name, "destinationPVCInfo": {"claimName": claim}}
+        for name, claim in {"data": "new", "more": "b"}.items()
+        if name in volumes
+    ]
+    return {"status": {"migratedVolumes": entries} if entries else {}}
+
+
 def test_given_the_new_claim_is_not_ready_then_the_guest_keeps_what_it_has() -> None:
     missing = Problem("FailedPvcNotFound", "PVC new not found")
     asked, now = goal(an_instance(hot=False)), on("old")
     found = wanted(asked, {}, {"data": missing}, now)
     assert (found.disks, found.kept) == ((), {"ua-data"})
     told = copies(asked, found, {}, now)
-    (condition,) = with_condition([], listed(an_instance(), told), told, NOON)
+    (condition,) = with_condition(an_instance(), [], told, NOON)
     assert (condition["status"], condition["reason"]) == ("False", "FailedPvcNotFound")
-    assert condition["message"] == (
-        "PVC new not found: volume data from PVC old to PVC new"
-    )  # fmt: skip
 
 
 def test_given_one_of_two_cannot_be_copied_then_the_other_changes_all_the_same() -> None:
     missing = Problem("FailedPvcNotFound", "PVC new not found")
     stuck = Progress(Move("data", "old", "new"), COPYING, "to be copied", missing)
     other = Progress(Move("more", "a", "b"), COPYING, "40% copied")
-    moving = [{"volumeName": "data"}, {"volumeName": "more"}]
-    (found,) = with_condition([], moving, {"data": stuck, "more": other}, NOON)
+    vmi = copying_of("data", "more")
+    (found,) = with_condition(vmi, [], {"data": stuck, "more": other}, NOON)
     assert (found["status"], found["reason"]) == ("True", "FailedPvcNotFound")
     told = {"data": stuck, "more": replace(other, problem=missing)}
-    found = with_condition([found], moving, told, NOON)[0]
+    found = with_condition(vmi, [found], told, NOON)[0]
     assert found["status"] == "False"
-    assert with_condition([found], [], {}, NOON) == []
 
 
 def test_a_new_claim_that_is_still_to_be_bound_or_filled_is_no_reason_to_call_it_off() -> None:
@@ -175,22 +182,34 @@ def test_a_new_claim_that_is_still_to_be_bound_or_filled_is_no_reason_to_call_it
         waits = Progress(
             Move("data", "old", "new"), COPYING, "to be copied", Problem(reason, "in a moment")
         )
-        (found,) = with_condition([], [{"volumeName": "data"}], {"data": waits}, NOON)
+        (found,) = with_condition(copying_of("data"), [], {"data": waits}, NOON)
         assert (found["status"], found["reason"]) == ("True", reason)
 
 
-def test_the_condition_tells_how_much_is_copied_and_goes_when_nothing_is_left() -> None:
+@pytest.mark.wording
+def test_the_condition_names_the_volume_and_what_became_of_it() -> None:
     vmi = an_instance()
     asked, now = goal(vmi), on("old", job("running", 4))
     told = copies(asked, wanted(asked, {"data": of("new")}, {}, now), {}, now)
-    found = with_condition([], listed(vmi, told), told, NOON)
-    assert found[0]["message"] == "40% copied: volume data from PVC old to PVC new"
-    assert with_condition(found, [], {}, NOON) == []
+    (found,) = with_condition(vmi, [], told, NOON)
+    assert found["message"] == "40% copied: volume data from PVC old to PVC new"
+    stuck = replace(told["data"], problem=Problem("FailedPvcNotFound", "PVC new not found"))
+    (found,) = with_condition(vmi, [], {"data": stuck}, NOON)
+    assert found["message"] == "PVC new not found: volume data from PVC old to PVC new"
 
 
-def test_the_word_on_a_copy_that_was_called_off_stays() -> None:
-    cancelled = [{"type": VOLUMES_CHANGE, "status": "False", "reason": "VolumesChangeCancellation"}]
-    assert with_condition(cancelled, [], {}, NOON) == cancelled
+def test_the_condition_goes_with_the_last_copy() -> None:
+    copied = Progress(Move("data", "old", "new"), DONE, "copied")
+    under_way = [volume_migration.condition([copied.move])]
+    assert with_condition(copying_of("data"), under_way, {"data": copied}, NOON) == []
+
+
+def test_given_the_vm_takes_the_copies_out_then_the_condition_says_so_and_stays() -> None:
+    under_way = [volume_migration.condition([Move("data", "old", "new")])]
+    found = with_condition(copying_of(), under_way, {}, NOON)
+    assert [(c["status"], c["reason"]) for c in found] == [("False", "VolumesChangeCancellation")]
+    assert with_condition(copying_of(), found, {}, NOON) is found
+    assert with_condition(copying_of(), [], {}, NOON) == []
 
 
 def test_what_was_seen_of_another_copy_is_not_told_of_this_one() -> None:

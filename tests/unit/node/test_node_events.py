@@ -8,6 +8,7 @@ import pytest
 
 from livevirt.kube.objects.request import Object
 from livevirt.node import events
+from livevirt.vm.sizing import hot_change
 
 
 class Told:
@@ -81,3 +82,48 @@ def test_a_volume_that_was_copied() -> None:
     events.volumes_copied(recorder, vmi, [other])  # type: ignore[arg-type]
     told = ("Normal", "VolumeMigrated", "Volume data was copied and is on PVC new now")
     assert recorder.events == [told]
+
+
+def sized(*conditions: Object, **status: Any) -> Object:
+    domain = {"cpu": {"sockets": 2}, "memory": {"guest": "1Gi"}}
+    return {"spec": {"domain": domain}, "status": {"conditions": [*conditions], **status}}
+
+
+def cpu(reason: str) -> Object:
+    return hot_change.condition("HotVCPUChange", reason, "m")
+
+
+#: The instance, what changes in its status, and the types and reasons of what is recorded.
+SIZES: dict[str, tuple[Object, Object, list[tuple[str, str]]]] = {
+    "it begins": (sized(), {"conditions": [cpu("WaitingForResize")]}, []),
+    "it makes progress": (
+        sized(cpu("WaitingForResize")), {"conditions": [cpu("Plugging")]},
+        [("Normal", "Plugging")],
+    ),
+    "it goes on": (sized(cpu("OverQuota")), {"conditions": [cpu("WaitingForResize")]}, []),
+    "the guest does not follow": (
+        sized(cpu("Plugging")), {"conditions": [cpu("GuestNotAccepting")]},
+        [("Warning", "GuestNotAccepting")],
+    ),
+    "the node has no room": (
+        sized(), {"conditions": [cpu("Deferred")]}, [("Warning", "Deferred")],
+    ),
+    "the controller has recorded what keeps the pod": (
+        sized(podResize={"reason": "OverQuota"}), {"conditions": [cpu("OverQuota")]}, [],
+    ),
+    "it is over": (
+        sized(cpu("Plugging")), {"conditions": [], "observedSizeRevision": {"cpu": 2}},
+        [("Normal", "VCPUsChanged")],
+    ),
+    "it is over before it was reported": (
+        sized(), {"observedSizeRevision": {"memory": 1}}, [("Normal", "MemoryChanged")],
+    ),
+    "something else changes": (sized(cpu("Plugging")), {"machine": {}}, []),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize(("vmi", "changed", "recorded"), SIZES.values(), ids=SIZES)
+def test_a_change_of_size(vmi: Object, changed: Object, recorded: list[tuple[str, str]]) -> None:
+    recorder = Told()
+    events.size_changed(recorder, vmi, changed)  # type: ignore[arg-type]
+    assert [(type_, reason) for type_, reason, _ in recorder.events] == recorded

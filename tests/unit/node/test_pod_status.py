@@ -38,7 +38,8 @@ def test_given_an_image_is_missing_then_the_container_waits_for_it() -> None:
     found = status(waiting=Waiting("ErrImagePull", "no such image"))
     assert found["phase"] == "Pending"
     waiting = found["containerStatuses"][0]["state"]["waiting"]
-    assert waiting == {"reason": "ErrImagePull", "message": "no such image"}
+    message = conditions.human_readable("no such image")
+    assert waiting == {"reason": "ErrImagePull", "message": message}
     assert said(found, "Ready") == ("False", "ContainersNotReady")
     assert "podIP" not in found
 

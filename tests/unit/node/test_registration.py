@@ -30,7 +30,10 @@ def test_a_node_that_is_to_take_nothing_new_is_not_selected_and_says_why() -> No
     assert registration.node(retired)["metadata"]["labels"]["kubevirt.io/schedulable"] == "false"
     ready = conditions.find(registration.status(retired, {}, NOON)["conditions"], "Ready")
     assert ready is not None
-    assert (ready["status"], ready["message"]) == ("True", registration.RETIRED)
+    assert (ready["status"], ready["message"]) == (
+        "True",
+        conditions.human_readable(registration.RETIRED),
+    )
 
 
 def test_a_node_is_labelled_with_what_a_guest_may_name() -> None:
@@ -69,9 +72,11 @@ def test_a_node_says_what_it_runs_guests_on_and_whether_they_are_confined() -> N
     told = registration.status(EMULATED, {}, NOON)["conditions"]
     accelerated, confined = conditions.find(told, ACCELERATED), conditions.find(told, CONFINED)
     assert accelerated is not None
-    assert (accelerated["status"], accelerated["message"]) == ("False", "no /dev/kvm")
+    assert (accelerated["status"], accelerated["reason"]) == ("False", "Emulated")
+    assert accelerated["message"] == conditions.human_readable("no /dev/kvm")
     assert confined is not None
-    assert (confined["status"], confined["message"]) == ("False", "no permission")
+    assert (confined["status"], confined["reason"]) == ("False", "NoCgroups")
+    assert confined["message"] == conditions.human_readable("no permission")
     told = registration.status(FAST, {}, NOON)["conditions"]
     assert conditions.is_true(told, ACCELERATED)
     assert conditions.is_true(told, CONFINED)

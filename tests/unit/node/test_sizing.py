@@ -8,7 +8,7 @@ import pytest
 
 from livevirt.kube.objects import conditions
 from livevirt.node.progress import IDLE, Progress, Trouble, progress, reached
-from livevirt.node.sizing import goal, told
+from livevirt.node.sizing import goal, size_status
 from livevirt.qemu.agent import Vcpu
 from livevirt.qemu.machine import Cpu, Machine, Memory, Thread
 from livevirt.qemu.observe import CpuSlot, MemoryState, Observed
@@ -88,6 +88,11 @@ def test_the_size_a_guest_may_have_now(vmi: Any, pod: Any, now: Seen, allowed: S
     assert goal(vmi, pod, now) == allowed
 
 
+def told(vmi: Any, pod: Any, now: Seen, stands: Progress, at: datetime) -> Any:
+    """Return the conditions of an instance whose change is worth reporting."""
+    return size_status(vmi, pod, now, stands, at)[0]
+
+
 def reason(found: Any, type_: str) -> str | None:
     condition = conditions.find(found, type_)
     return condition["reason"] if condition else None
@@ -128,7 +133,6 @@ def test_memory_ends_also_where_the_cpus_are_others_and_these_are_told() -> None
     found = told(vmi, a_pod(4, 512), now, stands, NOON)
     assert [each["type"] for each in found or ()] == [CPU]
     assert reason(found, CPU) == "GuestNotAccepting"
-    assert "none answers" in (found or [{}])[0]["message"]
 
 
 def test_cpus_that_are_others_are_told_when_nothing_else_is_left_to_tell() -> None:
@@ -155,15 +159,94 @@ def test_a_resize_that_the_node_cannot_do_is_told(condition: Any, expected: str)
 @pytest.mark.parametrize("asks", [2, 4], ids=["less", "more"])
 def test_a_resize_that_asks_for_something_else_than_is_needed_now_is_not_told(asks: int) -> None:
     waiting = {"type": "PodResizePending", "status": "True", "reason": "Deferred"}
-    vmi = a_vmi(3, "256Mi", CPU, reason="OverQuota")
+    vmi = a_vmi(3, "256Mi", CPU)
     found = told(vmi, a_pod(1, asks=asks, conditions=[waiting]), seen(), IDLE, NOON)
-    assert found is vmi["status"]["conditions"]
+    assert reason(found, CPU) == "WaitingForResize"
 
 
-def test_what_the_controller_says_of_a_resize_it_may_not_ask_for_stays() -> None:
+OVER_QUOTA = {"reason": "OverQuota", "message": "short"}
+
+
+def test_what_keeps_the_controller_from_resizing_the_pod_is_reported_once() -> None:
+    vmi = a_vmi(2, "256Mi", CPU)
+    vmi["status"]["podResize"] = OVER_QUOTA
+    found = told(vmi, a_pod(1), seen(), IDLE, NOON)
+    assert reason(found, CPU) == "OverQuota"
+    vmi["status"]["conditions"] = found
+    assert told(vmi, a_pod(1), seen(), IDLE, NOON) is found
+    del vmi["status"]["podResize"]
+    assert reason(told(vmi, a_pod(1), seen(), IDLE, NOON), CPU) == "WaitingForResize"
+
+
+def test_what_kept_the_pod_is_over_once_it_holds_the_size() -> None:
     vmi = a_vmi(2, "256Mi", CPU, reason="OverQuota")
-    listed = vmi["status"]["conditions"]
-    assert told(vmi, a_pod(1), seen(), IDLE, NOON) is listed
+    vmi["status"]["podResize"] = OVER_QUOTA
+    stands = progress(Size(2, 256 * MIB), seen())
+    assert reason(told(vmi, a_pod(2), seen(), stands, NOON), CPU) == "Plugging"
+
+
+def test_what_kept_the_pod_from_an_earlier_change_is_not_reported() -> None:
+    vmi = a_vmi(2)
+    vmi["status"] |= {"podResize": {**OVER_QUOTA, "sizeRevision": {"cpu": 1}}}
+    vmi["status"] |= {"sizeRevision": {"cpu": 2}, "observedSizeRevision": {"cpu": 1}}
+    assert reason(told(vmi, a_pod(1), seen(), IDLE, NOON), CPU) == "WaitingForResize"
+
+
+def test_a_change_that_failed_stays_so_while_its_pod_waits_for_the_next_attempt() -> None:
+    vmi = a_vmi(2, "256Mi", CPU, reason="PlugFailed")
+    assert told(vmi, a_pod(1), seen(), IDLE, NOON) is vmi["status"]["conditions"]
+
+
+def asked(sockets: int, revision: int, observed: int | None = None) -> Any:
+    """Return an instance that asks for so many sockets, and has not reported a change."""
+    vmi = a_vmi(sockets)
+    vmi["status"]["sizeRevision"] = {"cpu": revision}
+    if observed is not None:
+        vmi["status"]["observedSizeRevision"] = {"cpu": observed}
+    return vmi
+
+
+@pytest.mark.parametrize(
+    ("sockets", "brief", "writes", "begun"),
+    [
+        (3, True, False, None),
+        (3, False, False, "WaitingForResize"),
+        (3, True, True, "WaitingForResize"),
+        (1, False, False, None),  # its pod has the room, so there is progress to report soon
+        (1, False, True, "Unplugging"),
+    ],
+)
+def test_a_change_is_reported_when_it_waits_or_with_something_else(
+    sockets: int, brief: bool, writes: bool, begun: str | None
+) -> None:
+    vmi, now = asked(sockets, 2, 1), seen(2)
+    vmi["status"]["currentCPUTopology"] = {"sockets": 2}
+    listed, observed = size_status(vmi, a_pod(2), now, IDLE, NOON, brief=brief, writes=writes)
+    assert (reason(listed, CPU), observed) == (begun, {"cpu": 1})
+
+
+def test_given_an_obstacle_then_also_a_change_that_has_just_begun_is_reported() -> None:
+    vmi = asked(2, 1)
+    vmi["status"]["podResize"] = {**OVER_QUOTA, "sizeRevision": {"cpu": 1}}
+    listed, _ = size_status(vmi, a_pod(1), seen(), IDLE, NOON, brief=True, writes=False)
+    assert reason(listed, CPU) == "OverQuota"
+
+
+def test_a_change_that_guest_and_pod_have_is_observed() -> None:
+    assert size_status(asked(2, 1), a_pod(2), seen(2), IDLE, NOON) == ([], {"cpu": 1})
+    assert size_status(asked(2, 1), a_pod(3), seen(2), IDLE, NOON)[1] is None
+    assert size_status(asked(2, 1), a_pod(2), seen(1), IDLE, NOON)[1] is None
+
+
+def test_an_edit_that_was_taken_back_is_a_change_too() -> None:
+    vmi = asked(1, 3, 1)  # two sockets were asked for meanwhile, and the pod has room for them
+    assert size_status(vmi, a_pod(2), seen(1), IDLE, NOON)[1] == {"cpu": 1}
+    assert size_status(vmi, a_pod(1), seen(1), IDLE, NOON)[1] == {"cpu": 3}
+
+
+def test_a_guest_that_changes_by_itself_is_no_change_of_size() -> None:
+    vmi = asked(2, 1, 1)
+    assert size_status(vmi, a_pod(2), seen(1), IDLE, NOON) == ([], {"cpu": 1})
 
 
 def test_without_a_change_under_way_nothing_is_said() -> None:

@@ -4,6 +4,7 @@ from typing import Any
 
 import pytest
 
+from livevirt.kube.objects import conditions
 from livevirt.node.attachments import Attachment
 from livevirt.node.volume_status import targets, told
 from livevirt.qemu.disk import Disk, Image
@@ -69,7 +70,12 @@ def plugged(phase: Any, reason: str, claim: Any = None) -> Attachment:
 
 
 def entry(name: str, phase: str, reason: str, target: str, **more: Any) -> Any:
-    found = {"name": name, "phase": phase, "reason": reason, "message": "words"}
+    found = {
+        "name": name,
+        "phase": phase,
+        "reason": reason,
+        "message": conditions.human_readable("words"),
+    }
     return found | {"target": target, "hotplugVolume": {}, **more}
 
 

@@ -89,12 +89,9 @@ def pending(reason: str) -> Object:
     )
 
 
-def unstarted(message: str) -> Object:
+def unstarted(claim: str) -> Object:
     """Return an instance that waits for a claim before it starts."""
-    told = {"type": "Synchronized", "status": "False", "reason": PVC_NOT_FOUND, "message": message}
-    found = running(a_template(), phase="Pending", conditions=[told])
-    found["metadata"]["namespace"] = "default"
-    return found
+    return running(a_template(), phase="Pending", missingClaim=claim)
 
 
 COPY = {("Live", "VolumeMigration", False)}
@@ -148,14 +145,14 @@ VERDICTS: dict[str, tuple[Object, dict[str, Any], set[tuple[str, str, bool]]]] =
         for reason in (PVC_NOT_FOUND, "PVCNotReady", DATA_NOT_READY, DATA_FAILED)
     },
     "a guest that waits for the claim takes another at a restart": (
-        OTHER_FIXED, {"vmi": unstarted("PVC default/fixed does not exist, waiting for it")},
+        OTHER_FIXED, {"vmi": unstarted("fixed")},
         {("Restart", "NotHotpluggable", False)},
     ),
     "a guest that boots from a claim that is missing gets another": (
-        OTHER, {"vmi": unstarted("PVC data not found")}, {("Live", "VolumeHotplug", False)},
+        OTHER, {"vmi": unstarted("data")}, {("Live", "VolumeHotplug", False)},
     ),
     "a guest that waits for another claim waits": (
-        OTHER_FIXED, {"vmi": unstarted("PVC default/other-fixed does not exist")}, LATER,
+        OTHER_FIXED, {"vmi": unstarted("other-fixed")}, LATER,
     ),
     "a guest that migrates waits": (
         OTHER, {"vmi": an_instance(migrationState={"startTimestamp": "now"})}, LATER,
@@ -339,7 +336,7 @@ def test_what_waits_for_a_restart_is_forgotten_so_that_the_restart_does_it() -> 
     ("name", "path", "vmi"),
     [
         ("data", CLAIM, pending(PVC_NOT_FOUND)),
-        ("fixed", FIXED_CLAIM, unstarted("PVC default/fixed does not exist, waiting for it")),
+        ("fixed", FIXED_CLAIM, unstarted("fixed")),
     ],
 )
 def test_a_claim_that_was_never_there_is_not_what_the_next_guest_starts_from(

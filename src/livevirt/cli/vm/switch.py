@@ -12,7 +12,7 @@ from livevirt.kube.objects.conditions import Condition
 from livevirt.kube.objects.phases import FINAL
 from livevirt.kube.objects.request import Object
 from livevirt.vm.instancetypes.rules.matchers import ROLES, Role
-from livevirt.vm.sizing.hot_change import under_way
+from livevirt.vm.sizing.hot_change import reported, under_way
 from livevirt.vm.verdict.judgement import Verdict
 from livevirt.vm.verdict.live_patch import MEMORY, SOCKETS
 from livevirt.vm.verdict.summary import RESTART_REQUIRED
@@ -113,19 +113,16 @@ class Since:
         status = status_of(vm)
         if (status.get("desiredGeneration") or 0) < self.generation:
             return False
-        found = failure(vm)
-        return found is not None and _words(found) != _words(self.failure)
+        found, before = failure(vm), self.failure
+        if found is None:
+            return False
+        return before is None or found.get("reason") != before.get("reason")
 
 
 def failure(vm: Object) -> Condition | None:
     """Return the condition that tells what is wrong with a VM, if something is."""
     listed = status_of(vm).get("conditions")
     return conditions.find(listed, _FAILURE) if conditions.is_true(listed, _FAILURE) else None
-
-
-def _words(condition: Condition | None) -> tuple[Any, Any]:
-    found = condition or {}
-    return found.get("reason"), found.get("message")
 
 
 def outcome(
@@ -186,8 +183,9 @@ def _equal(path: str, asked: Any, other: Any) -> bool:
 def state(vm: Object, vmi: Object | None) -> str:
     """Return in a line where a switch stands."""
     if vmi is not None:
+        listed = reported(vmi)
         for type_ in under_way(vmi):
-            found = conditions.find(status_of(vmi).get("conditions"), type_) or {}
+            found = conditions.find(listed, type_) or {}
             return f"{type_}: {found.get('message') or 'True'}"
     return str(status_of(vm).get("printableStatus") or "accepted")
 

@@ -84,8 +84,9 @@ def state(obj: Object | None) -> str:
         return "not there"
     status = status_of(obj)
     found = str(status.get("printableStatus") or status.get("phase") or "accepted")
+    listed = hot_change.reported(obj)
     for type_ in hot_change.under_way(obj):  # what a change of size is at says more
-        found = f"{found}, {(conditions.find(status['conditions'], type_) or {}).get('message')}"
+        found = f"{found}, {(conditions.find(listed, type_) or {}).get('message')}"
     return found
 
 

@@ -11,6 +11,7 @@ from livevirt.errors import AlreadyExists, ApiError, NotFound
 from livevirt.kube.client.interface import Client
 from livevirt.kube.control.clock import Now
 from livevirt.kube.control.folding import Create, Folding, Occurrence, Repeat
+from livevirt.kube.objects import conditions
 from livevirt.kube.objects.core import EVENT
 from livevirt.kube.objects.request import Object
 
@@ -37,7 +38,8 @@ class Recorder:
         if self._closed or len(self._backlog) >= BACKLOG:
             log.debug("event dropped", extra={"reason": reason, "closed": self._closed})
             return
-        self._backlog.append(Occurrence(reference(obj), type_, reason, message))
+        note = conditions.human_readable(message)
+        self._backlog.append(Occurrence(reference(obj), type_, reason, note))
         self._arrived.set()
 
     async def run(self) -> None:

@@ -87,7 +87,7 @@ def _conditions(content: Content) -> list[Object]:
 
 def _condition(type_: str, holds: bool, yes: tuple[str, str], no: tuple[str, str]) -> Object:
     reason, message = yes if holds else no
-    return {"type": type_, "status": str(holds), "reason": reason, "message": message}
+    return conditions.condition(type_, holds, reason, message)
 
 
 def _listed(counts: dict[str, int]) -> str:

@@ -1,4 +1,4 @@
-"""Conditions of an object's status: read one, set one, remove one.
+"""Conditions of an object's status: build one, read one, set one, remove one.
 
 A condition is a dict with a `type` and a `status` of `True`, `False` or `Unknown`. Lists are never
 changed in place; when nothing changes, the very list given is returned, so `is` tells whether a
@@ -14,6 +14,38 @@ from typing import Any
 from livevirt.kube.objects.times import format_time
 
 Condition = dict[str, Any]
+LONGEST_MESSAGE = 32768  # characters, as in meta/v1
+
+
+def human_readable(text: str) -> str:
+    """Return a message as a status field or an event holds it.
+
+    Every message that we write passes through here. It is for people: no decision may depend on
+    its text, and the test mode `--scramble-messages` replaces it to prove that none does.
+    """
+    return text[:LONGEST_MESSAGE]
+
+
+def condition(type: str, status: bool | str, reason: str = "", message: str = "") -> Condition:
+    """Return a condition without times, and without a reason or message that is empty."""
+    built: Condition = {"type": type, "status": str(status)}
+    if reason:
+        built["reason"] = reason
+    if message:
+        built["message"] = human_readable(message)
+    return built
+
+
+def replaced(
+    conditions: list[Condition] | None, condition: Condition, now: datetime
+) -> list[Condition]:
+    """Return the list with the condition, the very list if it differs at most in its times."""
+    present = conditions if conditions is not None else []
+    old = find(present, condition["type"])
+    fields = ("status", "reason", "message")
+    if old is not None and all(old.get(name) == condition.get(name) for name in fields):
+        return present
+    return with_condition(present, condition, now)
 
 
 @dataclass(frozen=True, slots=True)
@@ -22,12 +54,6 @@ class Failure:
 
     reason: str  # a word in CamelCase
     message: str
-
-
-def condition(type: str, status: str, reason: str = "", message: str = "") -> Condition:
-    """Return a condition; an empty reason or message is left out."""
-    given = {"type": type, "status": status, "reason": reason, "message": message}
-    return {name: value for name, value in given.items() if value}
 
 
 def find(conditions: list[Condition] | None, type: str) -> Condition | None:

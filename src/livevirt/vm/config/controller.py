@@ -64,7 +64,7 @@ def status(obj: Object, now: datetime) -> dict[str, Any]:
     """Return what the status of a KubeVirt object should say."""
     listed = (obj.get("status") or {}).get("conditions") or []
     for type_, value, reason, message in _CONDITIONS:
-        condition = {"type": type_, "status": value, "reason": reason, "message": message}
+        condition = conditions.condition(type_, value, reason, message)
         listed = conditions.with_condition(listed, condition, now)
     deployment = _deployment(obj)
     return {

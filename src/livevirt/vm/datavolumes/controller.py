@@ -236,7 +236,7 @@ class DataVolumes:
             case "Succeeded":
                 self._recorder.event(dv, "Normal", f"{verb}Succeeded", "the disk is complete")
             case "Failed":
-                self._recorder.event(dv, "Warning", f"{verb}Failed", running["message"])
+                self._recorder.event(dv, "Warning", f"{verb}Failed", running.get("message", ""))
 
     def _concerned(self, claims: list[Key]) -> list[Key]:
         copies = [dv for claim in claims for dv in self._datavolumes.by(_SOURCE, claim)]

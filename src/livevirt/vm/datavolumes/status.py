@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from livevirt.kube.objects import conditions, storage
+from livevirt.kube.objects.conditions import Condition
 from livevirt.kube.objects.phases import FINAL
 from livevirt.kube.objects.request import Object
 from livevirt.vm.datavolumes import claim as datavolume_claim
@@ -26,9 +27,8 @@ def status(seen: Seen) -> Object:
     else:
         found.setdefault("restartCount", 0)
     listed = before.get("conditions")
-    for type_, (value, reason, message) in _conditions(seen, phase).items():
-        condition = {"type": type_, "status": value, "reason": reason, "message": message}
-        listed = _with(listed, condition, seen)
+    for condition in (_bound(seen), _running(seen, phase), _ready(seen, phase)):
+        listed = conditions.replaced(listed, condition, seen.now)
     found["conditions"] = listed
     return found
 
@@ -65,65 +65,61 @@ def _progress(seen: Seen, phase: str) -> str:
     return NOT_YET
 
 
-def _conditions(seen: Seen, phase: str) -> dict[str, tuple[str, str, str]]:
-    return {"Bound": _bound(seen), "Running": _running(seen, phase), "Ready": _ready(seen, phase)}
-
-
-def _bound(seen: Seen) -> tuple[str, str, str]:
+def _bound(seen: Seen) -> Condition:
     if seen.refused:
-        return "Unknown", "ErrExceededQuota", seen.refused
+        return conditions.condition("Bound", "Unknown", "ErrExceededQuota", seen.refused)
     claim = seen.claim
     if claim is None:
-        return "Unknown", "NotFound", "No PVC found"
+        return conditions.condition("Bound", "Unknown", "NotFound", "No PVC found")
     name = claim["metadata"]["name"]
     if not datavolume_claim.owned(claim, seen.dv):
-        return "False", "ErrResourceExists", taken(claim)
+        return conditions.condition("Bound", "False", "ErrResourceExists", taken(claim))
     match (claim.get("status") or {}).get("phase"):
         case "Bound":
-            return "True", "Bound", f"PVC {name} Bound, {capacity(claim)}"
+            return conditions.condition(
+                "Bound", "True", "Bound", f"PVC {name} Bound, {capacity(claim)}"
+            )
         case "Lost":
-            return "False", "ClaimLost", "Claim Lost"
+            return conditions.condition("Bound", "False", "ClaimLost", "Claim Lost")
         case _:
-            return "False", "Pending", f"PVC {name} Pending"
+            return conditions.condition("Bound", "False", "Pending", f"PVC {name} Pending")
 
 
-def _running(seen: Seen, phase: str) -> tuple[str, str, str]:
+def _running(seen: Seen, phase: str) -> Condition:
     job = seen.job
     if why := unserved(seen.dv):
-        return "False", "Error", why
+        return conditions.condition("Running", "False", "Error", why)
     if job is not None and job.error:
-        return "False", job.reason, job.error
+        return conditions.condition("Running", "False", job.reason, job.error)
     if job is not None and job.running:
-        return "True", "TransferRunning", "the disk is being written"
+        return conditions.condition(
+            "Running", "True", "TransferRunning", "the disk is being written"
+        )
     if phase == "Succeeded":
-        return "False", "Completed", "the disk is complete"
+        return conditions.condition("Running", "False", "Completed", "the disk is complete")
     if phase == "Failed":
-        return _said_before(seen)
+        return _as_before(seen)
     if seen.volume and seen.origin is not None and seen.origin.obstacle:
-        return "False", seen.origin.reason, seen.origin.obstacle
-    return "False", "Pending", "waits for its turn" if job is not None else ""
+        return conditions.condition("Running", "False", seen.origin.reason, seen.origin.obstacle)
+    return conditions.condition(
+        "Running", "False", "Pending", "waits for its turn" if job is not None else ""
+    )
 
 
-def _said_before(seen: Seen) -> tuple[str, str, str]:
-    """The cause of a failure is known only when it happens, and kept from then on."""
-    found = conditions.find((seen.dv.get("status") or {}).get("conditions"), "Running") or {}
-    return "False", str(found.get("reason") or "Error"), str(found.get("message") or "")
+def _as_before(seen: Seen) -> Condition:
+    """Return the cause of a failure, which is known only when it happens and kept from then on."""
+    found = conditions.find((seen.dv.get("status") or {}).get("conditions"), "Running")
+    if found is None:
+        return conditions.condition("Running", False, "Error")
+    kept = {name: value for name, value in found.items() if name != "lastTransitionTime"}
+    return {**kept, "status": "False"}
 
 
-def _ready(seen: Seen, phase: str) -> tuple[str, str, str]:
+def _ready(seen: Seen, phase: str) -> Condition:
     if phase == "Succeeded":
-        return "True", "Completed", ""
+        return conditions.condition("Ready", "True", "Completed")
     if seen.job is not None and seen.job.running:
-        return "False", "TransferRunning", ""
+        return conditions.condition("Ready", "False", "TransferRunning")
     if phase == "Failed" or (seen.job is not None and seen.job.error):
-        return "False", "Error", ""
-    return "False", "Pending", ""
-
-
-def _with(listed: list[Object] | None, condition: Object, seen: Seen) -> list[Object]:
-    """Set a condition; where nothing but the time differs, the old one stays."""
-    old = conditions.find(listed, condition["type"]) or {}
-    if all(old.get(name) == value for name, value in condition.items()):
-        return listed or []
-    fresh = conditions.with_condition(listed, condition, seen.now)
-    return fresh
+        return conditions.condition("Ready", "False", "Error")
+    return conditions.condition("Ready", "False", "Pending")

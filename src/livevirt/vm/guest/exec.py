@@ -12,6 +12,7 @@ from livevirt.kube.objects import conditions
 from livevirt.kube.objects.request import Answer, Object
 from livevirt.vm import kinds
 from livevirt.vm.guest.run_state import running_instance
+from livevirt.vm.kinds.subresources import NO_GUEST_AGENT
 from livevirt.vm.subresources.call import Call, Verb
 
 
@@ -53,7 +54,8 @@ def verb(door: ExecDoor) -> Verb:
         if conditions.is_true(told, "Paused"):
             raise call.refuse(kinds.VMI, "VMI is paused")
         if not conditions.is_true(told, "AgentConnected"):
-            raise call.refuse(kinds.VMI, "VMI does not have guest agent connected")
+            why = "VMI does not have guest agent connected"
+            raise call.refuse(kinds.VMI, why, NO_GUEST_AGENT)
         return Answer(200, answer_of(await door.exec(call.namespace, call.name, command, stdin)))
 
     return run

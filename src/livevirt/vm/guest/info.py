@@ -6,6 +6,7 @@ from livevirt.kube.objects import conditions
 from livevirt.kube.objects.request import Answer
 from livevirt.vm import kinds
 from livevirt.vm.guest.run_state import running_instance
+from livevirt.vm.kinds.subresources import NO_GUEST_AGENT
 from livevirt.vm.subresources.call import Call
 
 
@@ -30,4 +31,5 @@ async def filesystem_list(call: Call) -> Answer:
 async def _check_agent(call: Call) -> None:
     vmi = await running_instance(call)
     if not conditions.is_true((vmi.get("status") or {}).get("conditions"), "AgentConnected"):
-        raise call.refuse(kinds.VMI, "VMI does not have guest agent connected")
+        why = "VMI does not have guest agent connected"
+        raise call.refuse(kinds.VMI, why, NO_GUEST_AGENT)

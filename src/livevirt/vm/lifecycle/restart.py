@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from livevirt.errors import BadRequest
-from livevirt.kube.objects import conditions
 from livevirt.kube.objects.request import Answer
 from livevirt.vm import kinds
 from livevirt.vm.lifecycle import requests
@@ -11,6 +10,7 @@ from livevirt.vm.spec.run_strategy import run_strategy
 from livevirt.vm.subresources import options
 from livevirt.vm.subresources.call import Call, decided, running, shorten_grace
 from livevirt.vm.subresources.options import Options
+from livevirt.vm.volumes import volume_migration
 
 _AT_ONCE = 1  # second: a pod without any would be gone before its guest
 
@@ -33,7 +33,7 @@ async def _restart(call: Call, asked: Options, *, force: bool) -> Answer:
         raise call.refuse(kinds.VM, why)
     if vmi is None or not running(vmi):
         raise call.refuse(kinds.VM, "VM is not running")
-    if conditions.is_true((vmi.get("status") or {}).get("conditions"), "VolumesChange"):
+    if volume_migration.copying(vmi):
         raise call.refuse(kinds.VM, "VM volumes are being updated")
     wanted = (requests.stop(vmi), requests.start())
     await requests.ask(call, vm, *wanted, dry_run=asked.dry_run)

@@ -11,6 +11,7 @@ from datetime import timedelta
 
 from livevirt.errors import AlreadyExists, Conflict, Forbidden, Invalid, NotFound
 from livevirt.kube.client.interface import Client
+from livevirt.kube.client.refusals import Refusal, classify
 from livevirt.kube.control.clock import Now
 from livevirt.kube.control.events import Recorder
 from livevirt.kube.control.key import key_of
@@ -27,7 +28,6 @@ from livevirt.vm.migration.snapshot import JOB_UID, TARGET_NODE, Snapshot, read_
 log = logging.getLogger(__name__)
 
 _GRACE_SECONDS = 1  # the pods deleted here have no guest to shut down
-_OVER_QUOTA = "exceeded quota"  # kube-apiserver's wording
 
 
 class TargetPods:
@@ -59,7 +59,7 @@ class TargetPods:
         except (Forbidden, Invalid) as error:
             self._expectations.refuse_target(key)
             events.pod_refused(self._recorder, migration, error.message)
-            return error.message if _OVER_QUOTA in error.message else None
+            return error.message if classify(error) is Refusal.QUOTA else None
         except BaseException:
             self._expectations.withdraw_target(key)
             raise

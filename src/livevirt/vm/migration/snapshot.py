@@ -11,6 +11,7 @@ from livevirt.kube.objects.request import Object
 from livevirt.vm.migration import migratability
 from livevirt.vm.migration.admission import FINALIZER, PRIORITIES
 from livevirt.vm.sizing import hot_change
+from livevirt.vm.volumes import volume_migration
 
 JOB_UID = migratability.JOB  # label of a target pod
 JOB_NAME = "kubevirt.io/migrationJobName"  # annotation of a target pod
@@ -21,7 +22,6 @@ NO_BACK_OFF = "kubevirt.io/func-test-ignore-migration-backoff"
 UNSCHEDULABLE_SECONDS = "kubevirt.io/migrationUnschedulablePodTimeoutSeconds"
 PENDING_SECONDS = "kubevirt.io/migrationPendingPodTimeoutSeconds"
 MIGRATION_REQUIRED = "MigrationRequired"
-VOLUMES_CHANGE = "VolumesChange"  # True while a volume is copied to another claim
 _LONG_AGO = datetime(1970, 1, 1, tzinfo=UTC)
 _DIGITS, _LONGEST = 10, timedelta(seconds=10**9)  # 31 years: `datetime` overflows in 9999
 #: Hotplug reasons a migration does not wait for: only the guest can resolve them.
@@ -185,8 +185,8 @@ def read_instance(vmi: Object) -> Instance:
         state=read_state(status.get("migrationState")),
         target_label=TARGET_NODE in (meta.get("labels") or {}),
         not_migratable=_not_migratable(listed),
-        copying_volume=_copying_volume(listed),
-        pending_change=_pending_change(listed),
+        copying_volume=", ".join(move.told for move in volume_migration.copying(vmi)),
+        pending_change=_pending_change(vmi),
     )
 
 
@@ -241,21 +241,16 @@ def _not_migratable(listed: list[Object] | None) -> str:
     return f"Cannot migrate VMI, Reason: {found.get('reason')}, Message: {found.get('message')}"
 
 
-def _copying_volume(listed: list[Object] | None) -> str:
-    found = conditions.find(listed, VOLUMES_CHANGE) or {}
-    return (found.get("message") or VOLUMES_CHANGE) if found.get("status") == "True" else ""
-
-
-def _pending_change(listed: list[Object] | None) -> str:
-    """Return the condition that a guest on its target must still lose to complete a migration."""
-    for type_ in (hot_change.CPU, hot_change.MEMORY_TYPE, MIGRATION_REQUIRED):
-        found = conditions.find(listed, type_)
-        if found is None or found.get("reason") in _UP_TO_THE_GUEST:
-            continue
-        # KubeVirt looks at the presence of the first, and at the status of the others.
-        if type_ == hot_change.CPU or found.get("status") == "True":
+def _pending_change(vmi: Object) -> str:
+    """Return the change that a guest on its target still needs to complete a migration."""
+    listed = (vmi.get("status") or {}).get("conditions")
+    changing = hot_change.under_way(vmi)
+    if conditions.find(listed, hot_change.CPU) is not None:  # KubeVirt looks at its presence only
+        changing = [hot_change.CPU, *changing]
+    for type_ in changing:
+        if hot_change.reason_of(vmi, type_) not in _UP_TO_THE_GUEST:
             return type_
-    return ""
+    return MIGRATION_REQUIRED if conditions.is_true(listed, MIGRATION_REQUIRED) else ""
 
 
 def _finished(status: Object) -> datetime:

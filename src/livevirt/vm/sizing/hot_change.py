@@ -1,25 +1,34 @@
-"""The conditions of an instance whose size is being changed, and the reasons they go through.
+"""A running instance that changes its size: the facts in its status, and the conditions they make.
 
-`HotVCPUChange` and `HotMemoryChange` are True from the moment the instance asks for another size
-until its guest has it and its pod holds no more than that. Both appear in the very write that
-changes the spec, so there is no moment at which a change is under way and nobody says so.
+Each field of the status has one writer, and the conditions follow from the fields:
+
+`sizeRevision`          counts the changes of sockets and of memory; the VM controller, in the very
+                        write that changes the spec
+`podResize`             what keeps the pod from being resized; the VMI controller
+`observedSizeRevision`  the change that guest and pod have; the node agent
+`HotVCPUChange`, `HotMemoryChange`
+                        True while the two revisions differ; the node agent. One that is done within
+                        a second is not reported by the instance, only by its VM.
 """
 
 from __future__ import annotations
 
-from datetime import datetime
+from dataclasses import dataclass
 
 from livevirt.kube.objects import conditions
 from livevirt.kube.objects.conditions import Condition
-from livevirt.kube.objects.quantity import Format, Quantity, parse
+from livevirt.kube.objects.phases import FINAL
+from livevirt.kube.objects.quantity import Format, Quantity
 from livevirt.kube.objects.request import Object
-from livevirt.vm.sizing.reservation import asked
-from livevirt.vm.verdict.judgement import Judgement, Reason, Ruling, Verdict
+from livevirt.vm.sizing.reservation import asked, told
+from livevirt.vm.verdict.judgement import Judgement
 from livevirt.vm.verdict.live_patch import MEMORY, SOCKETS
 
 CPU, MEMORY_TYPE = "HotVCPUChange", "HotMemoryChange"
 TYPES = (CPU, MEMORY_TYPE)
-VOLUME = "HotVolumeChange"  # while a volume is not where it should be; the node says so
+VOLUME = "HotVolumeChange"  # while a volume is not where it should be
+
+REQUESTED, OBSERVED, POD_RESIZE = "sizeRevision", "observedSizeRevision", "podResize"
 
 WAITING = "WaitingForResize"
 PLUGGING, UNPLUGGING = "Plugging", "Unplugging"
@@ -33,34 +42,114 @@ RESIZE_REFUSED, RESIZE_FAILED = "ResizeRefused", "ResizeFailed"
 HELD = (
     WAITING_FOR_MIGRATION, DEFERRED, INFEASIBLE, OVER_QUOTA, OVER_LIMIT_RANGE, RESIZE_REFUSED,
 )  # fmt: skip
+#: Reasons that a change begins with, which the event about the edit covers.
+BEGUN = (WAITING, UNPLUGGING)
 
-_FIELDS = {SOCKETS: CPU, MEMORY: MEMORY_TYPE}
+_KEYS = {CPU: "cpu", MEMORY_TYPE: "memory"}  # in the revisions
+_FIELDS = {SOCKETS: "cpu", MEMORY: "memory"}
 
 
-def begun(judgement: Judgement, listed: list[Condition] | None, now: datetime) -> list[Condition]:
-    """Return the conditions of an instance that is about to get what a judgement calls live."""
-    found = listed if listed is not None else []
-    for change in judgement.changes:
-        if change.path in _FIELDS and change.live:
-            found = put(found, _condition(change), now)
-    return found
+@dataclass(frozen=True, slots=True)
+class Obstacle:
+    """What keeps a pod from being resized."""
+
+    reason: str
+    message: str
+
+
+# ---------------------------------------------------------------- the facts
+
+
+def requested(judgement: Judgement, vmi: Object) -> Object | None:
+    """Return the `sizeRevision` of an instance that is about to get what a judgement calls live.
+
+    None if neither sockets nor memory change.
+    """
+    changed = {_FIELDS[c.path] for c in judgement.changes if c.path in _FIELDS and c.live}
+    if not changed:
+        return None
+    before = _status(vmi).get(REQUESTED) or {}
+    return {**before, **{key: before.get(key, 0) + 1 for key in sorted(changed)}}
+
+
+def observed(vmi: Object, done: list[str]) -> Object | None:
+    """Return the `observedSizeRevision` of an instance in which changes of these types are done."""
+    status = _status(vmi)
+    before, wanted = status.get(OBSERVED), status.get(REQUESTED) or {}
+    reached = {_KEYS[type_]: wanted[_KEYS[type_]] for type_ in done if _KEYS[type_] in wanted}
+    return {**(before or {}), **reached} if reached else before
 
 
 def under_way(vmi: Object) -> list[str]:
     """Return the types of the changes of size that an instance is going through."""
-    listed = (vmi.get("status") or {}).get("conditions")
-    return [type_ for type_ in TYPES if conditions.is_true(listed, type_)]
+    status = _status(vmi)
+    if status.get("phase") in FINAL:
+        return []
+    wanted, reached = status.get(REQUESTED) or {}, status.get(OBSERVED) or {}
+    return [
+        type_
+        for type_, key in _KEYS.items()
+        if wanted.get(key) != reached.get(key)
+        or conditions.is_true(status.get("conditions"), type_)
+    ]
 
 
-def with_reason(
-    listed: list[Condition] | None, reason: str, message: str, now: datetime
-) -> list[Condition]:
-    """Return the conditions in which every change under way says that it stands there."""
-    found = listed if listed is not None else []
-    for type_ in TYPES:
-        if conditions.is_true(found, type_):
-            found = put(found, condition(type_, reason, message), now)
-    return found
+def obstacle(vmi: Object) -> Obstacle | None:
+    """Return what keeps the pod from being resized for the change that is wanted now."""
+    status = _status(vmi)
+    found = status.get(POD_RESIZE)
+    if not found or (found.get(REQUESTED) or {}) != (status.get(REQUESTED) or {}):
+        return None
+    return Obstacle(found["reason"], found.get("message", ""))
+
+
+def pod_resize(vmi: Object, found: Obstacle | None) -> Object | None:
+    """Return the `podResize` of an instance whose pod cannot be resized because of that."""
+    if found is None:
+        return None
+    if found == obstacle(vmi):
+        kept: Object = _status(vmi)[POD_RESIZE]
+        return kept
+    revision = _status(vmi).get(REQUESTED)
+    built = {"reason": found.reason, "message": conditions.human_readable(found.message)}
+    return {**built, REQUESTED: revision} if revision else built
+
+
+def reason_of(vmi: Object, type_: str) -> str:
+    """Return where a change stands, by what keeps its pod or else by its condition."""
+    if type_ in under_way(vmi) and (found := obstacle(vmi)) is not None:
+        return found.reason
+    condition = conditions.find(_status(vmi).get("conditions"), type_) or {}
+    return str(condition.get("reason") or "")
+
+
+# ---------------------------------------------------------------- the conditions
+
+
+def begun(vmi: Object, type_: str) -> Condition:
+    """Return the condition of a change that has begun, and that nothing keeps."""
+    has, wanted = told(vmi), asked(vmi)
+    if type_ == CPU:
+        old, new = has.sockets, wanted.sockets
+        sizes = f"{old} -> {new}"
+    else:
+        old, new = has.memory, wanted.memory
+        sizes = f"{_amount(old)} -> {_amount(new)}"
+    if new < old:
+        return condition(type_, UNPLUGGING, f"{sizes}: the guest gives it back, then its pod")
+    return condition(type_, WAITING, f"{sizes}: the pod is resized first")
+
+
+def reported(vmi: Object) -> list[Condition]:
+    """Return the conditions of an instance, and those of changes that it has not reported yet."""
+    listed: list[Condition] = _status(vmi).get("conditions") or []
+    new = [type_ for type_ in under_way(vmi) if conditions.find(listed, type_) is None]
+    if not new:
+        return listed
+    held = obstacle(vmi)
+    if held is not None:
+        return [*listed, *(condition(type_, held.reason, held.message) for type_ in new)]
+    return [*listed, *(begun(vmi, type_) for type_ in new)]
 
 
 def reached(vmi: Object, type_: str) -> str:
@@ -68,35 +157,17 @@ def reached(vmi: Object, type_: str) -> str:
     size = asked(vmi)
     if type_ == CPU:
         return f"The guest has {size.sockets} CPU socket{'' if size.sockets == 1 else 's'}"
-    return f"The guest has {Quantity.from_int(size.memory, Format.BINARY_SI)} of memory"
+    return f"The guest has {_amount(size.memory)} of memory"
 
 
 def condition(type_: str, reason: str, message: str) -> Condition:
     """Return the condition of a change under way."""
-    return {"type": type_, "status": "True", "reason": reason, "message": message}
+    return conditions.condition(type_, True, reason, message)
 
 
-def put(listed: list[Condition], wanted: Condition, now: datetime) -> list[Condition]:
-    """Return the list with the condition, the very list if it says that already."""
-    old = conditions.find(listed, wanted["type"])
-    if old is not None and all(old.get(k) == wanted.get(k) for k in wanted):
-        return listed
-    return conditions.with_condition(listed, wanted, now)
+def _amount(size: int) -> str:
+    return str(Quantity.from_int(size, Format.BINARY_SI))
 
 
-def _condition(change: Ruling) -> Condition:
-    what = f"{change.running} -> {change.wanted}"
-    # A full node is asked to resize the pod all the same: it may have room by then.
-    migrates = (
-        change.verdict is Verdict.LIVE_AFTER_MIGRATION and change.reason is not Reason.NODE_FULL
-    )
-    shrinks = change.verdict is Verdict.LIVE or (
-        migrates and parse(change.wanted) < parse(change.running)
-    )
-    if migrates and not shrinks:
-        message = f"{what}: {change.message}"
-        return condition(_FIELDS[change.path], WAITING_FOR_MIGRATION, message)
-    if shrinks:  # it costs the pod nothing, and a pod it moves to has the size it then has
-        message = f"{what}: the guest gives it back, then its pod"
-        return condition(_FIELDS[change.path], UNPLUGGING, message)
-    return condition(_FIELDS[change.path], WAITING, f"{what}: the pod is resized first")
+def _status(vmi: Object) -> Object:
+    return vmi.get("status") or {}

@@ -59,11 +59,17 @@ class Call:
         except NotFound:
             return None
 
-    def refuse(self, kind: Kind, why: str) -> Conflict:
-        """Return the refusal of something the object's state does not allow."""
+    def refuse(self, kind: Kind, why: str, cause: str = "") -> Conflict:
+        """Return the refusal of something the object's state does not allow.
+
+        `cause` is a reason that programs may read.
+        """
+        details: Object = {"name": self.name, "group": kind.group, "kind": kind.singular}
+        if cause:
+            details["causes"] = [{"reason": cause, "message": why}]
         return Conflict(
             f'Operation cannot be fulfilled on {kind.singular}.{kind.group} "{self.name}": {why}',
-            details={"name": self.name, "group": kind.group, "kind": kind.singular},
+            details=details,
         )
 
 

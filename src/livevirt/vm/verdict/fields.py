@@ -9,7 +9,6 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
-from livevirt.kube.objects import conditions
 from livevirt.kube.objects.quantity import Format, Quantity
 from livevirt.vm.sizing import hot_change
 from livevirt.vm.spec import memory
@@ -70,10 +69,10 @@ def sockets(comparison: Comparison, running: Any, wanted: Any) -> Ruling:
 
 def _plugged(comparison: Comparison, running: int) -> int:
     """Return how many sockets the guest may have: not those of a change that is held up."""
-    status = (comparison.inputs.vmi or {}).get("status") or {}
-    change = conditions.find(status.get("conditions"), hot_change.CPU) or {}
-    has = (status.get("currentCPUTopology") or {}).get("sockets")
-    return min(int(has), running) if has and change.get("reason") in hot_change.HELD else running
+    vmi = comparison.inputs.vmi or {}
+    has = ((vmi.get("status") or {}).get("currentCPUTopology") or {}).get("sockets")
+    held = hot_change.reason_of(vmi, hot_change.CPU) in hot_change.HELD
+    return min(int(has), running) if has and held else running
 
 
 def guest_memory(comparison: Comparison, running: Any, wanted: Any) -> Ruling:

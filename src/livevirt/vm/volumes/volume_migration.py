@@ -11,7 +11,6 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
-from datetime import datetime
 
 from livevirt.kube.objects import conditions
 from livevirt.kube.objects.conditions import Condition
@@ -113,11 +112,7 @@ def _is_nothing(comparison: Comparison, edit: VolumeEdit) -> bool:
     for each in status.get("volumeStatus") or ():
         if each["name"] == edit.name and each.get("phase") == "Pending":
             return each.get("reason") in UNFILLED
-    unsynced = conditions.find(status.get("conditions"), "Synchronized") or {}
-    if status.get("phase") == "Running" or unsynced.get("reason") != UNFILLED[0]:
-        return False
-    names = {claim, f"{vmi['metadata'].get('namespace')}/{claim}"}
-    return not names.isdisjoint((unsynced.get("message") or "").split())
+    return bool(claim) and status.get("missingClaim") == claim
 
 
 def _objection(edit: VolumeEdit) -> str:
@@ -187,21 +182,15 @@ def switching(vm: Object, vmi: Object) -> list[Object] | None:
     return found if found != listed else None
 
 
-def begun(
-    entries: list[Object], vmi: Object, listed: list[Condition] | None, now: datetime
-) -> list[Condition]:
-    """Return the conditions of an instance whose `migratedVolumes` become these."""
-    if entries:
-        told = condition([_read(each) for each in entries])
-        return conditions.with_condition(listed, told, now)
-    gone = ", ".join(move.told for move in moves(vmi.get("status")).values())
-    cancelled: Condition = {
-        "type": VOLUMES_CHANGE,
-        "status": "False",
-        "reason": CANCELLED,
-        "message": f"no longer copied: {gone}",
-    }
-    return conditions.with_condition(listed, cancelled, now)
+def copying(vmi: Object) -> list[Move]:
+    """Return what is being copied, or about to be, and would be interrupted by a migration.
+
+    That is nothing if nothing can be copied for now, as the node's condition reports.
+    """
+    status = vmi.get("status") or {}
+    reported = conditions.find(status.get("conditions"), VOLUMES_CHANGE) or {}
+    stuck = reported.get("status") == "False" and reported.get("reason") != CANCELLED
+    return [] if stuck else list(moves(status).values())
 
 
 def condition(
@@ -209,7 +198,13 @@ def condition(
 ) -> Condition:
     """Return the condition of an instance that copies these volumes, or is to."""
     message = f"{how}: {', '.join(move.told for move in listed)}"
-    return {"type": VOLUMES_CHANGE, "status": status, "reason": reason, "message": message}
+    return conditions.condition(VOLUMES_CHANGE, status, reason, message)
+
+
+def cancelled() -> Condition:
+    """Return the condition of an instance whose VM does not want its volumes copied any more."""
+    message = "no longer copied: the VM asks for the claims that the guest has, or for others"
+    return conditions.condition(VOLUMES_CHANGE, False, CANCELLED, message)
 
 
 # ---------------------------------------------------------------- what the VM remembers

@@ -99,9 +99,7 @@ def need(vmi: Object) -> Need | None:
     if status.get("phase") != "Running" or "deletionTimestamp" in vmi["metadata"]:
         return None
     listed = status.get("conditions")
-    found = {
-        (conditions.find(listed, type_) or {}).get("reason") for type_ in hot_change.under_way(vmi)
-    }
+    found = {hot_change.reason_of(vmi, type_) for type_ in hot_change.under_way(vmi)}
     if not found & {*_NEVER}:
         for reason, why in _BY_REASON.items():
             if reason in found:

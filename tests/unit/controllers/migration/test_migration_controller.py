@@ -367,19 +367,20 @@ async def test_given_a_handed_over_one_removed_by_force_then_the_next_can_go() -
 async def test_given_a_guest_that_copies_a_volume_then_the_migration_waits_for_it() -> None:
     world = a_world()
     vmi = found(world, kinds.VMI, "g0")
-    copying = {"type": "VolumesChange", "status": "True", "message": "to be copied: volume data"}
+    copying = {"volumeName": "data", "destinationPVCInfo": {"claimName": "new"}}
     stays = {
         "type": "LiveMigratable", "status": "False",
         "reason": "DisksNotLiveMigratable", "message": "volume data is to be copied",
     }  # fmt: skip
-    vmi = world.change(kinds.VMI, vmi, {"status": {"conditions": [stays, copying]}})
+    copies = {"conditions": [stays], "migratedVolumes": [copying]}
+    vmi = world.change(kinds.VMI, vmi, {"status": copies})
     await go_on(world)
     assert status(world)["phase"] == "Pending"
     listed = status(world)["conditions"]
     told = conditions.find(listed, "migrationBlockedByVolumesChange")
     assert told is not None
     assert (told["status"], told["reason"]) == ("True", "VolumesChange")
-    world.change(kinds.VMI, vmi, {"status": {"conditions": []}})
+    world.change(kinds.VMI, vmi, {"status": {"conditions": [], "migratedVolumes": None}})
     await go_on(world)
     assert status(world)["phase"] == "Scheduling"
     assert status(world)["conditions"] == []

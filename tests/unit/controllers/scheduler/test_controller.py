@@ -6,6 +6,7 @@ import pytest
 
 from livevirt.kube.controllers.scheduler.controller import unschedulable
 from livevirt.kube.controllers.scheduler.objects import wants_node
+from livevirt.kube.objects import conditions
 from livevirt.kube.objects.request import Object
 
 from .scheduler_builders import a_pod_object
@@ -38,10 +39,10 @@ def test_why_a_pod_waits_is_written_once_and_keeps_its_time() -> None:
         "type": "PodScheduled",
         "status": "False",
         "reason": "Unschedulable",
-        "message": "full",
+        "message": conditions.human_readable("full"),
         "lastTransitionTime": "2026-01-01T12:00:00Z",
     }
     told = pod | {"status": {"conditions": [first]}}
     assert unschedulable(told, "full", NOON) is None
     later = unschedulable(told, "closed", NOON.replace(hour=13))
-    assert later == first | {"message": "closed"}
+    assert later == first | {"message": conditions.human_readable("closed")}

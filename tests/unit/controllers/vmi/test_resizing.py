@@ -71,10 +71,10 @@ def test_a_quota_that_is_short_is_named_with_what_it_lacks() -> None:
     }
     error = Forbidden("pods is forbidden: exceeded quota: small, requested: x")
     need = resizing.needed(a_vmi(3), FREE)
-    reason, message = resizing.refusal(error, a_pod(), Ask(need, Bounds([quota])))
-    assert reason == "OverQuota"
-    assert "ResourceQuota small lacks 150m of requests.cpu" in message
-    assert "by itself" in message
+    found = resizing.refusal(error, a_pod(), Ask(need, Bounds([quota])))
+    assert found.reason == "OverQuota"
+    assert "ResourceQuota small lacks 150m of requests.cpu" in found.message
+    assert "by itself" in found.message
 
 
 @pytest.mark.parametrize(
@@ -94,8 +94,8 @@ def test_a_quota_that_is_short_is_named_with_what_it_lacks() -> None:
 )
 def test_every_refusal_has_its_reason(error: Any, reason: str) -> None:
     found = resizing.refusal(error, a_pod(), Ask(resizing.needed(a_vmi(3), FREE), Bounds()))
-    assert found[0] == reason
-    assert error.message in found[1]
+    assert found.reason == reason
+    assert error.message in found.message
 
 
 def test_attempts_are_spaced_out_and_the_wait_ends() -> None:
@@ -119,26 +119,18 @@ def test_what_was_refused_is_asked_for_again_later_or_once_something_else_holds(
     assert not attempts.failed(NOON).waits(ask, NOON)
 
 
-@pytest.mark.parametrize(("reason", "never"), [("Infeasible", True), ("Deferred", False)])
-def test_whether_the_node_never_has_room(reason: str, never: bool) -> None:
-    pending = {"type": "PodResizePending", "status": "True", "reason": reason}
-    assert resizing.infeasible({"status": {"conditions": [pending]}}) is never
-    assert not resizing.infeasible({})
+def test_a_new_attempt_has_time_before_its_outcome_counts() -> None:
+    attempts = Attempts().failed(NOON).again(NOON)
+    assert attempts.is_trying(NOON)
+    assert attempts.last is None
+    assert attempts.wait(NOON) == timedelta(seconds=3)
+    later = NOON + timedelta(seconds=3)
+    assert not attempts.is_trying(later)
+    assert attempts.failed(later).wait(later) == timedelta(seconds=4)
 
 
 @pytest.mark.parametrize(
-    ("reasons", "stands"),
-    [
-        (("WaitingForResize", "Plugging"), ""),
-        (("PlugFailed", "OverQuota"), "PlugFailed"),
-        (("Plugging", "OverQuota"), "OverQuota"),
-        (("", "WaitingForMigration"), "WaitingForMigration"),
-    ],
+    ("reason", "failed"), [("WaitingForResize", False), ("PlugFailed", True), ("", False)]
 )
-def test_where_a_change_stands(reasons: tuple[str, str], stands: str) -> None:
-    vmi = a_vmi()
-    vmi["status"]["conditions"] = [
-        {"type": type_, "status": "True", "reason": reason}
-        for type_, reason in zip(("HotVCPUChange", "HotMemoryChange"), reasons, strict=True)
-    ]
-    assert resizing.reason_of(vmi) == stands
+def test_whether_qemu_refused_the_change(reason: str, failed: bool) -> None:
+    assert resizing.is_plug_failed(a_vmi(3, reason=reason)) is failed

@@ -11,6 +11,7 @@ from livevirt.errors import Forbidden
 from livevirt.vm.config.settings import Config
 from livevirt.vm.migration.migratability import NOT_ALLOWED
 from livevirt.vm.sizing import resizing
+from livevirt.vm.sizing.hot_change import Obstacle
 from livevirt.vm.sizing.reservation import Size, held
 from livevirt.vm.sizing.resizing import Ask, Bounds
 from livevirt.vm.spec.resources import Namespace
@@ -22,13 +23,10 @@ CLOSED = replace(OPEN, disabled=frozenset({"InPlaceHotplug"}))
 MIB = 2**20
 
 
-def a_vmi(sockets: int = 1, guest: str = "512Mi", reason: str = "", **domain: Any) -> Any:
+def a_vmi(sockets: int = 1, guest: str = "512Mi", **domain: Any) -> Any:
     cpu = {"sockets": sockets, "maxSockets": 4, **domain.pop("cpu", {})}
     memory = {"guest": guest, "maxGuest": "4Gi", **domain.pop("memory", {})}
     listed: list[Any] = [{"type": "LiveMigratable", "status": "True"}]
-    if reason:
-        change = {"type": "HotVCPUChange", "status": "True", "reason": reason, "message": "1 -> 3"}
-        listed.append(change)
     return {
         "metadata": {"name": "web"},
         "spec": {"domain": {"cpu": cpu, "memory": memory}},
@@ -90,31 +88,27 @@ def test_given_the_gate_closed_when_the_guest_has_shrunk_then_its_pod_follows_by
     assert resizing.by_migration(vmi, a_pod(vmi, 3), need, CLOSED) == DISABLED
 
 
-def test_a_change_says_why_it_waits_and_says_it_once() -> None:
-    vmi = a_vmi(3, reason="WaitingForMigration")
+@pytest.mark.wording
+def test_a_change_says_why_it_waits() -> None:
+    vmi = a_vmi(3)
     refused = replace(CLOSED, update_methods=frozenset())
-
     found = resizing.waiting(vmi, DISABLED, refused)
-    assert found == ("WaitingForMigration", f"{DISABLED}; {NOT_ALLOWED}")
-    vmi["status"]["conditions"][1]["message"] = f"1 -> 3: {found[1]}"
-    assert resizing.waiting(vmi, DISABLED, refused) is None
-
-    assert resizing.waiting(vmi, DISABLED, CLOSED) == ("WaitingForMigration", DISABLED)
+    assert found == Obstacle("WaitingForMigration", f"{DISABLED}; {NOT_ALLOWED}")
+    assert resizing.waiting(vmi, DISABLED, CLOSED) == Obstacle("WaitingForMigration", DISABLED)
     vmi["status"]["conditions"][0] |= {"status": "False", "reason": "DisksNotLiveMigratable"}
-    found = resizing.waiting(vmi, DISABLED, CLOSED)
-    assert found is not None
-    assert "DisksNotLiveMigratable" in found[1]
+    assert "DisksNotLiveMigratable" in resizing.waiting(vmi, DISABLED, CLOSED).message
 
 
 def test_a_change_of_a_guest_that_moves_says_where_to() -> None:
-    vmi = a_vmi(3, reason="WaitingForMigration")
+    vmi = a_vmi(3)
     vmi["status"]["migrationState"] = {"migrationUid": "m", "targetNode": "node02"}
-    assert resizing.moving(vmi) == (
-        "WaitingForMigration",
-        "the guest is being migrated to node02",
+    assert resizing.moving(vmi) is None
+    vmi["status"]["podResize"] = {"reason": "WaitingForMigration", "message": "m"}
+    assert resizing.moving(vmi) == Obstacle(
+        "WaitingForMigration", "the guest is being migrated to node02"
     )
-    vmi["status"]["conditions"][1]["reason"] = "Deferred"
-    assert resizing.moving(vmi) is None  # that is its node's to say
+    vmi["status"]["podResize"]["reason"] = "OverQuota"
+    assert resizing.moving(vmi) == Obstacle("OverQuota", "m")
 
 
 @pytest.mark.parametrize(
@@ -125,6 +119,6 @@ def test_a_node_too_small_is_told_with_what_comes_next(hindrance: str, next_move
     vmi = a_vmi(3)
     error = Forbidden("node didn't have enough allocatable resources: cpu, requested: 1")
     need = resizing.needed(vmi, Namespace())
-    reason, message = resizing.refusal(error, a_pod(vmi), Ask(need, Bounds(), hindrance))
-    assert reason == "Infeasible"
-    assert message.endswith(next_move)
+    found = resizing.refusal(error, a_pod(vmi), Ask(need, Bounds(), hindrance))
+    assert found.reason == "Infeasible"
+    assert found.message.endswith(next_move)

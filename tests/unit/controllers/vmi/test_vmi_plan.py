@@ -19,7 +19,7 @@ from livevirt.vm.lifecycle.vmi.plan import (
     plan,
 )
 from livevirt.vm.lifecycle.vmi.status import changes, label_changes
-from livevirt.vm.lifecycle.vmi.view import Instance, Launcher, Seen, pod
+from livevirt.vm.lifecycle.vmi.view import Instance, Launcher, Problem, Seen, pod
 
 NOON = datetime(2030, 1, 1, 12, 0, tzinfo=UTC)
 
@@ -28,9 +28,9 @@ def a_pod(node: str = "", phase: str = "Pending", **rest: Any) -> Launcher:
     return Launcher("pod", "p1", node, phase, **rest)
 
 
-def seen(vmi: Instance | str, *pods: Launcher, missing: str = "", left: int = 0) -> Seen:
+def seen(vmi: Instance | str, *pods: Launcher, left: int = 0, **rest: Problem) -> Seen:
     instance = Instance(vmi) if isinstance(vmi, str) else vmi
-    return Seen(instance, pods, missing, timedelta(seconds=left))
+    return Seen(instance, pods, left=timedelta(seconds=left), **rest)  # type: ignore[arg-type]
 
 
 def leaving(phase: str, grace: int = 30, **rest: Any) -> Instance:
@@ -198,12 +198,13 @@ def test_the_nodes_own_conditions_are_left_alone() -> None:
     assert paused in changes(vmi, a_pod_object(READY), state, NOON)["conditions"]
 
 
+MISSING = Problem("FailedPvcNotFound", "PVC a/b", "b")
 PROBLEMS: dict[str, tuple[Seen, tuple[str, str]]] = {
     "a missing claim": (
-        seen("Pending", missing="FailedPvcNotFound: PVC a/b"), ("FailedPvcNotFound", "PVC a/b"),
+        seen("Pending", missing=MISSING), ("FailedPvcNotFound", "PVC a/b"),
     ),
     "a missing image": (
-        seen("Scheduled", a_pod("n1", problem=("ErrImagePull", "no such image"))),
+        seen("Scheduled", a_pod("n1", problem=Problem("ErrImagePull", "no such image"))),
         ("ErrImagePull", "no such image"),
     ),
 }  # fmt: skip
@@ -215,46 +216,55 @@ def test_what_a_pod_waits_for_is_a_problem_of_its_instance(reason: str) -> None:
     compute = {"name": "compute", "state": {"waiting": waiting}}
     meta, status = {"name": "pod", "uid": "p1"}, {"containerStatuses": [compute]}
     found = {"metadata": meta, "spec": {"nodeName": "n1"}, "status": status}
-    assert pod(found, a_vmi("Scheduled")).problem == (reason, "not there")
+    assert pod(found, a_vmi("Scheduled")).problem == Problem(reason, "not there")
     waiting["reason"] = "ContainerCreating"
     assert pod(found, a_vmi("Scheduled")).problem is None
 
 
-REFUSED = ("FailedCreate", "exceeded quota: small")
-Told = tuple[Seen, tuple[str, str] | None]
-NEWS: dict[str, tuple[str, Told, Told, str]] = {
+REFUSED = Problem("FailedCreate", "exceeded quota: small")
+NEWS: dict[str, tuple[str, Seen, Seen, str]] = {
     "another claim is missing": (
         "Synchronized",
-        (seen("Pending", missing="FailedPvcNotFound: PVC a/b"), None),
-        (seen("Pending", missing="FailedPvcNotFound: PVC a/c"), None),
+        seen("Pending", missing=MISSING),
+        seen("Pending", missing=replace(MISSING, message="PVC a/c")),
         "PVC a/c",
     ),
     "the pod is refused for another cause": (
         "Synchronized",
-        (seen("Pending"), REFUSED),
-        (seen("Pending"), ("FailedCreate", "must be less than the limit")),
+        seen("Pending", failure=REFUSED),
+        seen("Pending", failure=replace(REFUSED, message="must be less than the limit")),
         "must be less than the limit",
     ),
     "the nodes have another cause": (
         "PodScheduled",
-        (seen("Scheduling", a_pod(unschedulable="0/1: Insufficient cpu")), None),
-        (seen("Scheduling", a_pod(unschedulable="0/2: Insufficient memory")), None),
+        seen("Scheduling", a_pod(unschedulable=Problem("Unschedulable", "0/1: Insufficient cpu"))),
+        seen(
+            "Scheduling", a_pod(unschedulable=Problem("Unschedulable", "0/2: Insufficient memory"))
+        ),
         "0/2: Insufficient memory",
     ),
-}  # fmt: skip
+}
 
 
+@pytest.mark.wording
 @pytest.mark.parametrize(("type_", "first", "second", "words"), NEWS.values(), ids=NEWS)
 def test_the_words_of_a_condition_are_the_last_ones(
-    type_: str, first: Told, second: Told, words: str
+    type_: str, first: Seen, second: Seen, words: str
 ) -> None:
-    def told(vmi: Object, state: Seen, failure: tuple[str, str] | None) -> dict[str, Any]:
-        return changes(vmi, a_pod_object() if state.pods else None, state, NOON, failure)
+    def told(vmi: Object, state: Seen) -> dict[str, Any]:
+        return changes(vmi, a_pod_object() if state.pods else None, state, NOON)
 
-    vmi = a_vmi(first[0].vmi.phase)
-    vmi["status"] |= told(vmi, *first)
-    assert told(vmi, *first) == {}
-    assert (conditions.find(told(vmi, *second)["conditions"], type_) or {})["message"] == words
+    vmi = a_vmi(first.vmi.phase)
+    vmi["status"] |= told(vmi, first)
+    assert told(vmi, first) == {}
+    assert (conditions.find(told(vmi, second)["conditions"], type_) or {})["message"] == words
+
+
+def test_a_claim_that_is_missing_is_named_until_it_is_there() -> None:
+    vmi = a_vmi("Pending")
+    vmi["status"] |= changes(vmi, None, seen("Pending", missing=MISSING), NOON)
+    assert vmi["status"]["missingClaim"] == "b"
+    assert changes(vmi, None, seen("Pending"), NOON)["missingClaim"] is None
 
 
 @pytest.mark.parametrize(("state", "problem"), PROBLEMS.values(), ids=PROBLEMS)
@@ -262,7 +272,8 @@ def test_what_keeps_the_guest_from_starting_is_told(state: Seen, problem: tuple[
     found = changes(a_vmi(state.vmi.phase), a_pod_object(), state, NOON)["conditions"]
     told = conditions.find(found, "Synchronized")
     assert told is not None
-    assert (told["status"], told["reason"], told["message"]) == ("False", *problem)
+    assert (told["status"], told["reason"]) == ("False", problem[0])
+    assert told["message"] == conditions.human_readable(problem[1])
     vmi = a_vmi("Running", conditions=found)
     after = changes(vmi, a_pod_object(READY), seen("Running", RUNNING), NOON)
     assert conditions.find(after["conditions"], "Synchronized") is None

@@ -9,7 +9,6 @@ import pytest
 
 from livevirt.kube.controllers.storage.claim_plan import (
     BIND_COMPLETED,
-    RESIZING,
     SELECTED_NODE,
     Bind,
     Grow,
@@ -23,6 +22,7 @@ from livevirt.kube.controllers.storage.claim_plan import (
     Seen,
     Step,
     plan,
+    resizing,
 )
 from livevirt.kube.controllers.storage.provision import claim_reference, volume_for
 from livevirt.kube.objects.request import Object
@@ -213,7 +213,7 @@ def test_binding(claim: Object, volume: Object | None, expected: Step) -> None:
 GROWN = a_volume("2Gi", phase="Bound", ours=True, claim=a_claim())
 MODES = {"accessModes": ["ReadWriteOnce", "ReadOnlyMany"]}
 SMALL = {"phase": "Bound", **MODES, "capacity": {"storage": "1Gi"}}
-GROWING = {**SMALL, "conditions": [RESIZING]}
+GROWING = {**SMALL, "conditions": [resizing()]}
 LARGE = {"phase": "Bound", **MODES, "capacity": {"storage": "2Gi"}}
 GROWTH = {
     "given a small disk on a larger volume, then it is said": (SMALL, 2**30, Report(GROWING)),

@@ -182,12 +182,7 @@ def _asks_anew(old: Object, new: Object) -> bool:
 def unschedulable(obj: Object, message: str, now: datetime) -> Object | None:
     """Return the condition that tells why a pod waits; None if it says so already."""
     before = (obj.get("status") or {}).get("conditions")
-    wanted = {
-        "type": "PodScheduled",
-        "status": "False",
-        "reason": "Unschedulable",
-        "message": message,
-    }
+    wanted = conditions.condition("PodScheduled", False, "Unschedulable", message)
     found = conditions.find(before, "PodScheduled")
     if found is not None and all(found.get(name) == value for name, value in wanted.items()):
         return None

@@ -11,13 +11,14 @@ from livevirt.kube.control.controller import Controller
 from livevirt.kube.control.key import Key, ToKeys
 from livevirt.kube.controllers.storage import matching, provision
 from livevirt.kube.objects import conditions, storage
+from livevirt.kube.objects.conditions import Condition
 from livevirt.kube.objects.request import Object
 from livevirt.kube.objects.storage import BIND_AT_ONCE, PROTECTION, ClaimUser
 
 BOUND_BY_US = "pv.kubernetes.io/bound-by-controller"
 BIND_COMPLETED = "pv.kubernetes.io/bind-completed"
 SELECTED_NODE = "volume.kubernetes.io/selected-node"
-RESIZING: Object = {"type": "Resizing", "status": "True", "message": "the disk is made larger"}
+RESIZING = "Resizing"
 
 
 class Usage(Protocol):
@@ -190,9 +191,9 @@ def _towards(seen: Seen, volume: Object) -> Step:
     if seen.disk is not None and seen.disk < size:
         # Told first; the capacity comes last, for whoever uses the disk goes by that.
         told = claim.get("status") or {}
-        if conditions.is_true(told.get("conditions"), RESIZING["type"]):
+        if conditions.is_true(told.get("conditions"), RESIZING):
             return GrowDisk(size)
-        return Report({**status, "capacity": told.get("capacity"), "conditions": [RESIZING]})
+        return Report({**status, "capacity": told.get("capacity"), "conditions": [resizing()]})
     return Rest() if status == claim.get("status") else Report(status)
 
 
@@ -230,3 +231,8 @@ def bound_status(claim: Object, volume: Object) -> Object:
     status["capacity"] = dict(volume["spec"].get("capacity") or {})
     status.pop("conditions", None)  # they are all of a growth that has ended
     return status
+
+
+def resizing() -> Condition:
+    """Return the condition of a claim whose disk is being made larger."""
+    return conditions.condition(RESIZING, True, message="the disk is made larger")

@@ -24,7 +24,6 @@ from livevirt.vm.verdict.gather import gather
 from livevirt.vm.verdict.judgement import Judgement
 from livevirt.vm.verdict.live_patch import live_patch, settles
 from livevirt.vm.verdict.verdict import judge
-from livevirt.vm.volumes import volume_migration
 from livevirt.vm.volumes.volume_patch import merged, volume_patch
 
 log = logging.getLogger(__name__)
@@ -82,14 +81,14 @@ class LiveUpdate:
     def _add_status(
         self, patch: Object, vmi: Object, judgement: Judgement, copies: list[Object] | None
     ) -> None:
-        """Add the conditions of a change that begins, so that none is in progress unreported."""
-        listed = (vmi.get("status") or {}).get("conditions")
-        begun = hot_change.begun(judgement, listed, self._now())
+        """Add what the change begins with, so that it is under way from the moment it is there."""
+        status: Object = {}
         if copies is not None:
-            begun = volume_migration.begun(copies, vmi, begun, self._now())
-            patch["status"] = {"migratedVolumes": copies or None}
-        if begun is not listed:
-            patch.setdefault("status", {})["conditions"] = begun
+            status["migratedVolumes"] = copies or None
+        if (revision := hot_change.requested(judgement, vmi)) is not None:
+            status[hot_change.REQUESTED] = revision
+        if status:
+            patch["status"] = status
 
 
 class _FreshReader:

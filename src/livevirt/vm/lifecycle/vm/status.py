@@ -148,7 +148,8 @@ def _conditions(
 ) -> list[Condition] | None:
     listed: list[Condition] = (vm.get("status") or {}).get("conditions") or []
     listed = _put(listed, _ready(vmi), seen.now)
-    mirrored = [c for c in _of(vmi) if c["type"] not in OWN]
+    shown = hot_change.reported(vmi) if vmi is not None else []
+    mirrored = [c for c in shown if c["type"] not in OWN]
     for condition in mirrored:
         listed = _put(listed, condition, seen.now)
     kept = {*OWN, *(c["type"] for c in mirrored)}

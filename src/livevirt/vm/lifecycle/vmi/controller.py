@@ -25,12 +25,15 @@ from livevirt.vm.config import settings as config
 from livevirt.vm.lifecycle.vmi import events, launcher, view
 from livevirt.vm.lifecycle.vmi import status as statuses
 from livevirt.vm.lifecycle.vmi.plan import CreatePod, DeletePod, LetGo, Wait, plan, untold
+from livevirt.vm.lifecycle.vmi.view import Problem
 from livevirt.vm.lifecycle.vmi_admission import FINALIZER
 from livevirt.vm.migration import migratability
 from livevirt.vm.sizing import hot_change, resizing
+from livevirt.vm.sizing.hot_change import Obstacle
 from livevirt.vm.sizing.resizing import Ask, Attempts, Bounds
 from livevirt.vm.spec.namespaces import as_started, namespace_of
 from livevirt.vm.spec.resources import Namespace
+from livevirt.vm.volumes.volume_lists import claim_of
 
 log = logging.getLogger(__name__)
 
@@ -51,6 +54,45 @@ class Sources:
     limits: Informer  # LimitRanges
     namespaces: Informer
     settings: Informer  # KubeVirt
+
+    def launcher(self, pod: Object, vmi: Object) -> view.Launcher:
+        """Return the view of a pod, and of a claim that its node does not find."""
+        found = view.pod(pod, vmi)
+        if found.problem is None or found.problem.reason != events.CLAIM_NOT_FOUND:
+            return found
+        namespace, volumes = vmi["metadata"]["namespace"], vmi["spec"].get("volumes") or ()
+        for claim in filter(None, map(claim_of, volumes)):
+            if self.claims.get(Key(namespace, claim)) is None:
+                return replace(found, problem=replace(found.problem, claim=claim))
+        return found
+
+    def missing(self, vmi: Object) -> Problem | None:
+        """Return what keeps the pod from being created."""
+        namespace, spec = vmi["metadata"]["namespace"], vmi["spec"]
+        named = {(each.get("dataVolume") or {}).get("name") for each in spec.get("volumes") or ()}
+        for claim in launcher.claim_names(vmi):
+            key = Key(namespace, claim)
+            found, data = self.claims.get(key), self.volumes.get(key)
+            filled = data is not None and (claim in named or _made_for(found, data))
+            phase = ((data or {}).get("status") or {}).get("phase")
+            if filled and phase not in _USABLE:
+                return Problem("DataVolumesNotReady", f"DataVolume {claim} is not ready yet")
+            if found is None:
+                message = f"PVC {key} does not exist, waiting for it to appear"
+                return Problem(events.CLAIM_NOT_FOUND, message, claim)
+        return None
+
+    def bounds(self, namespace: str) -> Bounds:
+        """Return what a namespace lets its pods have."""
+        return Bounds(self.quotas.list(namespace), self.limits.list(namespace))
+
+    def namespace(self, name: str) -> Namespace:
+        """Return what a namespace demands of its pods."""
+        return namespace_of(
+            self.quotas.list(name),
+            self.namespaces.get(Key("", name)),
+            self.settings.get(Key(config.NAMESPACE, config.NAME)),
+        )
 
 
 class Instances:
@@ -123,16 +165,12 @@ class Instances:
         if CreatePod() in steps:
             await self._create_pod(vmi, seen)
             return DONE  # the pod will wake us
-        if seen.missing and seen.pod is None and not seen.vmi.deleting:
-            reason, _, message = seen.missing.partition(": ")
-            events.waits_for(self._recorder, vmi, reason, message)
-        last, size = LetGo() in steps, None
-        home = pods[0] if seen.pod is not None else None
+        if seen.missing is not None and seen.pod is None and not seen.vmi.deleting:
+            events.waits_for(self._recorder, vmi, seen.missing)
+        home, obstacle = pods[0] if seen.pod is not None else None, hot_change.obstacle(vmi)
         if home is not None and not seen.vmi.deleting:
-            size = await self._resize(key, vmi, home)
-        await self._write(vmi, home, seen, let_go=last, size=size)
-        if key in self._attempts:
-            self._attempts[key] = replace(self._attempts[key], unsaid=None)
+            obstacle = await self._resize(key, vmi, home)
+        await self._write(vmi, home, replace(seen, obstacle=obstacle), let_go=LetGo() in steps)
         for step in steps:
             match step:
                 case DeletePod(name, uid, grace):
@@ -144,60 +182,50 @@ class Instances:
 
     # ------------------------------------------------------------ a change of size
 
-    async def _resize(self, key: Key, vmi: Object, pod: Object) -> tuple[str, str] | None:
-        """Give the pod the room a change of size needs; return what is new to say of it.
+    async def _resize(self, key: Key, vmi: Object, pod: Object) -> Obstacle | None:
+        """Give the pod the room a change of size needs; return what keeps it from having that.
 
-        A change that failed gives its room back and has to wait before it is tried again.
+        A change that QEMU refused gives its room back and has to wait before it is tried again.
         """
-        stands, now = resizing.reason_of(vmi), self._now()
+        known, now = hot_change.obstacle(vmi), self._now()
+        if _ended(pod):
+            return known
         if not hot_change.under_way(vmi):
             self._attempts.pop(key, None)
             return None
-        if _ended(pod):
-            return None
         if migratability.moving(vmi):  # to a pod that has the size
             return resizing.moving(vmi)
-        attempts = self._attempts.get(key, Attempts())
-        if stands == hot_change.PLUG_FAILED and attempts.last is None:
+        attempts, failed = self._attempts.get(key, Attempts()), resizing.is_plug_failed(vmi)
+        if failed and attempts.last is None and not attempts.is_trying(now):
             attempts = self._attempts[key] = attempts.failed(now)
-        back = stands == hot_change.PLUG_FAILED and bool(attempts.wait(now))
+        back = failed and attempts.last is not None and bool(attempts.wait(now))
         namespace = vmi["metadata"]["namespace"]
-        demands = as_started(self._namespace(namespace), pod)
+        demands = as_started(self._from.namespace(namespace), pod)
         need = resizing.needed(vmi, demands, back=back)
         settings = config.read(self._from.settings.get(Key(config.NAMESPACE, config.NAME)))
         if why := resizing.by_migration(vmi, pod, need, settings):
-            return None if back else resizing.waiting(vmi, why, settings)
+            return known if back else resizing.waiting(vmi, why, settings)
         containers = resizing.containers(pod, need)
-        if containers is None and stands == hot_change.WAITING_FOR_MIGRATION:
-            return None  # it has come to a pod of that size, and its node goes on
         if containers is not None:
             hindrance = migratability.hindrance(vmi, settings)
-            ask = Ask(need, self._bounds(namespace), hindrance)
+            ask = Ask(need, self._from.bounds(namespace), hindrance)
             if attempts.waits(ask, now):
-                return attempts.unsaid
+                return attempts.obstacle
             try:
                 await self._ask_resize(vmi, pod, containers)
             except (Forbidden, Invalid) as error:
                 found = resizing.refusal(error, pod, ask)
-                self._attempts[key] = replace(attempts.failed(now), refused=ask, unsaid=found)
-                if found[0] != stands:
-                    events.resize_refused(self._recorder, vmi, *found)
+                self._attempts[key] = replace(attempts.failed(now), refused=ask, obstacle=found)
+                if known is None or found.reason != known.reason:
+                    events.resize_refused(self._recorder, vmi, found)
                 return found
         if back:
-            return None
-        ours = stands in (*resizing.OURS, hot_change.WAITING_FOR_MIGRATION)
-        if stands == hot_change.PLUG_FAILED:
-            self._attempts[key] = Attempts(attempts.count)
-        elif ours or attempts.refused is not None:
+            return known
+        if failed and attempts.last is not None:
+            self._attempts[key] = attempts.again(now)
+        elif not failed:
             self._attempts.pop(key, None)
-        if not ours and stands != hot_change.PLUG_FAILED:
-            return None
-        if containers is None and stands == hot_change.INFEASIBLE and resizing.infeasible(pod):
-            return None  # its node said so, and goes on when it can
-        return hot_change.WAITING, "the pod is resized"
-
-    def _bounds(self, namespace: str) -> Bounds:
-        return Bounds(self._from.quotas.list(namespace), self._from.limits.list(namespace))
+        return None
 
     async def _ask_resize(self, vmi: Object, pod: Object, containers: list[Object]) -> None:
         meta = pod["metadata"]
@@ -218,8 +246,8 @@ class Instances:
         return sorted(found, key=lambda pod: (not view.is_home(pod, vmi), _ended(pod)))
 
     def _seen(self, vmi: Object, pods: list[Object]) -> view.Seen:
-        missing = "" if pods else self._missing(vmi)
-        launchers = tuple(view.pod(pod, vmi) for pod in pods)
+        missing = None if pods else self._from.missing(vmi)
+        launchers = tuple(self._from.launcher(pod, vmi) for pod in pods)
         seen = view.Seen(view.instance(vmi), launchers, missing)
         key, uid, now = key_of(vmi), vmi["metadata"]["uid"], self._now()
         if not untold(seen):
@@ -231,37 +259,12 @@ class Instances:
             since = now
         return replace(seen, left=max(now - since, timedelta(0)))
 
-    def _missing(self, vmi: Object) -> str:
-        """Return what keeps the pod from being created, as `reason: message`."""
-        namespace, spec = vmi["metadata"]["namespace"], vmi["spec"]
-        named = {(each.get("dataVolume") or {}).get("name") for each in spec.get("volumes") or ()}
-        for claim in launcher.claim_names(vmi):
-            key = Key(namespace, claim)
-            found, data = self._from.claims.get(key), self._from.volumes.get(key)
-            filled = data is not None and (claim in named or _made_for(found, data))
-            phase = ((data or {}).get("status") or {}).get("phase")
-            if filled and phase not in _USABLE:
-                return f"DataVolumesNotReady: DataVolume {claim} is not ready yet"
-            if found is None:
-                return (
-                    f"{events.CLAIM_NOT_FOUND}: PVC {key} does not exist, waiting for it to appear"
-                )
-        return ""
-
-    def _namespace(self, name: str) -> Namespace:
-        """Return what a namespace demands of its pods."""
-        return namespace_of(
-            self._from.quotas.list(name),
-            self._from.namespaces.get(Key("", name)),
-            self._from.settings.get(Key(config.NAMESPACE, config.NAME)),
-        )
-
     # ------------------------------------------------------------ writing
 
     async def _create_pod(self, vmi: Object, seen: view.Seen) -> None:
         await self._check_current(vmi)
         namespace = vmi["metadata"]["namespace"]
-        pod = launcher.pod_of(vmi, self._namespace(namespace))
+        pod = launcher.pod_of(vmi, self._from.namespace(namespace))
         name = pod["metadata"]["name"]
         try:
             await self._client.create(core.POD, pod, namespace)
@@ -270,7 +273,9 @@ class Instances:
             return
         except ApiError as error:
             events.pod_failed(self._recorder, vmi, error.message)
-            await self._write(vmi, None, seen, failure=(events.FAILED_CREATE, error.message))
+            await self._write(
+                vmi, None, replace(seen, failure=Problem(events.FAILED_CREATE, error.message))
+            )
             raise
         log.info("pod created", extra=_facts(vmi) | {"pod": name})
         events.pod_created(self._recorder, vmi, name)
@@ -306,12 +311,10 @@ class Instances:
         seen: view.Seen,
         *,
         let_go: bool = False,
-        failure: tuple[str, str] | None = None,
-        size: tuple[str, str] | None = None,
     ) -> None:
         """Write status, labels and finalizers in one patch, if anything changes."""
         meta = vmi["metadata"]
-        status = statuses.changes(vmi, pod, seen, self._now(), failure, size)
+        status = statuses.changes(vmi, pod, seen, self._now())
         labels = statuses.label_changes(vmi, seen)
         if not (status or labels or let_go):
             return

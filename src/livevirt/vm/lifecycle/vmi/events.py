@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from livevirt.kube.control.events import Recorder
 from livevirt.kube.objects.request import Object
+from livevirt.vm.lifecycle.vmi.view import Problem
+from livevirt.vm.sizing.hot_change import Obstacle
 
 SUCCESSFUL_CREATE = "SuccessfulCreate"
 SUCCESSFUL_DELETE = "SuccessfulDelete"
@@ -38,11 +40,11 @@ def resize_asked(recorder: Recorder, vmi: Object, pod: Object, containers: list[
             recorder.event(vmi, "Normal", RESIZING, message)
 
 
-def resize_refused(recorder: Recorder, vmi: Object, reason: str, message: str) -> None:
-    """Tell why the pod may not be resized."""
-    recorder.event(vmi, "Warning", reason, message)
+def resize_refused(recorder: Recorder, vmi: Object, obstacle: Obstacle) -> None:
+    """Record why the pod may not be resized."""
+    recorder.event(vmi, "Warning", obstacle.reason, obstacle.message)
 
 
-def waits_for(recorder: Recorder, vmi: Object, reason: str, message: str) -> None:
-    """Tell what the start is waiting for."""
-    recorder.event(vmi, "Warning", reason, message)
+def waits_for(recorder: Recorder, vmi: Object, missing: Problem) -> None:
+    """Record what the start is waiting for."""
+    recorder.event(vmi, "Warning", missing.reason, missing.message)

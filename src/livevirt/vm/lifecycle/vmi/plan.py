@@ -75,7 +75,7 @@ def plan(seen: Seen) -> list[Step]:
             ]
         return waits or ([LetGo()] if vmi.held else [])
     if vmi.phase == "Pending" and pod is None:
-        return [] if seen.missing else [CreatePod()]
+        return [] if seen.missing is not None else [CreatePod()]
     return waits
 
 

@@ -10,31 +10,21 @@ from livevirt.kube.objects.conditions import Condition
 from livevirt.kube.objects.request import Object
 from livevirt.vm.lifecycle.vmi import launcher
 from livevirt.vm.lifecycle.vmi.plan import phase
-from livevirt.vm.lifecycle.vmi.view import Seen
+from livevirt.vm.lifecycle.vmi.view import Problem, Seen
 from livevirt.vm.migration.migratability import NODE_NAME
 from livevirt.vm.sizing import hot_change
 
 SYNCHRONIZED = "Synchronized"
 
 
-def changes(
-    vmi: Object,
-    pod: Object | None,
-    seen: Seen,
-    now: datetime,
-    failure: tuple[str, str] | None = None,
-    size: tuple[str, str] | None = None,
-) -> dict[str, Any]:
-    """Return the fields of the status that must change, None for those that must go.
-
-    `failure` is the reason and message of what went wrong in this pass, if anything did; `size`
-    those of where a change of size stands, if that is for us to say.
-    """
-    status = vmi.get("status") or {}
-    listed = _conditions(vmi, pod, seen, now, failure)
-    if size is not None:
-        listed = hot_change.with_reason(listed, *size, now)
-    wanted: dict[str, Any] = {"conditions": listed}
+def changes(vmi: Object, pod: Object | None, seen: Seen, now: datetime) -> dict[str, Any]:
+    """Return the fields of the status that must change, None for those that must go."""
+    status, problem = vmi.get("status") or {}, seen.failure or _problem(seen)
+    wanted: dict[str, Any] = {
+        "conditions": _conditions(vmi, pod, seen, problem, now),
+        hot_change.POD_RESIZE: hot_change.pod_resize(vmi, seen.obstacle),
+        "missingClaim": problem.claim or None if problem is not None else None,
+    }
     next_phase = phase(seen)
     if next_phase != status.get("phase"):
         wanted["phase"] = next_phase
@@ -76,32 +66,25 @@ def _placed(status: Object, pod: Object, node: str) -> dict[str, Any]:
 
 
 def _conditions(
-    vmi: Object,
-    pod: Object | None,
-    seen: Seen,
-    now: datetime,
-    failure: tuple[str, str] | None,
+    vmi: Object, pod: Object | None, seen: Seen, problem: Problem | None, now: datetime
 ) -> list[Condition] | None:
     listed: list[Condition] = (vmi.get("status") or {}).get("conditions") or []
-    listed = _put(listed, _ready(pod, seen), now)
-    if seen.pod is not None and seen.pod.unschedulable:
-        reason, message = "Unschedulable", seen.pod.unschedulable
-        listed = _put(listed, _false("PodScheduled", reason, message), now)
+    listed = conditions.replaced(listed, _ready(pod, seen), now)
+    if seen.pod is not None and (waits := seen.pod.unschedulable) is not None:
+        unschedulable = _false("PodScheduled", waits.reason, waits.message)
+        listed = conditions.replaced(listed, unschedulable, now)
     else:
         listed = conditions.without_condition(listed, "PodScheduled")
-    problem = failure or _problem(seen)
-    if problem:
-        return _put(listed, _false(SYNCHRONIZED, *problem), now)
+    if problem is not None:
+        unsynced = _false(SYNCHRONIZED, problem.reason, problem.message)
+        return conditions.replaced(listed, unsynced, now)
     return conditions.without_condition(listed, SYNCHRONIZED)
 
 
-def _problem(seen: Seen) -> tuple[str, str] | None:
+def _problem(seen: Seen) -> Problem | None:
     if seen.vmi.final:
         return None
-    if seen.pod is not None:
-        return seen.pod.problem
-    reason, _, message = seen.missing.partition(": ")
-    return (reason, message) if reason else None
+    return seen.pod.problem if seen.pod is not None else seen.missing
 
 
 def _ready(pod: Object | None, seen: Seen) -> Condition:
@@ -121,12 +104,4 @@ def _ready(pod: Object | None, seen: Seen) -> Condition:
 
 
 def _false(type_: str, reason: str, message: str) -> Condition:
-    return {"type": type_, "status": "False", "reason": reason, "message": message}
-
-
-def _put(listed: list[Condition], condition: Condition, now: datetime) -> list[Condition]:
-    """Return the list with a condition, unless only its times differ."""
-    old, said = conditions.find(listed, condition["type"]), ("status", "reason", "message")
-    if old is not None and all(old.get(k) == condition.get(k) for k in said):
-        return listed
-    return conditions.with_condition(listed, condition, now)
+    return conditions.condition(type_, False, reason, message)

@@ -11,11 +11,21 @@ from livevirt.kube.objects.request import Object
 from livevirt.vm.lifecycle.vmi import launcher
 from livevirt.vm.lifecycle.vmi_admission import FINALIZER
 from livevirt.vm.migration import migratability
+from livevirt.vm.sizing.hot_change import Obstacle
 
 _WAITING = (
     "ErrImagePull", "ImagePullBackOff", "InvalidImageName", "ErrImageNeverPull",
     "FailedPvcNotFound", "ClaimInUse",  # of a hotpluggable volume that cannot come later
 )  # fmt: skip
+
+
+@dataclass(frozen=True, slots=True)
+class Problem:
+    """Why an instance does not get on, for programs and for people."""
+
+    reason: str
+    message: str
+    claim: str = ""  # that is not there
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,8 +39,8 @@ class Launcher:
     home: bool = True  # the guest is in it, or is to start in it
     deleting: bool = False
     grace: int = 0  # seconds its deletion leaves it
-    unschedulable: str = ""  # why, where the scheduler finds no node
-    problem: tuple[str, str] | None = None  # reason and message
+    unschedulable: Problem | None = None  # where the scheduler finds no node
+    problem: Problem | None = None
 
     @property
     def ended(self) -> bool:
@@ -59,7 +69,9 @@ class Seen:
 
     vmi: Instance
     pods: tuple[Launcher, ...] = ()
-    missing: str = ""  # a claim that is not there, or a DataVolume that cannot be used yet
+    missing: Problem | None = None  # a claim is not there, or a DataVolume cannot be used yet
+    failure: Problem | None = None  # of this pass
+    obstacle: Obstacle | None = None  # to a change of size
     left: timedelta = timedelta(0)  # how long the guest's end has been waiting to be told
 
     @property
@@ -100,15 +112,15 @@ def pod(obj: Object, vmi: Object) -> Launcher:
         home=is_home(obj, vmi),
         deleting="deletionTimestamp" in meta,
         grace=meta.get("deletionGracePeriodSeconds") or 0,
-        unschedulable=scheduled.get("message", "") if waits else "",
+        unschedulable=Problem("Unschedulable", scheduled.get("message", "")) if waits else None,
         problem=_problem(status),
     )
 
 
-def _problem(status: Object) -> tuple[str, str] | None:
+def _problem(status: Object) -> Problem | None:
     for field in ("initContainerStatuses", "containerStatuses"):
         for container in status.get(field) or ():
             waiting = (container.get("state") or {}).get("waiting") or {}
             if waiting.get("reason") in _WAITING:
-                return waiting["reason"], waiting.get("message", "")
+                return Problem(waiting["reason"], waiting.get("message", ""))
     return None
