@@ -97,7 +97,7 @@ class SourceMigration:
 
     async def _try_round(self, current: Migration) -> None:
         try:
-            facts = await self._observe(self._guest.qmp(), current)
+            facts = await self._observe(current)
             decision = source(facts)
             for step in decision.steps:
                 await self._do(step, facts, decision.why)
@@ -110,28 +110,28 @@ class SourceMigration:
 
     # ------------------------------------------------------------ facts
 
-    async def _observe(self, qmp: Session, current: Migration) -> SourceFacts:
-        """Return the facts of this moment."""
+    async def _observe(self, current: Migration) -> SourceFacts:
+        """Return the facts of this moment; QEMU is asked only where its answer matters."""
         if current.ended:
             await self._note_written()
-        departure = self._notes.read_departure() if self._noting is None else None
         handover = self._handovers.get(current.uid)
-        transfer = await migration.transfer(qmp)
-        run_state = await lifecycle.run_state(qmp)
         facts = SourceFacts(
             migration=current,
-            departure=departure,
+            departure=self._notes.read_departure() if self._noting is None else None,
             offered=handover.offer is not None,
             listening=bool(handover.socket),
             failure_reported=bool(self.report.failed),
             unprepared=self._timer.unprepared(),
-            transfer=transfer.status,
-            error=transfer.error,
-            run_state=run_state,
         )
+        if facts.departure is None and not current.ended:
+            return facts  # nothing was sent yet
+        qmp = self._guest.qmp()
+        transfer = await migration.transfer(qmp)
+        run_state = await lifecycle.run_state(qmp)
+        facts = replace(facts, transfer=transfer.status, error=transfer.error, run_state=run_state)
         if not facts.noted or facts.broken or facts.sent:
             return facts
-        stopped = departure is not None and departure.stopped
+        stopped = facts.departure is not None and facts.departure.stopped
         return replace(facts, overdue=self._timer.overdue(transfer, current, stopped=stopped))
 
     async def _watch_limits(self) -> None:
