@@ -69,7 +69,6 @@ from livevirt.vm.instancetypes.rules.resolution import references
 from livevirt.vm.lifecycle.vm import template
 from livevirt.vm.sizing import hot_change
 from livevirt.vm.spec import defaults, disks
-from livevirt.vm.verdict.gather import gather_now
 from livevirt.vm.verdict.live_patch import live_patch
 from livevirt.vm.verdict.verdict import judge
 from livevirt.vm.verdict.verdict_inputs import ACCELERATOR

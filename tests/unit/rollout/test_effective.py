@@ -6,13 +6,13 @@ import pytest
 
 from livevirt.kube.objects.quantity import parse
 from livevirt.kube.objects.schema import definitions
-from livevirt.vm.spec.effective import SETS, SILENCE, SPELLINGS, ByName, canonical, plain
+from livevirt.vm.spec.effective import DEFAULTS, SETS, SPELLINGS, ByName, canonical, plain
 from livevirt.vm.verdict.comparison import Name, differences, in_vm, spell
 
 
 def test_every_field_named_in_the_tables_exists() -> None:
     types = {name.rpartition(".")[2]: definitions()[name] for name in definitions().names()}
-    for entry in (*SILENCE, *SPELLINGS):
+    for entry in (*DEFAULTS, *SPELLINGS):
         type_, _, field = entry.partition(".")
         assert field in types[type_].fields, entry
     assert {*SETS} <= {*types}

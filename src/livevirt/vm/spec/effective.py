@@ -1,7 +1,7 @@
-"""Specs by what they mean: two texts of the same machine become the same tree.
+"""Specs in canonical form: two manifests of the same machine become the same tree.
 
-Silence and a written default are one, so are `1Gi` and `1024Mi`, and the order of things that have
-names says nothing. Types come from the schema, so a field nobody here has heard of is read right.
+A default that is left out equals one that is written, `1Gi` equals `1024Mi`, and the order of named
+items does not matter. Types come from the schema, so unknown fields are compared correctly too.
 """
 
 from __future__ import annotations
@@ -25,42 +25,42 @@ class ByName(dict[str, Any]):
     """A list whose items have names, by name."""
 
 
-_MEANT = object()  # equal to no value: whatever is written means something
-_HOLLOW: Object = {}  # a part that says nothing while it is empty
+_NONE = object()  # equal to no value: every value that is written is significant
+_EMPTY: Object = {}  # a part that is insignificant while it is empty
 
-#: What a field means when it is left out, if that is not the zero of its type. An object that is
-#: there means something even when it is empty (`rng: {}`), unless it is listed here.
-SILENCE: Mapping[str, Any] = {
-    "Affinity.nodeAffinity": _HOLLOW,
-    "Affinity.podAffinity": _HOLLOW,
-    "Affinity.podAntiAffinity": _HOLLOW,
-    "Bootloader.bios": _HOLLOW,
+#: The default of a field that is left out, if it is not the zero of its type. An object that is
+#: present is significant even when it is empty (`rng: {}`), unless it is listed here.
+DEFAULTS: Mapping[str, Any] = {
+    "Affinity.nodeAffinity": _EMPTY,
+    "Affinity.podAffinity": _EMPTY,
+    "Affinity.podAntiAffinity": _EMPTY,
+    "Bootloader.bios": _EMPTY,
     "CDRomTarget.readonly": True,
     "CDRomTarget.tray": "closed",
     "CPUFeature.policy": "require",
-    "Clock.timer": _HOLLOW,
-    "ClockOffsetUTC.offsetSeconds": _MEANT,
+    "Clock.timer": _EMPTY,
+    "ClockOffsetUTC.offsetSeconds": _NONE,
     "Devices.autoattachGraphicsDevice": True,
     "Devices.autoattachMemBalloon": True,
     "Devices.autoattachPodInterface": True,
     "Devices.autoattachSerialConsole": True,
-    "Devices.logSerialConsole": _MEANT,  # silence follows the cluster
+    "Devices.logSerialConsole": _NONE,  # left out, it follows the cluster
     "Disk.errorPolicy": "stop",
-    "DomainSpec.chassis": _HOLLOW,
-    "DomainSpec.cpu": _HOLLOW,
-    "DomainSpec.devices": _HOLLOW,
-    "DomainSpec.features": _HOLLOW,
-    "DomainSpec.firmware": _HOLLOW,
-    "DomainSpec.machine": _HOLLOW,
-    "DomainSpec.memory": _HOLLOW,
+    "DomainSpec.chassis": _EMPTY,
+    "DomainSpec.cpu": _EMPTY,
+    "DomainSpec.devices": _EMPTY,
+    "DomainSpec.features": _EMPTY,
+    "DomainSpec.firmware": _EMPTY,
+    "DomainSpec.machine": _EMPTY,
+    "DomainSpec.memory": _EMPTY,
     "DomainSpec.rebootPolicy": "Reboot",
-    "DomainSpec.resources": _HOLLOW,
+    "DomainSpec.resources": _EMPTY,
     "EFI.secureBoot": True,
     "FeatureAPIC.enabled": True,
     "FeatureSpinlocks.enabled": True,
     "FeatureState.enabled": True,
     "FeatureVendorID.enabled": True,
-    "Firmware.bootloader": _HOLLOW,
+    "Firmware.bootloader": _EMPTY,
     "HPETTimer.present": True,
     "HypervTimer.present": True,
     "KVMTimer.present": True,
@@ -72,29 +72,29 @@ SILENCE: Mapping[str, Any] = {
     "RTCTimer.present": True,
     "TPMDevice.enabled": True,
     "Toleration.operator": "Equal",
-    "VirtualMachineInstanceSpec.affinity": _HOLLOW,
-    "VirtualMachineInstanceSpec.dnsConfig": _HOLLOW,
+    "VirtualMachineInstanceSpec.affinity": _EMPTY,
+    "VirtualMachineInstanceSpec.dnsConfig": _EMPTY,
     "VirtualMachineInstanceSpec.dnsPolicy": "ClusterFirst",
     "VirtualMachineInstanceSpec.schedulerName": "default-scheduler",
-    "VirtualMachineInstanceSpec.terminationGracePeriodSeconds": _MEANT,
+    "VirtualMachineInstanceSpec.terminationGracePeriodSeconds": _NONE,
 }
-#: Texts that mean the same in more than one spelling.
+#: Strings that are equal in more than one spelling.
 SPELLINGS: Mapping[str, Callable[[str], str]] = {
     "Firmware.uuid": str.lower,
     "Interface.macAddress": lambda text: text.lower().replace("-", ":"),
 }
-#: Lists of these are sets: neither order nor repetition says anything.
+#: Lists of these are sets: neither order nor repetition matters.
 SETS = ("Toleration", "TopologySpreadConstraint")
 
 _ZEROS: Mapping[str, Any] = {
     "string": "", "integer": 0, "number": 0, "boolean": False, "list": [], "map": {}, "bytes": "",
 }  # fmt: skip
 _SCALAR = frozenset({"string", "integer", "boolean", "number"})
-_SIZES = ("cpu", "memory", "resources")  # the parts of a domain that tell its size
+_SIZES = ("cpu", "memory", "resources")  # the parts of a domain that define its size
 
 
 def canonical(spec: Object) -> Object:
-    """Return the tree of what a spec says, free of all that silence says as well.
+    """Return the canonical tree of a spec, without the values that are defaults.
 
     Amounts are `Quantity`, lists of named items `ByName`.
     """
@@ -104,8 +104,8 @@ def canonical(spec: Object) -> Object:
 def filled(spec: Object, uid: str, config: Config) -> Object:
     """Return a copy with what the admission of an instance would fill in.
 
-    For comparing, `config` fills in no maxima: they are set when a guest starts and follow its size
-    then, not the size wanted now.
+    For comparisons `config` must fill in no maxima: they are set when a guest starts and follow its
+    size then, not the size wanted now.
     """
     found: Object = without_nulls(spec)
     if "domain" not in found:
@@ -116,9 +116,9 @@ def filled(spec: Object, uid: str, config: Config) -> Object:
 
 
 def refilled(spec: Object, uid: str, config: Config, *, twin: Object, as_filled: Object) -> Object:
-    """Return the same as `filled`, given another spec and what it became.
+    """Return the same as `filled`, given another spec and its filled copy.
 
-    Most edits change the size and nothing else; then the rest is not filled in once more.
+    Most edits change the size and nothing else; then the rest is not filled in again.
     """
     if spec == twin:
         return as_filled
@@ -167,11 +167,11 @@ def _stripped(value: Any) -> Any:
 
 
 class _Reading(NamedTuple):
-    """How a field of a type is read."""
+    """How a field of a type is converted."""
 
     type: Type
     scalar: bool
-    silence: Any
+    default: Any
     spelling: Callable[[str], str] | None
 
 
@@ -188,7 +188,7 @@ def _object(type_: Type, value: Object) -> Object:
         meaning = inner if reading.scalar else _value(reading.type, inner)
         if reading.spelling is not None:
             meaning = reading.spelling(meaning)
-        if meaning != reading.silence:
+        if meaning != reading.default:
             found[name] = meaning
     return found
 
@@ -229,17 +229,17 @@ def _readings(type_: Type) -> dict[str, _Reading]:
     found = {}
     for name, field in type_.fields.items():
         key = f"{_short(type_)}.{name}"
-        silence = SILENCE[key] if key in SILENCE else _usual(field)
+        default = DEFAULTS[key] if key in DEFAULTS else _schema_default(field)
         scalar = field.type.form in _SCALAR
-        found[name] = _Reading(field.type, scalar, silence, SPELLINGS.get(key))
+        found[name] = _Reading(field.type, scalar, default, SPELLINGS.get(key))
     return found
 
 
-def _usual(field: Field) -> Any:
-    """Return what silence means by the schema."""
+def _schema_default(field: Field) -> Any:
+    """Return the default of a field by the schema."""
     if field.default is not None:
         return field.default
-    return _MEANT if field.pointer else _ZEROS.get(field.type.form, _MEANT)
+    return _NONE if field.pointer else _ZEROS.get(field.type.form, _NONE)
 
 
 def _short(type_: Type) -> str:

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import Any
 
 import msgspec
-from msgspec.structs import replace as change
+from msgspec.structs import replace
 
 from livevirt.kube.objects.quantity import Quantity, parse
 from livevirt.kube.objects.request import Object
@@ -25,9 +25,9 @@ Differences = list[tuple[Path, Any, Any]]  # path, value that runs, value that i
 
 TEMPLATE = "spec.template.spec"  # where an instance's spec is in a VirtualMachine
 
-#: Fields that are one value to those who set them, however deep they are.
+#: Fields that are compared and reported as one value, however deep they are.
 WHOLE: frozenset[Path] = frozenset({("nodeSelector",), ("affinity",), ("tolerations",)})
-#: Parts that group fields and are nothing by themselves: what is in them is named instead.
+#: Parts that only group fields: the fields in them are reported instead.
 _GROUPS: frozenset[Path] = frozenset(
     {
         ("domain",),
@@ -57,7 +57,7 @@ def differences(running: Any, wanted: Any, path: Path = ()) -> Differences:
 
 
 def _compare(running: Any, wanted: Any, path: Path, found: Differences) -> None:
-    """Add every field in which two values that differ do so."""
+    """Add every field in which two values differ."""
     if path in WHOLE or not _descends(running, wanted, path):
         found.append((path, running, wanted))
         return
@@ -100,7 +100,7 @@ def _step(part: str) -> str:
 
 def about(ruling: Ruling, path: Path, running: Any, wanted: Any, volume: str = "") -> Ruling:
     """Return a ruling that names the field it is about, with both values as JSON."""
-    return change(
+    return replace(
         ruling, path=in_vm(path), running=plain(running), wanted=plain(wanted), volume=volume
     )
 
@@ -275,8 +275,8 @@ def _devices(spec: Object) -> Object | None:
 def _follow_request(tree: Object, wanted: Object, vmi: Object) -> None:
     """Put the instance's request for memory into the tree of its start, in place.
 
-    Only if the wanted one is another than at the start: else the instance's follows the size of the
-    guest, and nobody has asked for that.
+    Only if the wanted request differs from that of the start: otherwise the instance's request just
+    follows the size of the guest.
     """
     asked = find(wanted, MEMORY_REQUEST)
     if asked is None:
@@ -287,7 +287,7 @@ def _follow_request(tree: Object, wanted: Object, vmi: Object) -> None:
 
 
 def _set_maxima(comparison: Comparison) -> None:
-    """Fill in maxima that one side leaves out, in place: silence means what it meant at the start.
+    """Fill in maxima that one side leaves out, in place, with the default of the last start.
 
     Only where the instance has one: under Stage it starts without.
     """
@@ -318,8 +318,8 @@ def _topology(view: Instance) -> cpu.Topology:
 
 def _without_maximum(boot: Instance) -> Instance:
     """Return the view as if the owner had left `maxGuest` out."""
-    size = change(boot.domain.memory, max_guest=None)
-    return change(boot, domain=change(boot.domain, memory=size))
+    size = replace(boot.domain.memory, max_guest=None)
+    return replace(boot, domain=replace(boot.domain, memory=size))
 
 
 def _with_buses_of(vmi: Object, wanted: Object) -> Object:

@@ -24,7 +24,7 @@ _AT_START = Ruling(Verdict.RESTART, Reason.NOT_LIVE, "it is read when the guest 
 
 @dataclass(frozen=True, slots=True)
 class LiveField:
-    """A field that can be live, how it gets so; `way` and `unless` are for people."""
+    """A field that can change live; `way` and `unless` are texts for the docs."""
 
     path: Path
     rule: Rule
@@ -218,7 +218,7 @@ FIELDS: tuple[LiveField, ...] = (
 )
 BY_PATH = {field.path: field for field in FIELDS}
 
-#: Edits of volumes and disks, how they go live, for people; `volume_edits` has the rules.
+#: How edits of volumes and disks go live, for the docs; `volume_edits` has the rules.
 VOLUME_ROWS = (
     (Reason.VOLUME_HOTPLUG,
      "volumes, domain.devices.disks: a hotpluggable claim with its disk",

@@ -24,7 +24,18 @@ from livevirt.vm.verdict.verdict import judge
 from livevirt.vm.verdict.verdict_inputs import ACCELERATOR, VerdictInputs, revision_of
 from livevirt.vm.volumes.volume_patch import volume_patch
 
-from .cases import KVM, LIVE, STAGE, Surroundings, a_claim, a_spec, edited, judged, rulings, running
+from ..rollout.cases import (
+    KVM,
+    LIVE,
+    STAGE,
+    Surroundings,
+    a_claim,
+    a_spec,
+    edited,
+    judged,
+    rulings,
+    running,
+)
 
 ALL_WAYS = frozenset({Reason.IN_PLACE, Reason.VOLUME_HOTPLUG, Reason.MEDIUM_CHANGE})
 LACKING = {"accelerator": "kvm", "lacking": ALL_WAYS}
