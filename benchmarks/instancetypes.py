@@ -54,7 +54,7 @@ from scale import a_vm as a_plain_vm
 from livevirt import main as server_main
 from livevirt.catalog import guests, series
 from livevirt.kube.client.remote import RemoteClient
-from livevirt.kube.objects import conditions, core
+from livevirt.kube.objects import core
 from livevirt.kube.objects.conditions import Condition
 from livevirt.kube.objects.kind import Kind
 from livevirt.kube.objects.node_share import NOTHING, Share
@@ -69,6 +69,7 @@ from livevirt.vm.instancetypes.rules.resolution import references
 from livevirt.vm.lifecycle.vm import template
 from livevirt.vm.sizing import hot_change
 from livevirt.vm.spec import defaults, disks
+from livevirt.vm.verdict.gather import gather_now
 from livevirt.vm.verdict.live_patch import live_patch
 from livevirt.vm.verdict.verdict import judge
 from livevirt.vm.verdict.verdict_inputs import ACCELERATOR
@@ -300,8 +301,7 @@ def is_switched(vmi: Object) -> bool:
     """Tell whether a guest has the memory of the new type and nothing is left to do."""
     status = vmi.get("status") or {}
     current = (status.get("memory") or {}).get("guestCurrent", "0")
-    waits = conditions.find(status.get("conditions"), hot_change.MEMORY_TYPE)
-    return waits is None and parse(current) == parse(MEMORY)
+    return not hot_change.under_way(vmi) and parse(current) == parse(MEMORY)
 
 
 async def send(

@@ -40,7 +40,6 @@ from scale import (
 )
 
 from livevirt.kube.client.remote import RemoteClient
-from livevirt.kube.objects import conditions
 from livevirt.kube.objects.quantity import parse
 from livevirt.kube.objects.request import Object
 from livevirt.vm import kinds
@@ -55,8 +54,7 @@ def has_memory(vmi: Object) -> bool:
     """Tell whether a guest has what the edit gives it and nothing is left to do."""
     status = vmi.get("status") or {}
     current = (status.get("memory") or {}).get("guestCurrent", "0")
-    waits = conditions.find(status.get("conditions"), hot_change.MEMORY_TYPE)
-    return waits is None and parse(current) == parse(MEMORY)
+    return not hot_change.under_way(vmi) and parse(current) == parse(MEMORY)
 
 
 async def edit(server: Server, client: RemoteClient, names: list[str], writers: int) -> float:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from datetime import datetime
+from enum import Enum
 
 from livevirt.kube.objects import conditions
 from livevirt.kube.objects.conditions import Condition
@@ -28,6 +29,14 @@ def goal(vmi: Object, pod: Object, seen: Seen) -> Size:
     return wanted if _covered(vmi, pod, has) else wanted.smallest(has)
 
 
+class Begun(Enum):
+    """Whether a change that goes well is reported."""
+
+    REPORTED = "the status is written anyway"
+    IF_WAITING = "only while its pod has not got the size"
+    UNREPORTED = "it may be done in a moment"
+
+
 @dataclass(frozen=True, slots=True)
 class _Resize:
     """Where the resize of a pod stands, for the size its guest is to have."""
@@ -43,14 +52,11 @@ def size_status(
     seen: Seen,
     stands: Progress,
     now: datetime,
-    *,
-    brief: bool = False,
-    writes: bool = True,
+    begun: Begun = Begun.REPORTED,
 ) -> tuple[list[Condition] | None, Object | None]:
     """Return `conditions` and `observedSizeRevision` of an instance, by what is true of its size.
 
-    A change that goes well is not worth a write of its own. It is reported if the status is written
-    anyway (`writes`), or if its pod has not got the size and that is not `brief`.
+    `begun` tells what to do about a change that goes well, which is not worth a write of its own.
     """
     status = vmi.get("status") or {}
     found: list[Condition] | None = status.get("conditions")
@@ -72,7 +78,7 @@ def size_status(
             done.append(type_)
             continue
         condition = _condition(vmi, type_, resizing, stage)
-        lasts = writes or not (brief or covered)
+        lasts = begun is Begun.REPORTED or (begun is Begun.IF_WAITING and not covered)
         if condition is None and lasts and conditions.find(found, type_) is None:
             condition = hot_change.begun(vmi, type_)
         if condition is not None:

@@ -19,6 +19,7 @@ from livevirt.node.domain import NIC_PREFIX, volume_of
 from livevirt.node.exit_record import ExitRecord
 from livevirt.node.guest import NOTHING_YET, AgentView, View
 from livevirt.node.progress import IDLE, Progress
+from livevirt.node.sizing import Begun
 from livevirt.qemu import plan as qemu_plan
 from livevirt.qemu.agent import Interface
 from livevirt.qemu.lifecycle import Standing
@@ -170,9 +171,10 @@ def _sizes(seen: Seen, guest: qemu_plan.Seen) -> tuple[list[Condition] | None, O
     if _unasked(seen):
         status = seen.vmi.get("status") or {}
         return status.get("conditions"), status.get(hot_change.OBSERVED)
-    return sizing.size_status(
-        seen.vmi, seen.pod, guest, seen.progress, seen.now, brief=seen.brief, writes=seen.writes
-    )
+    begun = Begun.UNREPORTED if seen.brief else Begun.IF_WAITING
+    if seen.writes:
+        begun = Begun.REPORTED
+    return sizing.size_status(seen.vmi, seen.pod, guest, seen.progress, seen.now, begun)
 
 
 def _conditions(

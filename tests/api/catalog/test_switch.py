@@ -191,14 +191,16 @@ async def test_a_failure_from_before_the_command_is_not_its_own(
 
 
 async def test_a_failure_after_the_command_ends_it(served: Served, played: Played) -> None:
+    gone = true("Failure", "the revision is gone") | {"reason": "FailedFindInstancetype"}
+    conflict = true("Failure", "it conflicts") | {"reason": "FailedCreate"}
     await played.create()
     await played.start()
-    await played.judged("u1.nano", true("Failure", "the revision is gone"))
+    await played.judged("u1.nano", gone)
     process = await served.start(*REFRESH)
     async with ended(process):
         await played.until_let_go()
         await line(process, "switching web")  # it has looked
-        await played.said(true("Failure", "it conflicts"))
+        await played.said(conflict)
         ran = await finished(process)
     assert ran.status == 1
     assert "VM web cannot be switched to instance type u1.nano: it conflicts" in ran.err

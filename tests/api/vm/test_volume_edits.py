@@ -170,8 +170,12 @@ def refused(world: World) -> list[str]:
     return [each["message"] for each in events if each["reason"] == "FailedDataVolumeCreate"]
 
 
-async def test_given_a_data_volume_cannot_be_made_then_live_changes_go_on(stuck: World) -> None:
+@pytest.mark.wording
+async def test_given_a_data_volume_cannot_be_made_then_an_event_says_why(stuck: World) -> None:
     assert "exceeded quota: none" in refused(stuck)[0]
+
+
+async def test_given_a_data_volume_cannot_be_made_then_live_changes_go_on(stuck: World) -> None:
     await stuck.until(lambda: "more" in disks(stuck))
     await stuck.patch_vm(template(nodeSelector={"kubernetes.io/arch": "amd64"}))
     await stuck.until(lambda: "nodeSelector" in stuck.vmi()["spec"])

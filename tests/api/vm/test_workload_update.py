@@ -246,7 +246,7 @@ async def test_given_a_full_node_then_a_guest_goes_to_one_with_room_and_else_sta
     words = {"reason": "Deferred", "message": "Node didn't have enough resource: cpu"}
     await tell(guest, with_condition("HotVCPUChange", **words))
 
-    await guest.until(lambda: "Node node-2 lacks" in told_to_stay(guest))
+    await guest.until(lambda: told_to_stay(guest))
     assert not migrations(guest)
     taken["status"]["allocatable"]["cpu"] = "8"
     await client.patch(core.NODE, "node-2", "", taken, subresource="status")
@@ -263,11 +263,29 @@ async def test_given_a_node_that_is_too_small_then_a_guest_leaves_for_a_larger_o
         await client.patch(core.NODE, name, "", small, subresource="status")
     await guest.patch_vm(BIGGER)
     await guest.until(lambda: reason(guest) == "Infeasible")
-    await guest.until(lambda: "Node node-2 lacks" in told_to_stay(guest))
+    await guest.until(lambda: told_to_stay(guest))
     assert not migrations(guest)
     await a_node(guest, "node-3")
     await guest.until(lambda: migrations(guest))
     assert migrations(guest)[0]["spec"] == {"vmiName": "web", "priority": "user-triggered"}
+
+
+@pytest.mark.wording
+async def test_given_no_node_with_room_then_an_event_names_what_each_lacks(guest: World) -> None:
+    await allow(guest, "LiveMigrate")
+    small = {"status": {"allocatable": {"cpu": "150m"}}}
+    for name in ("node-1", "node-2"):
+        await LocalClient(guest.api, NODE).patch(core.NODE, name, "", small, subresource="status")
+    await guest.patch_vm(BIGGER)
+    await guest.until(lambda: "Node node-2 lacks" in told_to_stay(guest))
+
+
+@pytest.mark.wording
+async def test_given_no_method_then_the_change_names_the_setting(guest: World) -> None:
+    await configure(guest, **CLOSED)
+    await guest.patch_vm(BIGGER)
+    await guest.until(lambda: reason(guest) == "WaitingForMigration")
+    assert "does not list LiveMigrate in workloadUpdateMethods" in change(guest)["message"]
 
 
 async def test_given_a_quota_for_the_difference_only_then_a_full_node_is_not_left(
@@ -287,7 +305,7 @@ async def test_given_a_quota_for_the_difference_only_then_a_full_node_is_not_lef
     words = {"reason": "Deferred", "message": "Node didn't have enough resource: cpu"}
     await tell(guest, with_condition("HotVCPUChange", **words))
 
-    await guest.until(lambda: "ResourceQuota team lacks" in told_to_stay(guest))
+    await guest.until(lambda: told_to_stay(guest))
     assert not migrations(guest)
 
 

@@ -8,7 +8,7 @@ import pytest
 
 from livevirt.kube.objects import conditions
 from livevirt.node.progress import IDLE, Progress, Trouble, progress, reached
-from livevirt.node.sizing import goal, size_status
+from livevirt.node.sizing import Begun, goal, size_status
 from livevirt.qemu.agent import Vcpu
 from livevirt.qemu.machine import Cpu, Machine, Memory, Thread
 from livevirt.qemu.observe import CpuSlot, MemoryState, Observed
@@ -207,28 +207,28 @@ def asked(sockets: int, revision: int, observed: int | None = None) -> Any:
 
 
 @pytest.mark.parametrize(
-    ("sockets", "brief", "writes", "begun"),
+    ("sockets", "begun", "reported"),
     [
-        (3, True, False, None),
-        (3, False, False, "WaitingForResize"),
-        (3, True, True, "WaitingForResize"),
-        (1, False, False, None),  # its pod has the room, so there is progress to report soon
-        (1, False, True, "Unplugging"),
+        (3, Begun.UNREPORTED, None),
+        (3, Begun.IF_WAITING, "WaitingForResize"),
+        (3, Begun.REPORTED, "WaitingForResize"),
+        (1, Begun.IF_WAITING, None),  # its pod has the room, so there is progress to report soon
+        (1, Begun.REPORTED, "Unplugging"),
     ],
 )
 def test_a_change_is_reported_when_it_waits_or_with_something_else(
-    sockets: int, brief: bool, writes: bool, begun: str | None
+    sockets: int, begun: Begun, reported: str | None
 ) -> None:
     vmi, now = asked(sockets, 2, 1), seen(2)
     vmi["status"]["currentCPUTopology"] = {"sockets": 2}
-    listed, observed = size_status(vmi, a_pod(2), now, IDLE, NOON, brief=brief, writes=writes)
-    assert (reason(listed, CPU), observed) == (begun, {"cpu": 1})
+    listed, observed = size_status(vmi, a_pod(2), now, IDLE, NOON, begun)
+    assert (reason(listed, CPU), observed) == (reported, {"cpu": 1})
 
 
 def test_given_an_obstacle_then_also_a_change_that_has_just_begun_is_reported() -> None:
     vmi = asked(2, 1)
     vmi["status"]["podResize"] = {**OVER_QUOTA, "sizeRevision": {"cpu": 1}}
-    listed, _ = size_status(vmi, a_pod(1), seen(), IDLE, NOON, brief=True, writes=False)
+    listed, _ = size_status(vmi, a_pod(1), seen(), IDLE, NOON, Begun.UNREPORTED)
     assert reason(listed, CPU) == "OverQuota"
 
 

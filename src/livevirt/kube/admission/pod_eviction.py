@@ -28,11 +28,7 @@ def evict(pod: Object, eviction: Object, now: datetime) -> Eviction:
         raise BadRequest(f"name in URL does not match name in Eviction object: {name} != {wanted}")
     evicted = copy.deepcopy(pod)
     status = evicted.setdefault("status", {})
-    cause: conditions.Condition = {
-        "type": "DisruptionTarget",
-        "status": "True",
-        "reason": "EvictionByEvictionAPI",
-        "message": "Eviction API: evicting",
-    }
+    message = "Eviction API: evicting"
+    cause = conditions.condition("DisruptionTarget", True, "EvictionByEvictionAPI", message)
     status["conditions"] = conditions.with_condition(status.get("conditions"), cause, now)
     return Eviction(evicted, dict(eviction.get("deleteOptions") or {}))

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from livevirt.kube.objects import times
+from livevirt.kube.objects import conditions, times
 from livevirt.kube.objects.doors import keep
 from livevirt.kube.objects.field_error import FieldError
 from livevirt.kube.objects.request import Object
@@ -48,18 +48,12 @@ class InstanceRules(Rules):
         if FINALIZER not in meta.setdefault("finalizers", []):
             meta["finalizers"].append(FINALIZER)
         moment = times.format_time(review.now)
+        message = "Guest VM is not reported as running"
+        ready = conditions.condition("Ready", False, "GuestNotRunning", message)
         new["status"] = {
             "phase": "Pending",
             # The first word on it holds until the guest runs, so that nobody need write it again.
-            "conditions": [
-                {
-                    "type": "Ready",
-                    "status": "False",
-                    "lastTransitionTime": moment,
-                    "reason": "GuestNotRunning",
-                    "message": "Guest VM is not reported as running",
-                }
-            ],
+            "conditions": [{**ready, "lastTransitionTime": moment}],
             "phaseTransitionTimestamps": [{"phase": "Pending", "phaseTransitionTimestamp": moment}],
             **_boot_size(new["spec"]),
             **{key: value for key, value in given.items() if value},
