@@ -63,9 +63,8 @@ from livevirt.kube.objects.request import Object
 from livevirt.vm import kinds
 from livevirt.vm.config import settings as config
 from livevirt.vm.instancetypes import newer_condition
-from livevirt.vm.instancetypes.rules import lookup, machine, revisions
-from livevirt.vm.instancetypes.rules.lookup import Lookup
-from livevirt.vm.instancetypes.rules.resolution import references
+from livevirt.vm.instancetypes.rules import machine, resolution, revisions
+from livevirt.vm.instancetypes.rules.resolution import Lookup, references
 from livevirt.vm.lifecycle.vm import template
 from livevirt.vm.sizing import hot_change
 from livevirt.vm.spec import defaults, disks
@@ -206,7 +205,7 @@ def decide(objects: Objects, vm: Object, guest: Guest) -> Object:
         expanded = machine.expand_vm(vm, at_hand)
         return expanded, newer_condition(vm, expanded.resolved, at_hand)
 
-    expanded, _ = at_once(lookup.decide(look, nothing_to_fetch, objects))
+    expanded, _ = at_once(resolution.decide(look, nothing_to_fetch, objects))
     return live_patch(judge(gather_now(expanded.vm, guest)), guest.vmi)
 
 

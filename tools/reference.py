@@ -21,10 +21,10 @@ from livevirt.kube.objects.kind import Kind
 from livevirt.node.migration import states
 from livevirt.vm.config import bootstrap
 from livevirt.vm.config import settings as config
-from livevirt.vm.instancetypes.rules.policy import REFERENCE
+from livevirt.vm.instancetypes.rules.matchers import REFERENCE
 from livevirt.vm.kinds import REGISTRY, subresources
 from livevirt.vm.migration import phases, plan, policy
-from livevirt.vm.spec import namespaces
+from livevirt.vm.spec import resources
 from livevirt.vm.verdict import verdict
 from livevirt.vm.volumes import volume_patch
 from livevirt.vm.workload_update import view as workload_update
@@ -159,7 +159,7 @@ _REST = f"""
 
 - The annotation `{volume_patch.FORCE_DETACH}` of a VM names volumes, with commas between them, that
   go once even if the guest uses them.
-- The label `{namespaces.MEMORY_RATIO}` of a namespace whose quotas demand memory limits
+- The label `{resources.MEMORY_RATIO}` of a namespace whose quotas demand memory limits
   says how many times the request of a guest's pod its limit is; 2 without it.
 - The taint `{policy.DEFAULTS["nodeDrainTaintKey"]}:NoSchedule` of a node makes its guests leave it.
 

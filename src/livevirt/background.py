@@ -32,7 +32,7 @@ from livevirt.vm import controllers, kinds
 from livevirt.vm.datavolumes.controller import DataVolumes
 from livevirt.vm.datavolumes.controller import Sources as DataVolumeSources
 from livevirt.vm.datavolumes.importer import Images
-from livevirt.vm.guest import access
+from livevirt.vm.guest import subresources
 from livevirt.vm.subresources.router import Actions
 from livevirt.vm.volumes.usage import Usage
 
@@ -46,7 +46,7 @@ async def run(
     """Run the controllers and the node agents until cancelled."""
     agents: list[Agent] = []  # filled once the host has been probed
     endpoints = GuestEndpoints(agents)
-    verbs = Actions(client.for_component("subresources"), endpoints, access.verbs(endpoints))
+    verbs = Actions(client.for_component("subresources"), endpoints, subresources.verbs(endpoints))
     logs = Logs(endpoints, lambda namespace, name: services.reader.get(core.POD, name, namespace))
     front.attach(verbs.handle, {(core.POD.resource, "log"): logs.stream})
     images = ImageStore(Path(settings.image_store or default_data_dir() / "images"))

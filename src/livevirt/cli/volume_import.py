@@ -14,7 +14,7 @@ from livevirt.kube.client.remote import RemoteClient
 from livevirt.kube.control.key import Key, key_of
 from livevirt.kube.controllers.storage import provision
 from livevirt.kube.objects import core, storage
-from livevirt.kube.objects.phases import FINAL
+from livevirt.kube.objects.conditions import FINAL
 from livevirt.kube.objects.quantity import Format, Quantity, QuantityError, parse
 from livevirt.kube.objects.request import Object
 from livevirt.kube.objects.storage import BIND_AT_ONCE

@@ -27,9 +27,9 @@ from livevirt.qemu.machine import (
     Smbios,
     Thread,
 )
-from livevirt.vm.spec import identity as stable
+from livevirt.vm.spec import defaults
 from livevirt.vm.spec.disks import bus, hotpluggable, may_come_later
-from livevirt.vm.volumes.claim_sharing import Use, clash, use_of
+from livevirt.vm.volumes.claims import Use, clash, use_of
 
 DISK_PREFIX = "ua-"  # libvirt's mark of an id that a user chose; KubeVirt's disks have it
 NIC_PREFIX = "net-"
@@ -109,7 +109,7 @@ def identity(vmi: Object) -> str:
 def firmware_uuid(vmi: Object) -> str:
     """Return the machine's UUID: the one asked for, or one that stays over restarts."""
     given = ((vmi["spec"].get("domain") or {}).get("firmware") or {}).get("uuid")
-    return str(given).lower() if given else stable.firmware_uuid(identity(vmi))
+    return str(given).lower() if given else defaults.firmware_uuid(identity(vmi))
 
 
 def _cpu(cpu: Object, status: Object, accelerator: Accelerator) -> Cpu:
@@ -308,7 +308,7 @@ def _one_of(choices: Any, value: str | None, default: Any) -> Any:
 def _nics(vmi: Object, devices: Object) -> Iterator[Nic]:
     for interface in devices.get("interfaces") or ():
         name = interface["name"]
-        mac = interface.get("macAddress") or stable.mac_address(identity(vmi), name)
+        mac = interface.get("macAddress") or defaults.mac_address(identity(vmi), name)
         yield Nic(
             id=NIC_PREFIX + name,
             mac=mac.lower().replace("-", ":"),

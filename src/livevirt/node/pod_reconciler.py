@@ -14,7 +14,7 @@ from livevirt.errors import NotFound
 from livevirt.kube.control.controller import DONE, Result
 from livevirt.kube.control.key import Key
 from livevirt.kube.objects import core, times
-from livevirt.kube.objects.phases import FINAL
+from livevirt.kube.objects.conditions import FINAL
 from livevirt.kube.objects.request import Object
 from livevirt.node import pod_status, vmi_status
 from livevirt.node.local import Local, Locals

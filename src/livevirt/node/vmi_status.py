@@ -7,8 +7,7 @@ from dataclasses import dataclass, field, replace
 from datetime import datetime
 
 from livevirt.kube.objects import conditions
-from livevirt.kube.objects.conditions import Condition
-from livevirt.kube.objects.phases import FINAL
+from livevirt.kube.objects.conditions import FINAL, Condition
 from livevirt.kube.objects.quantity import Format, Quantity
 from livevirt.kube.objects.request import Object
 from livevirt.kube.objects.times import format_time

@@ -20,8 +20,8 @@ from livevirt.errors import LivevirtError, NotFound
 from livevirt.files import loop_device, raw_file
 from livevirt.kube.client.interface import Client
 from livevirt.kube.objects import conditions, core, quantity
+from livevirt.kube.objects.conditions import FINAL
 from livevirt.kube.objects.kind import Kind
-from livevirt.kube.objects.phases import FINAL
 from livevirt.kube.objects.request import Object
 from livevirt.node import cloud_init
 from livevirt.node.images import ImageError, ImageStore

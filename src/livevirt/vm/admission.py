@@ -5,12 +5,11 @@ from __future__ import annotations
 from livevirt.kube.objects.review import Rules
 from livevirt.vm import kinds
 from livevirt.vm.config.admission import KubeVirtRules
-from livevirt.vm.instancetypes.admission import InstancetypeRules
-from livevirt.vm.instancetypes.preference_admission import PreferenceRules
+from livevirt.vm.instancetypes.admission import InstancetypeRules, PreferenceRules
 from livevirt.vm.lifecycle.vm_admission import VirtualMachineRules
 from livevirt.vm.lifecycle.vmi_admission import InstanceRules
 from livevirt.vm.migration.admission import MigrationRules
-from livevirt.vm.migration.policy_admission import MigrationPolicyRules
+from livevirt.vm.migration.policy import MigrationPolicyRules
 from livevirt.vm.volumes.datavolume_admission import DataVolumeRules
 
 RULES: dict[str, Rules] = {

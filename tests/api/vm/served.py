@@ -24,7 +24,7 @@ from livevirt.kube.server.tokens import Tokens
 from livevirt.paths import DataDir
 from livevirt.qemu.agent import Finished
 from livevirt.vm import kinds
-from livevirt.vm.guest import access
+from livevirt.vm.guest import subresources
 from livevirt.vm.subresources.router import Actions
 
 from .vm_world import NAMESPACE, NODE, World, now
@@ -165,7 +165,7 @@ async def serving(world: World, folder: Path) -> AsyncIterator[Served]:
     """Serve a world over TLS on loopback while the block lasts."""
     guests = Guests(world, folder)
     keys = pki.ensure(folder / "pki", ("127.0.0.1",), now())
-    actions = Actions(world.components, guests, access.verbs(guests))
+    actions = Actions(world.components, guests, subresources.verbs(guests))
     logs = Logs(guests, lambda space, name: world.read.get(core.POD, name, space))
     front = Front(
         world.api, Authenticator(Tokens(keys.token_key), world.read, now), Metrics(world.store)

@@ -9,7 +9,7 @@ import pytest
 from livevirt.qemu.disk import Disk, Image
 from livevirt.qemu.machine import Cpu, Feature, Machine, Memory, Nic, Smbios
 from livevirt.vm.config.settings import Defaults
-from livevirt.vm.spec.cpu import Topology, max_sockets
+from livevirt.vm.spec.sizes import Topology, max_sockets
 
 pytestmark = pytest.mark.guest
 MIB = 1024 * 1024

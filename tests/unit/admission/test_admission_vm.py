@@ -9,7 +9,7 @@ from livevirt.kube.objects.request import Object
 from livevirt.kube.objects.schema import definitions
 from livevirt.vm.config import settings as configs
 from livevirt.vm.kinds import KUBEVIRT, VM, VMI, support
-from livevirt.vm.spec import identity
+from livevirt.vm.spec import defaults
 
 from .vm_door import COMPONENT, LIVE, STAGE, a_spec, a_vm, a_vmi, review
 
@@ -496,7 +496,7 @@ def test_a_new_instance_is_made_complete_and_records_the_clusters_defaults() -> 
     given["status"] = {"virtualMachineRevisionName": "r", "phase": "Running"}
     vmi, errors, _ = review(VMI, given, user=COMPONENT)
     assert errors == []
-    assert vmi["spec"]["domain"]["firmware"]["uuid"] == identity.firmware_uuid("v1")
+    assert vmi["spec"]["domain"]["firmware"]["uuid"] == defaults.firmware_uuid("v1")
     assert vmi["spec"]["domain"]["cpu"]["maxSockets"] == 4
     assert vmi["metadata"]["finalizers"] == ["kubevirt.io/foregroundDeleteVirtualMachine"]
     assert configs.recorded(vmi).max_hotplug_ratio == 4
@@ -519,7 +519,7 @@ def test_a_persons_instance_has_its_own_identity_and_no_status_of_theirs() -> No
     given = a_vmi()
     given["status"] = {"virtualMachineRevisionName": "r", "nodeName": "n"}
     vmi, _, _ = review(VMI, given)
-    assert vmi["spec"]["domain"]["firmware"]["uuid"] == identity.firmware_uuid("i1")
+    assert vmi["spec"]["domain"]["firmware"]["uuid"] == defaults.firmware_uuid("i1")
     assert vmi["status"].keys() == {
         "phase", "phaseTransitionTimestamps", "conditions", "currentCPUTopology", "memory",
     }  # fmt: skip

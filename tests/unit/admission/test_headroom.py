@@ -16,15 +16,14 @@ from livevirt.kube.admission import limit_ranges, quotas
 from livevirt.kube.admission.limit_ranges import LimitRangeRules
 from livevirt.kube.objects import pod_resources
 from livevirt.kube.objects.core import POD
+from livevirt.kube.objects.pod_resources import amounts
 from livevirt.kube.objects.quantity import parse
 from livevirt.kube.objects.request import Object, User
-from livevirt.kube.objects.resource_lists import amounts
 from livevirt.kube.objects.review import Review
 from livevirt.vm.config import settings as config
 from livevirt.vm.lifecycle.vmi import launcher
 from livevirt.vm.spec import instance, resources
-from livevirt.vm.spec.namespaces import namespace_of
-from livevirt.vm.spec.resources import Namespace
+from livevirt.vm.spec.resources import Namespace, namespace_of
 from livevirt.vm.verdict.judgement import Judgement
 from livevirt.vm.verdict.verdict import judge
 from livevirt.vm.verdict.verdict_inputs import Bound, VerdictInputs

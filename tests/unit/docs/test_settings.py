@@ -12,9 +12,9 @@ import pytest
 
 from livevirt.catalog import controller as catalog
 from livevirt.vm.config import settings
-from livevirt.vm.instancetypes.rules.policy import reference_policy
+from livevirt.vm.instancetypes.rules.matchers import reference_policy
 from livevirt.vm.migration import policy
-from livevirt.vm.spec import namespaces
+from livevirt.vm.spec import resources
 from livevirt.vm.workload_update import view
 
 ROOT = Path(__file__).resolve().parents[3]
@@ -79,7 +79,7 @@ def test_what_the_page_lists_is_what_is_read(page: ModuleType) -> None:
     settings.read(kubevirt)
     reference_policy(kubevirt)
     catalog.enabled(kubevirt)
-    namespaces.namespace_of([], None, kubevirt)
+    resources.namespace_of([], None, kubevirt)
     view.settings(kubevirt, policy.limits(None))
     assert asked == set(listed)
 

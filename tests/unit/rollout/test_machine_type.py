@@ -3,7 +3,7 @@ from __future__ import annotations
 import pytest
 
 from livevirt.kube.objects.request import Object
-from livevirt.vm.spec.machine_type import kept
+from livevirt.vm.spec.defaults import kept
 
 from .cases import a_spec as a_template
 from .cases import judged, rulings, running, with_defaults

@@ -8,9 +8,8 @@ from typing import Any
 import pytest
 
 from livevirt.kube.objects.request import Object
-from livevirt.vm.spec import namespaces
-from livevirt.vm.spec.namespaces import MEMORY_RATIO, namespace_of
-from livevirt.vm.spec.resources import Namespace
+from livevirt.vm.spec import resources
+from livevirt.vm.spec.resources import MEMORY_RATIO, Namespace, namespace_of
 
 
 def a_quota(*hard: str) -> Object:
@@ -70,11 +69,11 @@ def test_the_cluster_selects_namespaces_whose_guests_get_cpu_limits(
 
 
 def test_limits_a_pod_was_made_with_go_on_following_the_guest() -> None:
-    made = namespaces.demanded(Namespace(limits_cpu=True))
+    made = resources.demanded(Namespace(limits_cpu=True))
     pod = {"metadata": {"annotations": made}}
-    assert namespaces.as_started(Namespace(), pod) == Namespace(limits_cpu=True)
-    assert namespaces.as_started(Namespace(limits_memory=True), pod) == Namespace(
+    assert resources.as_started(Namespace(), pod) == Namespace(limits_cpu=True)
+    assert resources.as_started(Namespace(limits_memory=True), pod) == Namespace(
         limits_cpu=True, limits_memory=True
     )
-    assert namespaces.demanded(Namespace()) == {}
-    assert namespaces.as_started(Namespace(), {"metadata": {}}) == Namespace()
+    assert resources.demanded(Namespace()) == {}
+    assert resources.as_started(Namespace(), {"metadata": {}}) == Namespace()

@@ -11,7 +11,7 @@ from livevirt.kube.objects.quantity import parse
 from livevirt.kube.objects.request import Object
 from livevirt.vm.config import settings as configs
 from livevirt.vm.config.settings import Config
-from livevirt.vm.spec import defaults, disks, identity
+from livevirt.vm.spec import defaults, disks
 
 UID = "0c6e8f0e-6b0e-4b57-8b3f-1d2c3b4a5f60"
 
@@ -126,7 +126,7 @@ def test_max_guest(domain: Object, config: Config, most: str | None) -> None:
 def test_an_empty_spec_becomes_a_whole_machine() -> None:
     spec: Object = {"domain": {"devices": {}, "memory": {"guest": "1Gi"}}}
     defaults.fill(spec, UID, a_config())
-    mac = identity.mac_address(UID, "default")
+    mac = defaults.mac_address(UID, "default")
     assert spec == {
         "architecture": "amd64",
         "terminationGracePeriodSeconds": 30,
@@ -139,7 +139,7 @@ def test_an_empty_spec_becomes_a_whole_machine() -> None:
             "memory": {"guest": "1Gi", "maxGuest": "4Gi"},
             "machine": {"type": "q35"},
             "features": {"acpi": {"enabled": True}},
-            "firmware": {"uuid": identity.firmware_uuid(UID)},
+            "firmware": {"uuid": defaults.firmware_uuid(UID)},
             "devices": {
                 "interfaces": [
                     {"name": "default", "masquerade": {}, "model": "virtio", "macAddress": mac}
@@ -170,11 +170,11 @@ def test_no_interface_where_none_is_wanted() -> None:
 
 
 def test_identity_is_the_same_at_every_start_and_differs_between_guests() -> None:
-    one, other = (identity.mac_address(UID, name) for name in ("a", "b"))
+    one, other = (defaults.mac_address(UID, name) for name in ("a", "b"))
     assert one != other
-    assert one == identity.mac_address(UID, "a")
+    assert one == defaults.mac_address(UID, "a")
     assert int(one[:2], 16) & 0b11 == 0b10, "locally administered and for one receiver"
-    assert identity.firmware_uuid(UID) != identity.firmware_uuid(UID[::-1])
+    assert defaults.firmware_uuid(UID) != defaults.firmware_uuid(UID[::-1])
 
 
 _domains = st.fixed_dictionaries(

@@ -10,7 +10,8 @@ from hypothesis import strategies as st
 from livevirt.kube.objects.quantity import parse
 from livevirt.kube.objects.request import Object
 from livevirt.vm.config.settings import Defaults
-from livevirt.vm.spec import instance, overhead
+from livevirt.vm.spec import instance
+from livevirt.vm.spec import resources as spec_resources
 from livevirt.vm.spec.resources import Compute, Namespace, compute
 
 MIB = 2**20
@@ -146,10 +147,10 @@ def test_no_limit_is_below_the_guest(
 
 
 def test_the_terms_of_the_overhead_add_up() -> None:
-    plain = overhead.QEMU + overhead.TRANSLATION + overhead.IO_THREAD + 2 * MIB
-    assert asked().overhead == plain + overhead.VCPU
-    assert asked(cpu={"cores": 4}).overhead == plain + 4 * overhead.VCPU
-    assert asked(devices={}).overhead == plain + overhead.VCPU + overhead.GRAPHICS
+    plain = spec_resources.QEMU + spec_resources.TRANSLATION + spec_resources.IO_THREAD + 2 * MIB
+    assert asked().overhead == plain + spec_resources.VCPU
+    assert asked(cpu={"cores": 4}).overhead == plain + 4 * spec_resources.VCPU
+    assert asked(devices={}).overhead == plain + spec_resources.VCPU + spec_resources.GRAPHICS
 
 
 def test_a_ratio_adds_to_all_terms() -> None:

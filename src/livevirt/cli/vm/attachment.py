@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from enum import Enum
 
 from livevirt.cli.vm.objects import status_of
-from livevirt.kube.objects.phases import FINAL
+from livevirt.kube.objects.conditions import FINAL
 from livevirt.kube.objects.request import Object
 from livevirt.vm.verdict.comparison import TEMPLATE
 from livevirt.vm.volumes.force_detach import names

@@ -18,7 +18,7 @@ from livevirt.cli.vm.flags import Command, FlagError, announce, dry_runs, waits
 from livevirt.cli.vm.objects import instance, status_of
 from livevirt.errors import NotFound
 from livevirt.kube.objects import conditions, core
-from livevirt.kube.objects.phases import FINAL
+from livevirt.kube.objects.conditions import FINAL
 from livevirt.kube.objects.request import Object
 from livevirt.vm import kinds
 from livevirt.vm.migration import migratability

@@ -8,8 +8,7 @@ from typing import Any
 
 from livevirt.cli.vm.objects import Named, status_of
 from livevirt.kube.objects import conditions, quantity
-from livevirt.kube.objects.conditions import Condition
-from livevirt.kube.objects.phases import FINAL
+from livevirt.kube.objects.conditions import FINAL, Condition
 from livevirt.kube.objects.request import Object
 from livevirt.vm.instancetypes.rules.matchers import ROLES, Role
 from livevirt.vm.sizing.hot_change import reported, under_way

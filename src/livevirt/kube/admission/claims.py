@@ -12,10 +12,10 @@ from livevirt.kube.objects.field_error import (
     FieldError,
     forbidden,
 )
+from livevirt.kube.objects.pod_resources import round_up
 from livevirt.kube.objects.quantity import parse
-from livevirt.kube.objects.refusal import forbidden as refused
+from livevirt.kube.objects.refusals import forbidden as refused
 from livevirt.kube.objects.request import Object
-from livevirt.kube.objects.resource_lists import round_up
 from livevirt.kube.objects.review import Reader, Review, Rules
 from livevirt.kube.objects.storage import (
     CLASS_ANNOTATION,

@@ -5,14 +5,14 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 from decimal import Decimal
 
-from livevirt.kube.objects import names, pod_resources, refusal
+from livevirt.kube.objects import names, pod_resources, refusals
 from livevirt.kube.objects.core import CLAIM, LIMIT_RANGE, POD
 from livevirt.kube.objects.field_checks import quantity, resource_name
 from livevirt.kube.objects.field_error import FieldError, duplicate, forbidden, invalid, required
 from livevirt.kube.objects.kind import Kind
+from livevirt.kube.objects.pod_resources import Amounts, amounts, round_up
 from livevirt.kube.objects.quantity import ZERO, Quantity, parse
 from livevirt.kube.objects.request import Object
-from livevirt.kube.objects.resource_lists import Amounts, amounts, round_up
 from livevirt.kube.objects.review import Review, Rules
 
 # ---------------------------------------------------------------- the objects
@@ -153,7 +153,7 @@ def check(review: Review) -> None:
     breaches = find_breaches(review.kind, obj, review.read.list(LIMIT_RANGE, namespace))
     if breaches:
         why = breaches[0] if len(breaches) == 1 else f"[{', '.join(breaches)}]"
-        raise refusal.forbidden(review.kind, obj["metadata"].get("name", ""), why)
+        raise refusals.forbidden(review.kind, obj["metadata"].get("name", ""), why)
 
 
 def fill_in(pod: Object, limit_ranges: Iterable[Object]) -> None:

@@ -4,11 +4,10 @@ from __future__ import annotations
 
 from livevirt.kube.objects import names
 from livevirt.kube.objects.core import NAMESPACE
-from livevirt.kube.objects.doors import keep
 from livevirt.kube.objects.field_error import FieldError, invalid
-from livevirt.kube.objects.refusal import forbidden
+from livevirt.kube.objects.refusals import forbidden
 from livevirt.kube.objects.request import Object
-from livevirt.kube.objects.review import Review, Rules
+from livevirt.kube.objects.review import Review, Rules, keep
 
 NAME_LABEL = "kubernetes.io/metadata.name"
 FINALIZER = "kubernetes"

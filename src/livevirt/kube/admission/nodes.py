@@ -5,8 +5,8 @@ from __future__ import annotations
 from livevirt.kube.objects import names
 from livevirt.kube.objects.field_checks import one_of, quantities
 from livevirt.kube.objects.field_error import FieldError, duplicate, forbidden, invalid, required
+from livevirt.kube.objects.pod_resources import round_up
 from livevirt.kube.objects.request import Object
-from livevirt.kube.objects.resource_lists import round_up
 from livevirt.kube.objects.review import Review, Rules
 from livevirt.kube.objects.scheduling_validation import EFFECTS
 

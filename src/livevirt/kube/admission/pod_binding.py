@@ -9,7 +9,7 @@ from livevirt.errors import ApiError, BadRequest
 from livevirt.kube.objects import conditions
 from livevirt.kube.objects.core import POD
 from livevirt.kube.objects.field_error import FieldError, not_supported, required
-from livevirt.kube.objects.refusal import conflict
+from livevirt.kube.objects.refusals import conflict
 from livevirt.kube.objects.request import Object
 
 

@@ -4,9 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 
-from livevirt.kube.objects.pod_resources import containers
+from livevirt.kube.objects.pod_resources import containers, round_up
 from livevirt.kube.objects.request import Object
-from livevirt.kube.objects.resource_lists import round_up
 
 FILE_MODE = 0o644
 TOLERATION_SECONDS = 300

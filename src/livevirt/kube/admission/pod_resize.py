@@ -7,12 +7,11 @@ import copy
 from livevirt.kube.admission.pod_validation import validate_pod
 from livevirt.kube.objects import pod_resources
 from livevirt.kube.objects.core import NODE, POD
-from livevirt.kube.objects.doors import keep
 from livevirt.kube.objects.field_error import FieldError, forbidden, invalid
-from livevirt.kube.objects.refusal import forbidden as refused
+from livevirt.kube.objects.pod_resources import amounts, over
+from livevirt.kube.objects.refusals import forbidden as refused
 from livevirt.kube.objects.request import Object
-from livevirt.kube.objects.resource_lists import amounts, over
-from livevirt.kube.objects.review import Reader
+from livevirt.kube.objects.review import Reader, keep
 
 _ONLY = "only cpu and memory resources are mutable"
 _CHANGEABLE = ("resources", "resizePolicy")  # the policy reaches validation, which refuses it

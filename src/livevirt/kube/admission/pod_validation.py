@@ -8,10 +8,10 @@ from typing import Any
 from livevirt.kube.admission.container_validation import RESTART_POLICIES, validate_containers
 from livevirt.kube.admission.volume_validation import validate_volumes
 from livevirt.kube.objects import field_checks, names
-from livevirt.kube.objects.doors import keep
 from livevirt.kube.objects.field_checks import MAX_INT32, between, named, one_of, optional_one_of
 from livevirt.kube.objects.field_error import FieldError, duplicate, forbidden, invalid, required
 from livevirt.kube.objects.request import Object
+from livevirt.kube.objects.review import keep
 from livevirt.kube.objects.scheduling_validation import DNS_POLICIES, validate_scheduling
 
 _CHANGEABLE = (

@@ -7,10 +7,10 @@ from livevirt.kube.admission.pod_defaults import PRIORITY_CLASSES, add_toleratio
 from livevirt.kube.admission.pod_resize import check_node, keep_all_but_resources, validate_resize
 from livevirt.kube.admission.pod_validation import validate_new, validate_status, validate_update
 from livevirt.kube.objects import pod_resources
+from livevirt.kube.objects.conditions import FINAL
 from livevirt.kube.objects.core import POD
 from livevirt.kube.objects.field_error import FieldError
-from livevirt.kube.objects.phases import FINAL
-from livevirt.kube.objects.refusal import forbidden
+from livevirt.kube.objects.refusals import forbidden
 from livevirt.kube.objects.request import Object
 from livevirt.kube.objects.review import Review, Rules
 

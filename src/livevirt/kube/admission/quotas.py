@@ -14,6 +14,16 @@ from livevirt.kube.objects.core import CLAIM, POD
 from livevirt.kube.objects.field_checks import IMMUTABLE, quantity, quota_resource_name
 from livevirt.kube.objects.field_error import FieldError, invalid, required
 from livevirt.kube.objects.kind import Kind
+from livevirt.kube.objects.pod_resources import (
+    Amounts,
+    add,
+    amounts,
+    masked,
+    over,
+    round_up,
+    subtract,
+    written,
+)
 from livevirt.kube.objects.quantity import ZERO
 from livevirt.kube.objects.quota_usage import (
     MUST_BE_STATED,
@@ -24,18 +34,8 @@ from livevirt.kube.objects.quota_usage import (
     tracks,
     usage,
 )
-from livevirt.kube.objects.refusal import forbidden
+from livevirt.kube.objects.refusals import forbidden
 from livevirt.kube.objects.request import Object
-from livevirt.kube.objects.resource_lists import (
-    Amounts,
-    add,
-    amounts,
-    masked,
-    over,
-    round_up,
-    subtract,
-    written,
-)
 from livevirt.kube.objects.review import Review, Rules
 
 # ---------------------------------------------------------------- the objects

@@ -17,8 +17,8 @@ from livevirt.kube.objects.field_error import (
     not_supported,
     required,
 )
+from livevirt.kube.objects.pod_resources import round_up
 from livevirt.kube.objects.request import Object
-from livevirt.kube.objects.resource_lists import round_up
 from livevirt.kube.objects.review import Review, Rules
 from livevirt.kube.objects.scheduling_validation import node_selector_errors
 from livevirt.kube.objects.schema import definitions

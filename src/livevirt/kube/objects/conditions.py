@@ -1,4 +1,4 @@
-"""Conditions of an object's status: build one, read one, set one, remove one.
+"""Conditions and phases of an object's status: build one, read one, set one, remove one.
 
 A condition is a dict with a `type` and a `status` of `True`, `False` or `Unknown`. Lists are never
 changed in place; when nothing changes, the very list given is returned, so `is` tells whether a
@@ -99,3 +99,7 @@ def without_condition(conditions: list[Condition] | None, type: str) -> list[Con
 def _said(condition: Condition) -> Condition:
     """A condition without its nulls: the server adds a null `lastProbeTime` to those of pods."""
     return {name: value for name, value in condition.items() if value is not None}
+
+
+#: Where pods, instances, migrations and DataVolumes stay for good.
+FINAL = ("Succeeded", "Failed")

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Generic, NamedTuple, TypeVar
 
 from livevirt.kube.objects import pod_resources
-from livevirt.kube.objects.phases import FINAL
+from livevirt.kube.objects.conditions import FINAL
 from livevirt.kube.objects.quantity import ZERO, Quantity
 from livevirt.kube.objects.request import Object
 

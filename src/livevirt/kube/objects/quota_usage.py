@@ -7,12 +7,12 @@ from datetime import datetime, timedelta
 from typing import NamedTuple
 
 from livevirt.kube.objects import field_checks, pod_resources
+from livevirt.kube.objects.conditions import FINAL
 from livevirt.kube.objects.core import CLAIM, CONFIG_MAP, POD, QUOTA, SECRET
 from livevirt.kube.objects.kind import Kind
-from livevirt.kube.objects.phases import FINAL
+from livevirt.kube.objects.pod_resources import Amounts
 from livevirt.kube.objects.quantity import Quantity, parse
 from livevirt.kube.objects.request import Object
-from livevirt.kube.objects.resource_lists import Amounts
 from livevirt.kube.objects.storage import class_of, size
 from livevirt.kube.objects.times import parse_time
 

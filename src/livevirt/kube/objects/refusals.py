@@ -1,4 +1,4 @@
-"""The refusals every verb shares, worded and shaped as kube-apiserver does."""
+"""Refusals with kube-apiserver's wording and details."""
 
 from __future__ import annotations
 
@@ -10,6 +10,7 @@ from livevirt.errors import (
     ApiError,
     BadRequest,
     Conflict,
+    Forbidden,
     Invalid,
     MethodNotAllowed,
     NotFound,
@@ -118,3 +119,34 @@ def too_large_version(wanted: int, current: int) -> Timeout:
 def unreadable_body(error: Exception) -> BadRequest:
     """Return the refusal of a body that breaks off, or is not encoded as its header says."""
     return BadRequest(f"the body of the request cannot be read ({type(error).__name__})")
+
+
+def forbidden(
+    kind: Kind, name: str, why: str, causes: list[dict[str, str]] | None = None
+) -> Forbidden:
+    """The write is understood and not allowed."""
+    details = _details(kind.plural, kind.group, name)
+    if causes:
+        details["causes"] = causes
+    return Forbidden(f"{_named(kind.resource, name)} is forbidden: {why}", details=details)
+
+
+def conflict(kind: Kind, name: str, why: str, subresource: str = "") -> Conflict:
+    """The object is not in the state the write expects."""
+    door = f"/{subresource}" if subresource else ""
+    resource = f"{kind.plural}{door}.{kind.group}" if kind.group else f"{kind.plural}{door}"
+    return Conflict(
+        f"Operation cannot be fulfilled on {_named(resource, name)}: {why}",
+        details=_details(f"{kind.plural}{door}", kind.group, name),
+    )
+
+
+def _named(resource: str, name: str) -> str:
+    return f'{resource} "{name}"' if name else resource
+
+
+def _details(kind: str, group: str, name: str) -> dict[str, Any]:
+    details = {"name": name} if name else {}
+    if group:
+        details["group"] = group
+    return {**details, "kind": kind}

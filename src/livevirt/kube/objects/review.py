@@ -1,4 +1,4 @@
-"""One write under review, and what a kind's rules may say about it."""
+"""One write under review, and what the rules of a kind demand of it."""
 
 from __future__ import annotations
 
@@ -104,3 +104,11 @@ class Rules:
 
     def on_marked(self, obj: Object) -> None:
         """Change what else a deletion that has begun shows in the object, in place."""
+
+
+def keep(target: Object, stored: Object, key: str) -> None:
+    """Make `key` of an object what it was, which may be nothing."""
+    if key in stored:
+        target[key] = copy.deepcopy(stored[key])
+    else:
+        target.pop(key, None)

@@ -13,7 +13,7 @@ from aiohttp import web
 
 from livevirt.errors import BadRequest
 from livevirt.kube.objects import core, refusals
-from livevirt.kube.objects.phases import FINAL
+from livevirt.kube.objects.conditions import FINAL
 from livevirt.kube.objects.request import Object, Request
 
 COMPUTE = "compute"  # QEMU's standard error

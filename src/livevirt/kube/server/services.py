@@ -11,7 +11,7 @@ from livevirt.kube.control.turns import Turns
 from livevirt.kube.objects import core, metadata, refusals
 from livevirt.kube.objects.kind import Kind
 from livevirt.kube.objects.node_share import Share
-from livevirt.kube.objects.refusal import forbidden
+from livevirt.kube.objects.refusals import forbidden
 from livevirt.kube.objects.registry import Registry
 from livevirt.kube.objects.request import Object, Request
 from livevirt.kube.objects.review import Review, Rules

@@ -10,8 +10,8 @@ from livevirt.kube.objects.field_error import FieldError
 from livevirt.kube.objects.quantity import parse
 from livevirt.kube.objects.request import Object
 from livevirt.kube.objects.review import Review, Rules
-from livevirt.vm.instancetypes.rules.policy import POLICIES
-from livevirt.vm.volumes.disk_admission import wrong
+from livevirt.vm.instancetypes.rules.matchers import POLICIES
+from livevirt.vm.volumes.admission import wrong
 
 _AT = "spec.configuration"
 _STRATEGIES = ("Stage", "LiveUpdate")

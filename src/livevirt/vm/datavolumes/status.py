@@ -5,8 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from livevirt.kube.objects import conditions, storage
-from livevirt.kube.objects.conditions import Condition
-from livevirt.kube.objects.phases import FINAL
+from livevirt.kube.objects.conditions import FINAL, Condition
 from livevirt.kube.objects.request import Object
 from livevirt.vm.datavolumes import claim as datavolume_claim
 from livevirt.vm.datavolumes.plan import Seen, capacity, source_of, taken, unserved

@@ -11,7 +11,7 @@ from livevirt.errors import BadRequest
 from livevirt.kube.objects import conditions
 from livevirt.kube.objects.request import Answer, Object
 from livevirt.vm import kinds
-from livevirt.vm.guest.run_state import running_instance
+from livevirt.vm.guest.subresources import running_instance
 from livevirt.vm.kinds.subresources import NO_GUEST_AGENT
 from livevirt.vm.subresources.call import Call, Verb
 

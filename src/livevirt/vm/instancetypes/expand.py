@@ -16,10 +16,10 @@ from livevirt.kube.objects.request import Answer, Object
 from livevirt.kube.objects.shape import shape
 from livevirt.vm import kinds
 from livevirt.vm.config import settings
-from livevirt.vm.instancetypes.rules.lookup import decide
 from livevirt.vm.instancetypes.rules.machine import Machine, detached, expand_vm
 from livevirt.vm.instancetypes.rules.matchers import ROLES, matcher_errors
-from livevirt.vm.spec import disks, networks
+from livevirt.vm.instancetypes.rules.resolution import decide
+from livevirt.vm.spec import defaults, disks
 from livevirt.vm.spec.effective import without_nulls
 from livevirt.vm.subresources.call import Call
 
@@ -83,7 +83,7 @@ async def _whole(call: Call, machine: Machine) -> Object:
     expanded = template["spec"] = without_nulls(template["spec"])
     disks.add_missing(expanded)
     kubevirt = await _fetch(call, kinds.KUBEVIRT, settings.NAME, settings.NAMESPACE)
-    networks.attach_default(expanded, settings.read(kubevirt).network_binding)
+    defaults.attach_default(expanded, settings.read(kubevirt).network_binding)
     vm["spec"]["template"] = template
     return vm
 

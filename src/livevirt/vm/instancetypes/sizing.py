@@ -26,11 +26,9 @@ from livevirt.kube.objects.request import Object
 from livevirt.vm import kinds
 from livevirt.vm.instancetypes.rules import machine as machines
 from livevirt.vm.instancetypes.rules import revisions
-from livevirt.vm.instancetypes.rules.lookup import Lookup, decide
 from livevirt.vm.instancetypes.rules.machine import Machine
-from livevirt.vm.instancetypes.rules.matchers import INSTANCETYPE, ROLES, Role
-from livevirt.vm.instancetypes.rules.policy import to_be_rewritten
-from livevirt.vm.instancetypes.rules.resolution import Resolved, newer, references
+from livevirt.vm.instancetypes.rules.matchers import INSTANCETYPE, ROLES, Role, to_be_rewritten
+from livevirt.vm.instancetypes.rules.resolution import Lookup, Resolved, decide, newer, references
 
 log = logging.getLogger(__name__)
 

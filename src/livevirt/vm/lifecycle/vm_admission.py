@@ -17,14 +17,14 @@ from livevirt.vm.kinds import support
 from livevirt.vm.kinds.accounts import is_component
 from livevirt.vm.lifecycle.vmi_admission import cluster_config
 from livevirt.vm.spec import defaults, disks
-from livevirt.vm.spec.run_strategy import RUN_STRATEGIES, run_strategy
+from livevirt.vm.spec.defaults import RUN_STRATEGIES, run_strategy
 from livevirt.vm.spec.validation import Exemptions, size_warnings, spec_errors
 from livevirt.vm.verdict.gather import gather_now
 from livevirt.vm.verdict.summary import RELABELLED, warnings
 from livevirt.vm.verdict.verdict import judge
 from livevirt.vm.volumes import datavolume_admission
-from livevirt.vm.volumes.claim_admission import shared_claims
-from livevirt.vm.volumes.disk_admission import empty_drives, wrong
+from livevirt.vm.volumes.admission import empty_drives, wrong
+from livevirt.vm.volumes.claims import shared_claims
 from livevirt.vm.volumes.volume_migration import STRATEGIES
 
 FINALIZER = "kubevirt.io/virtualMachineControllerFinalize"

@@ -3,21 +3,18 @@
 from __future__ import annotations
 
 from livevirt.kube.objects import conditions, times
-from livevirt.kube.objects.doors import keep
 from livevirt.kube.objects.field_error import FieldError
 from livevirt.kube.objects.request import Object
-from livevirt.kube.objects.review import Reader, Review, Rules
+from livevirt.kube.objects.review import Reader, Review, Rules, keep
 from livevirt.vm.config import settings as configs
 from livevirt.vm.kinds import KUBEVIRT, VM, support
 from livevirt.vm.kinds.accounts import is_component
 from livevirt.vm.spec import defaults, instance
-from livevirt.vm.spec.cpu import topology
-from livevirt.vm.spec.memory import guest
+from livevirt.vm.spec.sizes import guest, topology
 from livevirt.vm.spec.validation import NO_EXEMPTIONS, Exemptions, size_warnings, spec_errors
 from livevirt.vm.volumes import update_admission
-from livevirt.vm.volumes.claim_admission import shared_claims
-from livevirt.vm.volumes.disk_admission import empty_drives, wrong
-from livevirt.vm.volumes.volume_admission import unused_errors
+from livevirt.vm.volumes.admission import empty_drives, unused_errors, wrong
+from livevirt.vm.volumes.claims import shared_claims
 
 FINALIZER = "kubevirt.io/foregroundDeleteVirtualMachine"
 _GIVEN_STATUS = "virtualMachineRevisionName"  # the one part of it a creator knows

@@ -6,14 +6,13 @@ import hashlib
 from collections.abc import Iterator
 
 from livevirt.kube.objects import conditions, metadata
-from livevirt.kube.objects.doors import keep
+from livevirt.kube.objects.conditions import FINAL
 from livevirt.kube.objects.field_error import FieldError, not_supported, required
-from livevirt.kube.objects.phases import FINAL
 from livevirt.kube.objects.request import Object
-from livevirt.kube.objects.review import Review, Rules
+from livevirt.kube.objects.review import Review, Rules, keep
 from livevirt.vm.kinds import MIGRATION, VMI
 from livevirt.vm.kinds.accounts import is_component
-from livevirt.vm.volumes.disk_admission import wrong
+from livevirt.vm.volumes.admission import wrong
 
 FINALIZER = "kubevirt.io/migrationJobFinalize"
 VMI_NAME = "kubevirt.io/vmi-name"  # the label by which the migrations of an instance are found

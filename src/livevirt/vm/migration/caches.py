@@ -25,8 +25,7 @@ from livevirt.vm.migration.snapshot import (
     read_pod,
 )
 from livevirt.vm.sizing.resizing import Attempts
-from livevirt.vm.spec.namespaces import namespace_of
-from livevirt.vm.spec.resources import Namespace
+from livevirt.vm.spec.resources import Namespace, namespace_of
 
 #: The names of our indexes; other controllers keep theirs in the same informers.
 _BY_INSTANCE, _BY_MIGRATION_UID = "migrations-by-instance", "target-pods-by-migration-uid"

@@ -11,7 +11,7 @@ from livevirt.errors import Conflict, NotFound, TooManyRequests
 from livevirt.kube.client.interface import Client, if_unchanged
 from livevirt.kube.control.turns import Turns
 from livevirt.kube.objects import conditions, node_share, refusals
-from livevirt.kube.objects.phases import FINAL
+from livevirt.kube.objects.conditions import FINAL
 from livevirt.kube.objects.request import Object
 from livevirt.vm import kinds
 from livevirt.vm.config import settings

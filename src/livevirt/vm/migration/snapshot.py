@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 
 from livevirt.kube.objects import conditions, times
-from livevirt.kube.objects.phases import FINAL
+from livevirt.kube.objects.conditions import FINAL
 from livevirt.kube.objects.request import Object
 from livevirt.vm.migration import migratability
 from livevirt.vm.migration.admission import FINALIZER, PRIORITIES

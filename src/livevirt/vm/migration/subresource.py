@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from livevirt.kube.objects.request import Answer, Object
 from livevirt.vm import kinds
-from livevirt.vm.subresources import options
+from livevirt.vm.subresources import call as subresources_call
 from livevirt.vm.subresources.call import Call, phase
 
 GENERATE_NAME = "kubevirt-migrate-vm-"
@@ -12,7 +12,7 @@ GENERATE_NAME = "kubevirt-migrate-vm-"
 
 async def migrate(call: Call) -> Answer:
     """Create the migration of a VM's guest; whether it may be made is admission's to say."""
-    asked = options.read(call, "MigrateOptions")
+    asked = subresources_call.read(call, "MigrateOptions")
     await call.vm()
     if phase(await call.instance_or_none()) != "Running":
         raise call.refuse(kinds.VM, "VM is not running")

@@ -16,8 +16,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from livevirt.kube.objects import conditions
-from livevirt.kube.objects.conditions import Condition
-from livevirt.kube.objects.phases import FINAL
+from livevirt.kube.objects.conditions import FINAL, Condition
 from livevirt.kube.objects.quantity import Format, Quantity
 from livevirt.kube.objects.request import Object
 from livevirt.vm.sizing.reservation import asked, told

@@ -11,10 +11,10 @@ from livevirt.kube.objects.quantity import Format, Quantity, parse
 from livevirt.kube.objects.request import Object
 from livevirt.vm.config import settings
 from livevirt.vm.config.settings import Defaults
-from livevirt.vm.spec import instance, memory
-from livevirt.vm.spec.cpu import topology
+from livevirt.vm.spec import instance, sizes
 from livevirt.vm.spec.instance import Amount, Instance, Resources
 from livevirt.vm.spec.resources import Compute, Namespace, compute
+from livevirt.vm.spec.sizes import topology
 
 _RESIZED = ("cpu", "memory")  # all that a pod's resize can change
 _PAGES = "hugepages-"
@@ -115,7 +115,7 @@ def _new(old: Mapping[str, Amount], name: str, amounts: Mapping[str, str]) -> bo
 
 def size_of(view: Instance) -> Size:
     """Return the size that an instance asks for."""
-    size = memory.guest(view)
+    size = sizes.guest(view)
     return Size(topology(view.domain.cpu, view.domain.resources).sockets, size.bytes if size else 0)
 
 

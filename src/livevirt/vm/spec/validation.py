@@ -1,4 +1,4 @@
-"""What is wrong with the spec of an instance, be it in a VMI or in a VM's template."""
+"""What is wrong with the spec of an instance, in a VMI or in a VM's template."""
 
 from __future__ import annotations
 
@@ -12,18 +12,78 @@ from livevirt.kube.objects.field_error import FieldError
 from livevirt.kube.objects.quantity import Quantity, parse
 from livevirt.kube.objects.request import Object
 from livevirt.vm.config.settings import Config
-from livevirt.vm.spec import cpu as cpus
 from livevirt.vm.spec import instance as instances
-from livevirt.vm.spec import memory
+from livevirt.vm.spec import sizes
+from livevirt.vm.spec.defaults import BINDINGS
 from livevirt.vm.spec.instance import Instance
-from livevirt.vm.spec.io_thread_validation import io_thread_errors
-from livevirt.vm.spec.network_validation import network_errors
-from livevirt.vm.spec.placement_validation import placement_errors
+from livevirt.vm.spec.placement_validation import placement_errors, scheduling_errors
 from livevirt.vm.spec.resources import compute
-from livevirt.vm.spec.scheduling_validation import scheduling_errors
-from livevirt.vm.volumes.claim_admission import claim_errors
-from livevirt.vm.volumes.disk_admission import boot_order_errors, disk_errors, wrong
-from livevirt.vm.volumes.volume_admission import volume_errors
+from livevirt.vm.volumes.admission import (
+    boot_order_errors,
+    disk_errors,
+    same_names,
+    volume_errors,
+    wrong,
+)
+from livevirt.vm.volumes.claims import claim_errors
+
+POLICIES = ("shared", "auto", "supplementalPool")
+MOST_THREADS = 256
+
+
+def io_thread_errors(at: str, instance: Instance) -> Iterator[FieldError]:
+    """Yield what is wrong with the IO threads of a domain, found `at` a path."""
+    domain = instance.domain
+    policy, count = domain.io_threads_policy, domain.io_threads.supplemental_pool_thread_count
+    if policy and policy not in POLICIES:
+        yield wrong(f"{at}.ioThreadsPolicy", f"Invalid IOThreadsPolicy ({policy})")
+    elif policy == "supplementalPool" and not 1 <= count <= MOST_THREADS:
+        here = f"{at}.ioThreads.supplementalPoolThreadCount"
+        message = f"{here} must be between 1 and {MOST_THREADS} with policy supplementalPool"
+        yield wrong(here, message)
+
+
+_MAC = re.compile(r"[0-9a-fA-F]{2}([:-])[0-9a-fA-F]{2}(\1[0-9a-fA-F]{2}){4}")
+_MODELS = ("virtio", "e1000", "e1000e", "rtl8139", "ne2k_pci", "pcnet")
+_SOURCES = ("pod", "multus", "resourceClaim")
+
+
+def network_errors(path: str, spec: Object) -> Iterator[FieldError]:
+    """Yield what is wrong with the interfaces and networks of a spec."""
+    interfaces = (spec["domain"].get("devices") or {}).get("interfaces") or []
+    networks = spec.get("networks") or []
+    at, other = f"{path}.domain.devices.interfaces", f"{path}.networks"
+    yield from same_names(at, interfaces)
+    yield from same_names(other, networks)
+    attached, known = ({each["name"] for each in items} for items in (interfaces, networks))
+    for number, interface in enumerate(interfaces):
+        here, name = f"{at}[{number}]", interface["name"]
+        if name not in known:
+            yield wrong(f"{here}.name", f"{here}.name '{name}' not found.")
+        yield from _interface_errors(here, interface)
+    for number, network in enumerate(networks):
+        here, name = f"{other}[{number}]", network["name"]
+        if name not in attached:
+            yield wrong(f"{here}.name", f"{here}.name '{name}' not found.")
+        if sum(network.get(each) is not None for each in _SOURCES) != 1:
+            yield wrong(here, f"{here} must have exactly one network type")
+    if sum(network.get("pod") is not None for network in networks) > 1:
+        yield wrong(other, f"more than one interface is connected to a pod network in {other}")
+
+
+def _interface_errors(here: str, interface: Object) -> Iterator[FieldError]:
+    if sum(interface.get(each) is not None for each in BINDINGS) > 1:
+        yield wrong(here, f"{here} must have only one binding")
+    if (mac := interface.get("macAddress")) and not _is_unicast(mac):
+        yield wrong(f"{here}.macAddress", f"interface {here} has malformed MAC address ({mac}).")
+    if (model := interface.get("model")) and model not in _MODELS:
+        message = f"interface {here} uses model {model} that is not supported."
+        yield wrong(f"{here}.model", message)
+
+
+def _is_unicast(mac: str) -> bool:
+    return bool(_MAC.fullmatch(mac)) and not int(mac[:2], 16) & 1
+
 
 _MOST = Quantity.from_int(2**63 - 1)  # Kubernetes knows no larger amount
 _MOST_CPUS = 2**32 - 1
@@ -86,22 +146,22 @@ def size_warnings(path: str, spec: Object, config: Config) -> list[str]:
     """List which sizes of a valid spec, written or filled in, few nodes can start."""
     instance = instances.read(spec)
     cpu, defaults = instance.domain.cpu, config.defaults
-    chosen = cpus.topology(cpu, instance.domain.resources)
-    sockets, boot = chosen.sockets, memory.guest(instance)
+    chosen = sizes.topology(cpu, instance.domain.resources)
+    sockets, boot = chosen.sockets, sizes.guest(instance)
     most = boot
     if config.live_update:
-        sockets = max(cpus.max_sockets(cpu.max_sockets, chosen, defaults), sockets)
-        most = memory.max_guest(instance, boot, defaults) or boot
+        sockets = max(sizes.max_sockets(cpu.max_sockets, chosen, defaults), sockets)
+        most = sizes.max_guest(instance, boot, defaults) or boot
     found = []
-    if sockets > (all_start := cpus.most_sockets(chosen)):
+    if sockets > (all_start := sizes.most_sockets(chosen)):
         found.append(
             f"{path}.domain.cpu: a maximum of {sockets} sockets of {chosen.cores}x{chosen.threads}"
             f" CPUs needs a node with KVM and a QEMU for that many; every node starts {all_start}"
         )
-    if most is not None and most > memory.MOST_EMULATED:
+    if most is not None and most > sizes.MOST_EMULATED:
         found.append(
             f"{path}.domain.memory: a maximum of {most} needs a node with KVM; every node starts"
-            f" {memory.MOST_EMULATED}"
+            f" {sizes.MOST_EMULATED}"
         )
     return found
 
@@ -157,7 +217,7 @@ def _memory_errors(
         )
         yield wrong(f"{at}.guest", message)
     if explicit_maximum and config.live_update:
-        problem = memory.hotplug_problem(instance, guest, instance.max_guest)
+        problem = sizes.hotplug_problem(instance, guest, instance.max_guest)
         if problem:
             yield wrong(f"{at}.guest", problem)
     if pages is not None and pages.page_size in _PAGE_SIZES and instance.page is not None:

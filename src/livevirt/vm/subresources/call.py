@@ -1,20 +1,22 @@
-"""One call of a verb, and what the verbs share: reading, refusing and writing again."""
+"""One call of a subresource verb: what the verbs share to read, refuse and write."""
 
 from __future__ import annotations
 
 import contextlib
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, NamedTuple
 
 from aiohttp import web
 
 from livevirt.errors import BadRequest, Conflict, NotFound
 from livevirt.kube.client.interface import Client
 from livevirt.kube.control.turns import Turns
+from livevirt.kube.objects import field_error, structural
+from livevirt.kube.objects.conditions import FINAL
 from livevirt.kube.objects.kind import Kind
-from livevirt.kube.objects.phases import FINAL
 from livevirt.kube.objects.request import Answer, Object, User
+from livevirt.kube.objects.schema import definitions
 from livevirt.vm import kinds
 from livevirt.vm.guest.interface import GuestDoor
 
@@ -132,3 +134,46 @@ async def shorten_grace(call: Call, vmi: Object, seconds: int) -> None:
     patch = {"metadata": version, "spec": {"terminationGracePeriodSeconds": seconds}}
     with contextlib.suppress(NotFound):  # gone already, which is what was asked for
         await call.client.patch(kinds.VMI, call.name, call.namespace, patch)
+
+
+class Options(NamedTuple):
+    """What a request asks for."""
+
+    given: Object
+    dry_run: bool
+    warnings: tuple[str, ...] = ()  # of fields that nobody knows
+
+
+def read(call: Call, kind: str) -> Options:
+    """Return the options of a request, none if it has no body; raises BadRequest."""
+    given, unknown = pruned(kind, call.options)
+    return Options(given, dry_run(kind, given), unknown)
+
+
+def pruned(kind: str, body: Object) -> tuple[Object, tuple[str, ...]]:
+    """Return the fields that options of a kind have, and a warning for each of the others."""
+    unknown: list[str] = []
+    found = structural.prune(definitions()[f"kubevirt.{kind}"], body, unknown)
+    return found, tuple(f'unknown field "{path}"' for path in unknown)
+
+
+def dry_run(kind: str, given: Object) -> bool:
+    """Check pruned options; return whether nothing may be changed."""
+    if errors := structural.validate(definitions()[f"kubevirt.{kind}"], given):
+        raise BadRequest(", ".join(map(str, errors)))
+    wanted = given.get("dryRun") or []
+    if strange := [each for each in wanted if each != "All"]:
+        raise BadRequest(str(field_error.not_supported("dryRun", strange[0], ["All"])))
+    return bool(wanted)
+
+
+def grace(options: Options, field: str) -> int | None:
+    """Return the seconds a guest is given to shut down, None if nothing is said of them."""
+    value = options.given.get(field)
+    if value is None:
+        return None
+    if not isinstance(value, int):
+        raise BadRequest(f"{field} must be a whole number")
+    if value < 0:
+        raise BadRequest("gracePeriod has to be greater or equal to 0")
+    return value

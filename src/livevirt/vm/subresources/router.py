@@ -15,11 +15,11 @@ from livevirt.kube.client.interface import Client
 from livevirt.kube.control.turns import Turns
 from livevirt.kube.objects import refusals
 from livevirt.kube.objects.request import ActionPath, Answer, User
-from livevirt.vm.guest import info, run_state
+from livevirt.vm.guest import subresources as guest_subresources
 from livevirt.vm.guest.interface import GuestDoor
 from livevirt.vm.instancetypes import expand
 from livevirt.vm.kinds import subresources
-from livevirt.vm.lifecycle import restart, start, stop
+from livevirt.vm.lifecycle import start_stop
 from livevirt.vm.migration import subresource
 from livevirt.vm.subresources.call import Call, Verb
 from livevirt.vm.verdict import plan_subresource
@@ -31,9 +31,9 @@ _METHODS = {"get": ("GET", "HEAD"), "update": ("PUT",), "create": ("POST",)}
 _VM, _VMI = "virtualmachines", "virtualmachineinstances"
 
 VERBS: dict[tuple[str, str], Verb] = {
-    (_VM, "start"): start.start,
-    (_VM, "stop"): stop.stop,
-    (_VM, "restart"): restart.restart,
+    (_VM, "start"): start_stop.start,
+    (_VM, "stop"): start_stop.stop,
+    (_VM, "restart"): start_stop.restart,
     (_VM, "migrate"): subresource.migrate,
     (_VM, "addvolume"): volumes.add_to_vm,
     (_VM, "removevolume"): volumes.remove_from_vm,
@@ -42,13 +42,13 @@ VERBS: dict[tuple[str, str], Verb] = {
     ("", "expand-vm-spec"): expand.expand_vm_spec,
     (_VMI, "addvolume"): volumes.add_to_instance,
     (_VMI, "removevolume"): volumes.remove_from_instance,
-    (_VMI, "pause"): run_state.pause,
-    (_VMI, "unpause"): run_state.unpause,
-    (_VMI, "softreboot"): run_state.soft_reboot,
-    (_VMI, "reset"): run_state.reset,
-    (_VMI, "guestosinfo"): info.guest_os_info,
-    (_VMI, "userlist"): info.user_list,
-    (_VMI, "filesystemlist"): info.filesystem_list,
+    (_VMI, "pause"): guest_subresources.pause,
+    (_VMI, "unpause"): guest_subresources.unpause,
+    (_VMI, "softreboot"): guest_subresources.soft_reboot,
+    (_VMI, "reset"): guest_subresources.reset,
+    (_VMI, "guestosinfo"): guest_subresources.guest_os_info,
+    (_VMI, "userlist"): guest_subresources.user_list,
+    (_VMI, "filesystemlist"): guest_subresources.filesystem_list,
 }
 
 

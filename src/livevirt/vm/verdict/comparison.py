@@ -13,7 +13,8 @@ from livevirt.kube.objects.request import Object
 from livevirt.vm.config import settings as config
 from livevirt.vm.config.settings import Defaults
 from livevirt.vm.sizing.reservation import Size, told
-from livevirt.vm.spec import cpu, instance, machine_type, memory
+from livevirt.vm.spec import defaults as spec_defaults
+from livevirt.vm.spec import instance, sizes
 from livevirt.vm.spec.disks import bus, target
 from livevirt.vm.spec.effective import ByName, canonical, filled, plain, refilled
 from livevirt.vm.spec.instance import Instance
@@ -175,7 +176,7 @@ class Comparison(msgspec.Struct, frozen=True):
         """The memory the guest started with."""
         status = (self.inputs.vmi or {}).get("status") or {}
         reported = (status.get("memory") or {}).get("guestAtBoot")
-        return parse(reported) if reported is not None else memory.guest(self.boot)
+        return parse(reported) if reported is not None else sizes.guest(self.boot)
 
 
 @dataclass(frozen=True, slots=True)
@@ -201,9 +202,9 @@ def compare(inputs: VerdictInputs, vmi: Object) -> Comparison:
     uid, spec = _identity(vmi), vmi["spec"]
     # A type left open means the one the guest has: the next start keeps it.
     machine = (vmi.get("status") or {}).get("machine") or spec["domain"].get("machine")
-    began = machine_type.kept(inputs.started, machine)
+    began = spec_defaults.kept(inputs.started, machine)
     started = filled(began, uid, settings)
-    source = machine_type.kept(_with_buses_of(spec, inputs.wanted), machine)
+    source = spec_defaults.kept(_with_buses_of(spec, inputs.wanted), machine)
     wanted = refilled(source, uid, settings, twin=began, as_filled=started)
     before, after, tree = map(canonical, _judged(started, wanted, spec))
     _follow_request(before, after, tree)
@@ -302,18 +303,18 @@ def _set_maxima(comparison: Comparison) -> None:
 def _sockets(comparison: Comparison) -> int | None:
     if not comparison.running.domain.cpu.max_sockets:
         return None
-    return cpu.max_sockets(0, _topology(comparison.boot), comparison.defaults)
+    return sizes.max_sockets(0, _topology(comparison.boot), comparison.defaults)
 
 
 def _memory(comparison: Comparison) -> Quantity | None:
     if comparison.running.max_guest is None:
         return None
     boot = comparison.boot
-    return memory.max_guest(_without_maximum(boot), memory.guest(boot), comparison.defaults)
+    return sizes.max_guest(_without_maximum(boot), sizes.guest(boot), comparison.defaults)
 
 
-def _topology(view: Instance) -> cpu.Topology:
-    return cpu.topology(view.domain.cpu, view.domain.resources)
+def _topology(view: Instance) -> sizes.Topology:
+    return sizes.topology(view.domain.cpu, view.domain.resources)
 
 
 def _without_maximum(boot: Instance) -> Instance:

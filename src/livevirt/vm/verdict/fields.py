@@ -11,7 +11,7 @@ from typing import Any
 
 from livevirt.kube.objects.quantity import Format, Quantity
 from livevirt.vm.sizing import hot_change
-from livevirt.vm.spec import memory
+from livevirt.vm.spec import sizes
 from livevirt.vm.spec.instance import read_amount
 from livevirt.vm.verdict.comparison import MEMORY_REQUEST, Comparison, Path, find, in_vm
 from livevirt.vm.verdict.judgement import Reason, Ruling, Verdict
@@ -88,7 +88,7 @@ def guest_memory(comparison: Comparison, running: Any, wanted: Any) -> Ruling:
     problem = _problem(comparison, boot, most)
     if problem or most is None:
         return Ruling(Verdict.RESTART, Reason.NOT_ELIGIBLE, problem)
-    block = memory.HUGE_BLOCK if comparison.running.page == memory.HUGE_BLOCK else memory.BLOCK
+    block = sizes.HUGE_BLOCK if comparison.running.page == sizes.HUGE_BLOCK else sizes.BLOCK
 
     def restart(reason: Reason, message: str, nearest: Quantity) -> Ruling:
         shown = str(nearest) if nearest != running else None
@@ -131,7 +131,7 @@ def _refusal(comparison: Comparison, wanted: Quantity) -> Ruling | None:
     most = comparison.asked.max_guest
     if most is None or not comparison.inputs.config.live_update:
         return None
-    problem = memory.hotplug_problem(comparison.asked, wanted, most)
+    problem = sizes.hotplug_problem(comparison.asked, wanted, most)
     if not problem:
         return None
     above = wanted > most
@@ -146,10 +146,10 @@ def _refusal(comparison: Comparison, wanted: Quantity) -> Ruling | None:
 def _problem(comparison: Comparison, boot: Quantity, most: Quantity | None) -> str:
     """Return why no memory can be plugged into the guest that runs, or nothing."""
     if most is not None:
-        return memory.hotplug_problem(comparison.running, boot, most)
+        return sizes.hotplug_problem(comparison.running, boot, most)
     ratio = comparison.defaults.max_hotplug_ratio
     room = read_amount(comparison.defaults.max_guest) or boot * ratio
-    return memory.hotplug_problem(comparison.running, boot, room) or (
+    return sizes.hotplug_problem(comparison.running, boot, room) or (
         "the guest was started without room for more memory"
     )
 

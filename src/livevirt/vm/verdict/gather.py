@@ -21,8 +21,8 @@ from livevirt.vm.config.settings import Config
 from livevirt.vm.migration.migratability import hindrance, node_of
 from livevirt.vm.sizing.reservation import size_of
 from livevirt.vm.spec import instance
-from livevirt.vm.spec.namespaces import as_started, namespace_of
-from livevirt.vm.spec.run_strategy import run_strategy
+from livevirt.vm.spec.defaults import run_strategy
+from livevirt.vm.spec.resources import as_started, namespace_of
 from livevirt.vm.verdict import headroom
 from livevirt.vm.verdict.verdict_inputs import ACCELERATOR, VerdictInputs, is_running, revision_of
 

@@ -11,13 +11,13 @@ from collections.abc import Iterable, Iterator, Sequence
 from livevirt.kube.objects import field_checks, pod_resources
 from livevirt.kube.objects.core import POD
 from livevirt.kube.objects.node_share import Share
+from livevirt.kube.objects.pod_resources import Amounts, amounts
 from livevirt.kube.objects.quantity import ZERO, Quantity
 from livevirt.kube.objects.quota_usage import MUST_BE_STATED, compute_usage, in_scope
 from livevirt.kube.objects.request import Object
-from livevirt.kube.objects.resource_lists import Amounts, amounts
 from livevirt.vm.config import settings as config
 from livevirt.vm.config.settings import Config
-from livevirt.vm.spec import instance, machine_type, resources
+from livevirt.vm.spec import defaults, instance, resources
 from livevirt.vm.spec.effective import filled
 from livevirt.vm.spec.resources import Namespace
 from livevirt.vm.verdict import growth, node_choice
@@ -100,7 +100,7 @@ def placement(vm: Object, settings: Config, nodes: Sequence[tuple[Object, Share]
     """Return the nodes with room for the guest of an expanded VM, and why none if so."""
     machine = (vm.get("status") or {}).get("machine")  # of its last start
     template = vm["spec"]["template"].get("spec") or {}
-    spec = filled(machine_type.kept(template, machine), "", settings)
+    spec = filled(defaults.kept(template, machine), "", settings)
     asked = growth.amounts(resources.compute(instance.read(spec), settings.defaults))
     open_ = list(for_start(spec, asked, nodes))
     short = {bound.name: words for bound, words in growth.shortages(asked, tuple(open_))}

@@ -7,7 +7,7 @@ from typing import Any
 from livevirt.kube.objects.quantity import Quantity
 from livevirt.kube.objects.request import Object
 from livevirt.vm.config import settings
-from livevirt.vm.spec import cpu, instance, memory
+from livevirt.vm.spec import instance, sizes
 from livevirt.vm.spec.instance import Instance
 from livevirt.vm.verdict.comparison import in_vm
 from livevirt.vm.verdict.judgement import Judgement, Reason, Ruling
@@ -113,9 +113,9 @@ def _follow_sockets(
     sides: dict[str, dict[str, str]], started: Instance, goal: Instance, ratio: int
 ) -> None:
     was, resources = started.domain.cpu, started.domain.resources
-    per_socket = cpu.topology(was, resources)
+    per_socket = sizes.topology(was, resources)
     booted = per_socket.vcpus
-    sockets = cpu.topology(goal.domain.cpu, goal.domain.resources).sockets
+    sockets = sizes.topology(goal.domain.cpu, goal.domain.resources).sockets
     vcpus = sockets * per_socket.cores * per_socket.threads
     share = 1000 // ratio
     for side, given in (("requests", resources.request("cpu")), ("limits", resources.limit("cpu"))):
@@ -129,7 +129,7 @@ def _follow_sockets(
 def _follow_memory(
     sides: dict[str, dict[str, str]], started: Instance, goal: Instance, *, own: bool
 ) -> None:
-    booted, wanted, resources = memory.guest(started), goal.guest, started.domain.resources
+    booted, wanted, resources = sizes.guest(started), goal.guest, started.domain.resources
     if booted is None or wanted is None:
         return
     for side, given in (

@@ -18,7 +18,7 @@ from livevirt.kube.objects.request import Answer, Object
 from livevirt.kube.objects.shape import shape
 from livevirt.vm import kinds
 from livevirt.vm.config.settings import Config
-from livevirt.vm.instancetypes.rules.lookup import decide
+from livevirt.vm.instancetypes.rules.resolution import decide
 from livevirt.vm.instancetypes.sizing_admission import Sized, ignored, size
 from livevirt.vm.kinds import support
 from livevirt.vm.lifecycle import vm_admission as machines

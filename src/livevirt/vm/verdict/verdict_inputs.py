@@ -9,7 +9,7 @@ from typing import Any
 import msgspec
 
 from livevirt.kube.objects import conditions
-from livevirt.kube.objects.phases import FINAL
+from livevirt.kube.objects.conditions import FINAL
 from livevirt.kube.objects.quantity import Quantity
 from livevirt.kube.objects.request import Object
 from livevirt.vm.config.settings import Config

@@ -23,9 +23,8 @@ from livevirt.vm.verdict.comparison import (
 )
 from livevirt.vm.verdict.judgement import Reason, Ruling, Verdict
 from livevirt.vm.volumes import volume_migration
-from livevirt.vm.volumes.claim_sharing import clash, use_of
-from livevirt.vm.volumes.ports import without_port
-from livevirt.vm.volumes.volume_lists import claim_of, read_only
+from livevirt.vm.volumes.claims import clash, use_of
+from livevirt.vm.volumes.volume_lists import claim_of, read_only, without_port
 
 DISKS, VOLUMES = ("domain", "devices", "disks"), ("volumes",)
 _PLUGGED = Ruling(

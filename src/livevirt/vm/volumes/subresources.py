@@ -21,13 +21,12 @@ from livevirt.kube.objects.request import Answer, Object
 from livevirt.vm import kinds
 from livevirt.vm.config import settings as config
 from livevirt.vm.config.settings import CDROM_GATE, HOTPLUG_GATE, Config
-from livevirt.vm.guest.run_state import running_instance
+from livevirt.vm.guest.subresources import running_instance
 from livevirt.vm.spec import disks
 from livevirt.vm.spec.validation import spec_errors
-from livevirt.vm.subresources.call import Call, Stale, decided
-from livevirt.vm.subresources.options import dry_run, pruned
+from livevirt.vm.subresources.call import Call, Stale, decided, dry_run, pruned
 from livevirt.vm.verdict import plan_subresource
-from livevirt.vm.volumes.disk_admission import INVALID
+from livevirt.vm.volumes.admission import INVALID
 from livevirt.vm.volumes.update_admission import bus_errors
 from livevirt.vm.volumes.volume_lists import Lists, NotInLists
 

@@ -11,7 +11,7 @@ from collections.abc import Iterator
 from livevirt.kube.objects.field_error import FieldError
 from livevirt.kube.objects.request import Object
 from livevirt.vm.spec import disks
-from livevirt.vm.volumes.disk_admission import wrong
+from livevirt.vm.volumes.admission import wrong
 from livevirt.vm.volumes.volume_lists import Lists, claim_of
 
 _VOLUMES, _DISKS = "spec.volumes", "spec.domain.devices.disks"

@@ -8,7 +8,7 @@ from functools import partial
 from livevirt.kube.control.controller import Controller
 from livevirt.kube.control.informer import Informer
 from livevirt.kube.control.key import Key, ToKeys
-from livevirt.kube.objects.phases import FINAL
+from livevirt.kube.objects.conditions import FINAL
 from livevirt.kube.objects.request import Object
 from livevirt.kube.objects.storage import ClaimUser
 from livevirt.vm.volumes import volume_migration

@@ -13,8 +13,8 @@ from livevirt.kube.control.events import Recorder
 from livevirt.kube.control.informer import Informer
 from livevirt.kube.control.key import Key, key_of
 from livevirt.kube.objects import core, times
+from livevirt.kube.objects.conditions import FINAL
 from livevirt.kube.objects.kind import Kind
-from livevirt.kube.objects.phases import FINAL
 from livevirt.kube.objects.quantity import parse
 from livevirt.kube.objects.request import Object, User
 from livevirt.kube.server import patches

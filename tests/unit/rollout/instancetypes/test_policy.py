@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from livevirt.kube.objects.request import Object
-from livevirt.vm.instancetypes.rules.policy import reference_policy, to_be_rewritten
+from livevirt.vm.instancetypes.rules.matchers import reference_policy, to_be_rewritten
 
 from .instancetype_builders import a_type, a_vm, reference, taken
 

@@ -19,7 +19,7 @@ from livevirt.vm.instancetypes.rules.topology import (
     spread,
     wish,
 )
-from livevirt.vm.spec.cpu import Topology
+from livevirt.vm.spec.sizes import Topology
 
 
 def a_preference(topology: str | None = None, older: int = 0, **options: Any) -> Object:

@@ -9,7 +9,7 @@ from typing import Any
 from livevirt.kube.control.key import Key, key_of
 from livevirt.kube.controllers.scheduler.affinity import NONE, Affinity, affinity
 from livevirt.kube.objects import conditions, pod_resources
-from livevirt.kube.objects.phases import FINAL
+from livevirt.kube.objects.conditions import FINAL
 from livevirt.kube.objects.quantity import Quantity, parse
 from livevirt.kube.objects.request import Object
 

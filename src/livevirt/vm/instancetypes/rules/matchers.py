@@ -1,4 +1,4 @@
-"""`spec.instancetype` and `spec.preference`: what a VM names, and what is wrong with it."""
+"""`spec.instancetype` and `spec.preference`: what a VM names, and whether the names stay in it."""
 
 from __future__ import annotations
 
@@ -83,3 +83,22 @@ def _errors(role: Role, matcher: Object) -> Iterator[FieldError]:
     if policy is not None and policy not in (REJECT, IGNORE):
         message = f"Invalid value '{policy}' for InferFromVolumeFailurePolicy"
         yield FieldError(f"{at}.inferFromVolumeFailurePolicy", "FieldValueInvalid", message)
+
+
+REFERENCE, EXPAND, EXPAND_ALL = "reference", "expand", "expandAll"
+POLICIES = (REFERENCE, EXPAND, EXPAND_ALL)
+
+
+def reference_policy(kubevirt: Object | None) -> str:
+    """Return the policy of the cluster."""
+    settings = ((kubevirt or {}).get("spec") or {}).get("configuration") or {}
+    return str((settings.get("instancetype") or {}).get("referencePolicy") or REFERENCE)
+
+
+def to_be_rewritten(vm: Object, policy: str) -> bool:
+    """Tell whether a VM is to lose its matchers: by `expand` only one that holds no revision."""
+    if policy == REFERENCE or not any(vm["spec"].get(role.field) for role in ROLES):
+        return False
+    status = vm.get("status") or {}
+    held = any((status.get(role.reference) or {}).get("controllerRevisionRef") for role in ROLES)
+    return policy == EXPAND_ALL or not held

@@ -9,7 +9,7 @@ from livevirt.kube.objects.quantity import ZERO, Quantity, parse
 from livevirt.kube.objects.request import Object
 from livevirt.vm.instancetypes.rules.conflicts import CPU, MEMORY
 from livevirt.vm.instancetypes.rules.topology import ANY, SPREAD, wish
-from livevirt.vm.spec import cpu, defaults, memory
+from livevirt.vm.spec import defaults, sizes
 from livevirt.vm.spec.instance import Instance, read
 from livevirt.vm.verdict.comparison import TEMPLATE
 
@@ -70,7 +70,7 @@ def _cpu(
 def _shape(least: int, instance: Instance, preference: Object) -> FieldError | None:
     """A VM without an instance type must have its vCPUs where the preference wants them."""
     wanted = wish(preference)
-    topology = cpu.topology(instance.domain.cpu, instance.domain.resources)
+    topology = sizes.topology(instance.domain.cpu, instance.domain.resources)
     provided = prod(getattr(topology, field) for field in wanted.fields)
     if provided >= least:
         return None
@@ -90,7 +90,7 @@ def _memory(required: Object, instance: Instance, instancetype: Object | None) -
         return None
     least: Quantity = parse(asked)
     owned = ((instancetype or {}).get("memory") or {}).get("guest")
-    provided = memory.guest(instance) or ZERO
+    provided = sizes.guest(instance) or ZERO
     if provided >= least:
         return None
     field, whose = (TYPE, "instance type") if owned is not None else (MEMORY, "VirtualMachine")

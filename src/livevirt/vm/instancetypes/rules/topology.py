@@ -7,7 +7,7 @@ from collections.abc import Mapping
 import msgspec
 
 from livevirt.kube.objects.request import Object
-from livevirt.vm.spec.cpu import Topology
+from livevirt.vm.spec.sizes import Topology
 
 SOCKETS, CORES, THREADS, SPREAD, ANY = "sockets", "cores", "threads", "spread", "any"
 SOCKETS_CORES, CORES_THREADS = "SocketsCores", "CoresThreads"

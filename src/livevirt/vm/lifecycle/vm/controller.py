@@ -6,20 +6,17 @@ from livevirt.errors import ApiError, Conflict
 from livevirt.kube.client.interface import Client
 from livevirt.kube.control.cache import Change
 from livevirt.kube.control.clock import Now
-from livevirt.kube.control.controller import DONE, Controller, Result
+from livevirt.kube.control.controller import DONE, Controller, Refused, Result
 from livevirt.kube.control.events import Recorder
 from livevirt.kube.control.informer_reader import InformerReader
 from livevirt.kube.control.key import Key, key_of, owner_key
-from livevirt.kube.control.refused import Refused
 from livevirt.kube.control.runtime import Informers
 from livevirt.kube.objects import conditions, core
-from livevirt.kube.objects.conditions import Failure
-from livevirt.kube.objects.phases import FINAL
+from livevirt.kube.objects.conditions import FINAL, Failure
 from livevirt.kube.objects.request import Object
 from livevirt.vm import kinds
 from livevirt.vm.config import settings as config
-from livevirt.vm.instancetypes.rules.matchers import ROLES
-from livevirt.vm.instancetypes.rules.policy import reference_policy
+from livevirt.vm.instancetypes.rules.matchers import ROLES, reference_policy
 from livevirt.vm.instancetypes.sizing import KINDS, Sized, Sizes, is_missed, revisions_used, users
 from livevirt.vm.lifecycle.vm import events, snapshot
 from livevirt.vm.lifecycle.vm import status as statuses

@@ -7,10 +7,10 @@ from dataclasses import dataclass
 from datetime import datetime
 
 from livevirt.kube.objects import times
-from livevirt.kube.objects.phases import FINAL
+from livevirt.kube.objects.conditions import FINAL
 from livevirt.kube.objects.request import Object
 from livevirt.vm.lifecycle.vm_admission import FINALIZER
-from livevirt.vm.spec.run_strategy import run_strategy
+from livevirt.vm.spec.defaults import run_strategy
 
 START, STOP = "Start", "Stop"
 ORPHAN = "orphan"  # the finalizer of a deletion that leaves dependents behind

@@ -11,7 +11,7 @@ from livevirt.kube.objects.request import Object
 from livevirt.vm import kinds
 from livevirt.vm.instancetypes.rules.machine import detached, instance_annotations, sized_by
 from livevirt.vm.lifecycle.vm.status import GENERATION, marks
-from livevirt.vm.spec import disks, machine_type
+from livevirt.vm.spec import defaults, disks
 from livevirt.vm.volumes import volume_migration
 
 _ADOPTABLE = "cdi.kubevirt.io/allowClaimAdoption"
@@ -39,7 +39,7 @@ def instance_of(vm: Object, *, paused: bool = False) -> Object:
     meta, template = vm["metadata"], vm["spec"]["template"]
     given = template.get("metadata") or {}
     machine = (vm.get("status") or {}).get("machine")
-    spec = machine_type.kept(copy.deepcopy(template["spec"]), machine)
+    spec = defaults.kept(copy.deepcopy(template["spec"]), machine)
     disks.add_missing(spec)
     volumes = spec.get("volumes") or []
     begins = volume_migration.to_start_from(vm, volumes)

@@ -12,13 +12,12 @@ from livevirt.errors import AlreadyExists, ApiError, Conflict, Forbidden, Invali
 from livevirt.kube.client.interface import Client
 from livevirt.kube.control.cache import Change
 from livevirt.kube.control.clock import Now
-from livevirt.kube.control.controller import DONE, Controller, Result
+from livevirt.kube.control.controller import DONE, Controller, Refused, Result
 from livevirt.kube.control.events import Recorder
 from livevirt.kube.control.informer import Informer
 from livevirt.kube.control.key import Key, key_of, owner_key
-from livevirt.kube.control.refused import Refused
 from livevirt.kube.objects import core
-from livevirt.kube.objects.phases import FINAL
+from livevirt.kube.objects.conditions import FINAL
 from livevirt.kube.objects.request import Object
 from livevirt.vm import kinds
 from livevirt.vm.config import settings as config
@@ -31,8 +30,7 @@ from livevirt.vm.migration import migratability
 from livevirt.vm.sizing import hot_change, resizing
 from livevirt.vm.sizing.hot_change import Obstacle
 from livevirt.vm.sizing.resizing import Ask, Attempts, Bounds
-from livevirt.vm.spec.namespaces import as_started, namespace_of
-from livevirt.vm.spec.resources import Namespace
+from livevirt.vm.spec.resources import Namespace, as_started, namespace_of
 from livevirt.vm.volumes.volume_lists import claim_of
 
 log = logging.getLogger(__name__)

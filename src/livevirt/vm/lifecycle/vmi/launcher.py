@@ -10,7 +10,7 @@ from livevirt import __version__
 from livevirt.kube.objects.request import Object
 from livevirt.vm import kinds
 from livevirt.vm.config import settings
-from livevirt.vm.spec import instance, namespaces, node_labels, resources
+from livevirt.vm.spec import instance, node_labels, resources
 from livevirt.vm.spec.resources import Namespace
 
 CREATED_BY = "kubevirt.io/created-by"
@@ -87,7 +87,7 @@ def pod_of(vmi: Object, namespace: Namespace) -> Object:
     metadata = _metadata(vmi)
     metadata["annotations"] |= {
         OVERHEAD: str(asked.overhead),
-        **namespaces.demanded(namespace),
+        **resources.demanded(namespace),
     }
     return {"apiVersion": "v1", "kind": "Pod", "metadata": metadata, "spec": pod_spec}
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from datetime import timedelta
 
-from livevirt.kube.objects.phases import FINAL
+from livevirt.kube.objects.conditions import FINAL
 from livevirt.vm.lifecycle.vmi.view import Launcher, Seen
 
 #: The node tells how a guest ended. After so long without a word from it, it is told here.

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from datetime import timedelta
 
 from livevirt.kube.objects import conditions
-from livevirt.kube.objects.phases import FINAL
+from livevirt.kube.objects.conditions import FINAL
 from livevirt.kube.objects.request import Object
 from livevirt.vm.lifecycle.vmi import launcher
 from livevirt.vm.lifecycle.vmi_admission import FINALIZER
