@@ -63,9 +63,10 @@ from livevirt.kube.objects.request import Object
 from livevirt.vm import kinds
 from livevirt.vm.config import settings as config
 from livevirt.vm.instancetypes import newer_condition
-from livevirt.vm.instancetypes.rules import machine, resolution, revisions
-from livevirt.vm.instancetypes.rules.resolution import Lookup, references
-from livevirt.vm.lifecycle.vm import template
+from livevirt.vm.instancetypes.rules import machine, matchers, revisions
+from livevirt.vm.instancetypes.rules.matchers import Lookup
+from livevirt.vm.instancetypes.rules.resolution import references
+from livevirt.vm.lifecycle.vm import instances
 from livevirt.vm.sizing import hot_change
 from livevirt.vm.spec import defaults, disks
 from livevirt.vm.verdict.gather import gather_now
@@ -179,7 +180,7 @@ def an_edit(objects: Objects, number: int, to: str) -> tuple[Object, Guest]:
     vm = a_vm(f"vm-{number}")
     vm["metadata"] |= {"namespace": "default", "uid": f"vm-{number}", "generation": 1}
     started = machine.expand_vm(sized(objects, vm), objects).vm
-    vmi = copy.deepcopy(template.instance_of(started))
+    vmi = copy.deepcopy(instances.instance_of(started))
     settings = config.read(KUBEVIRT)
     disks.add_missing(vmi["spec"])
     defaults.fill(vmi["spec"], vm["metadata"]["uid"], settings)
@@ -189,13 +190,13 @@ def an_edit(objects: Objects, number: int, to: str) -> tuple[Object, Guest]:
     vmi["status"] = {
         "phase": "Running",
         "nodeName": NODE["metadata"]["name"],
-        "virtualMachineRevisionName": template.revision_name(started),
+        "virtualMachineRevisionName": instances.revision_name(started),
         "memory": dict.fromkeys(("guestAtBoot", "guestCurrent", "guestRequested"), "512Mi"),
         "currentCPUTopology": {"sockets": 1, "cores": 1, "threads": 1},
         "conditions": [{"type": "AgentConnected", "status": "True"}],
     }
     vm["spec"]["instancetype"]["name"] = to
-    return sized(objects, vm), Guest(vmi, template.revision_of(started))
+    return sized(objects, vm), Guest(vmi, instances.revision_of(started))
 
 
 def decide(objects: Objects, vm: Object, guest: Guest) -> Object:
@@ -205,7 +206,7 @@ def decide(objects: Objects, vm: Object, guest: Guest) -> Object:
         expanded = machine.expand_vm(vm, at_hand)
         return expanded, newer_condition(vm, expanded.resolved, at_hand)
 
-    expanded, _ = at_once(resolution.decide(look, nothing_to_fetch, objects))
+    expanded, _ = at_once(matchers.decide(look, nothing_to_fetch, objects))
     return live_patch(judge(gather_now(expanded.vm, guest)), guest.vmi)
 
 

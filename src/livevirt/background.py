@@ -19,7 +19,7 @@ from livevirt.kube.objects.quantity import Quantity
 from livevirt.kube.server.http import Front
 from livevirt.kube.server.pod_log import Logs
 from livevirt.kube.server.services import Services
-from livevirt.node import registration, roster
+from livevirt.node import registration
 from livevirt.node.agent import Agent, NodeConfig
 from livevirt.node.guest_endpoints import GuestEndpoints
 from livevirt.node.host import look
@@ -32,7 +32,7 @@ from livevirt.vm import controllers, kinds
 from livevirt.vm.datavolumes.controller import DataVolumes
 from livevirt.vm.datavolumes.controller import Sources as DataVolumeSources
 from livevirt.vm.datavolumes.importer import Images
-from livevirt.vm.guest import subresources
+from livevirt.vm.subresources import router
 from livevirt.vm.subresources.router import Actions
 from livevirt.vm.volumes.usage import Usage
 
@@ -46,15 +46,15 @@ async def run(
     """Run the controllers and the node agents until cancelled."""
     agents: list[Agent] = []  # filled once the host has been probed
     endpoints = GuestEndpoints(agents)
-    verbs = Actions(client.for_component("subresources"), endpoints, subresources.verbs(endpoints))
+    verbs = Actions(client.for_component("subresources"), endpoints, router.guest_verbs(endpoints))
     logs = Logs(endpoints, lambda namespace, name: services.reader.get(core.POD, name, namespace))
     front.attach(verbs.handle, {(core.POD.resource, "log"): logs.stream})
     images = ImageStore(Path(settings.image_store or default_data_dir() / "images"))
     factories = [*controllers.ALL, storage(data.volumes, images)]
     if settings.catalog:
         factories.append(catalog.run)
-    wanted = roster.asked(settings.nodes)
-    retired = await roster.settle(client, wanted, data.nodes, data.run)
+    wanted = registration.asked(settings.nodes)
+    retired = await registration.settle(client, wanted, data.nodes, data.run)
     async with asyncio.TaskGroup() as group:
         running = embedded.run(client, services.store, services.now, services.registry, factories)
         group.create_task(running, name="controllers")

@@ -26,13 +26,12 @@ from livevirt.kube.controllers import bootstrap
 from livevirt.kube.objects.request import User
 from livevirt.kube.server import pki, reviews
 from livevirt.kube.server.api import Api
-from livevirt.kube.server.authenticate import Authenticator
+from livevirt.kube.server.authenticate import Authenticator, Tokens
 from livevirt.kube.server.http import Front
 from livevirt.kube.server.listen import listening
 from livevirt.kube.server.metrics import Metrics
 from livevirt.kube.server.pki import Pki
 from livevirt.kube.server.services import Services, StoreReader
-from livevirt.kube.server.tokens import Tokens
 from livevirt.kube.store import Store
 from livevirt.paths import DataDir
 from livevirt.settings import Settings

@@ -17,10 +17,10 @@ from livevirt.kube.client import kubeconfig
 from livevirt.kube.client.interface import Client, Patch
 from livevirt.kube.client.local import LocalClient
 from livevirt.kube.client.remote import RemoteClient
+from livevirt.kube.control.cache import Key
 from livevirt.kube.control.controller import DONE, Controller, Result
 from livevirt.kube.control.events import Recorder
 from livevirt.kube.control.informer import Informer
-from livevirt.kube.control.key import Key
 from livevirt.kube.control.lease import Election
 from livevirt.kube.objects.core import CONFIG_MAP, EVENT, LEASE, NAMESPACE
 from livevirt.kube.objects.request import Object, User

@@ -26,8 +26,7 @@ from livevirt.files.directories import Directories
 from livevirt.kube.admission import builtin
 from livevirt.kube.client.interface import Client
 from livevirt.kube.client.local import LocalClient
-from livevirt.kube.controllers import embedded
-from livevirt.kube.controllers.storage import storageclass
+from livevirt.kube.controllers import bootstrap, embedded
 from livevirt.kube.objects import conditions, core
 from livevirt.kube.objects.kind import Kind
 from livevirt.kube.objects.request import Object, User
@@ -156,7 +155,7 @@ async def quiet(tmp_path: Path) -> AsyncIterator[World]:
     client = LocalClient(api, User("system:admin", ("system:masters",)))
     world = World(store, client, reader, Directories(tmp_path / "volumes"), Images())
     await world.create(core.NAMESPACE, NAMESPACE)
-    await storageclass.ensure(client)
+    await bootstrap.ensure_storage_class(client)
     yield world
     await store.close()
 
@@ -235,7 +234,7 @@ async def test_an_immediate_class_binds_at_once_and_a_block_claim_is_told_why_no
     world: World, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(loop_device, "problem", lambda: "there is none")
-    eager = {**storageclass.DEFAULT, "metadata": {"name": "eager"}}
+    eager = {**bootstrap.DEFAULT, "metadata": {"name": "eager"}}
     eager["volumeBindingMode"] = "Immediate"
     await world.client.create(core.STORAGE_CLASS, eager)
     await world.claim("at-once", storageClassName="eager")
@@ -320,7 +319,7 @@ async def test_given_a_claim_torn_from_its_user_and_made_anew_then_the_user_keep
 
 
 async def test_a_retained_volume_keeps_its_data(world: World) -> None:
-    careful = {**storageclass.DEFAULT, "metadata": {"name": "careful"}}
+    careful = {**bootstrap.DEFAULT, "metadata": {"name": "careful"}}
     careful |= {"volumeBindingMode": "Immediate", "reclaimPolicy": "Retain"}
     await world.client.create(core.STORAGE_CLASS, careful)
     await world.claim("data", storageClassName="careful")

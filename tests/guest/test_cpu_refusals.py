@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from livevirt.kube.objects.request import Object
-from livevirt.node import pinning
+from livevirt.node import exclusive
 from livevirt.node.cgroups import PodCgroup
 
 from .node_world import (
@@ -99,7 +99,7 @@ async def test_given_threads_that_cannot_be_pinned_then_the_guest_ends_and_says_
     async def refuse(*_: object) -> None:
         raise OSError(errno.EINVAL, "the kernel says no")
 
-    monkeypatch.setattr(pinning, "pin", refuse)
+    monkeypatch.setattr(exclusive, "pin", refuse)
     async with working(world.agent):
         await world.make(an_own_vmi(), MANAGED, **exactly("1"))
         await world.until("it has failed", lambda: world.pod_phase() == "Failed")

@@ -18,7 +18,7 @@ from livevirt.kube.client.interface import Patch
 from livevirt.kube.objects import core
 from livevirt.kube.objects.quantity import parse
 from livevirt.kube.objects.request import Object
-from livevirt.node import log_cap
+from livevirt.node import pod_dir
 from livevirt.node.guest_endpoints import GuestEndpoints
 from livevirt.node.images import ImageStore
 from livevirt.qemu import lifecycle
@@ -223,9 +223,9 @@ def qmp_socket(root: Path) -> str:
 async def test_given_a_guest_that_prints_without_end_then_its_log_stays_short(
     world: World, root: Path, images: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(log_cap, "MOST_BYTES", 20_000)
-    monkeypatch.setattr(log_cap, "KEPT_BYTES", 10_000)
-    monkeypatch.setattr(log_cap, "LOOK_SECONDS", 0.1)
+    monkeypatch.setattr(pod_dir, "MOST_BYTES", 20_000)
+    monkeypatch.setattr(pod_dir, "KEPT_BYTES", 10_000)
+    monkeypatch.setattr(pod_dir, "LOOK_SECONDS", 0.1)
     boot = root / "boot.img"
     boot.write_bytes((PRINT_FOR_EVER.ljust(510, b"\0") + b"\x55\xaa").ljust(1 << 20, b"\0"))
     ImageStore(images).import_(boot, "prints")

@@ -17,9 +17,9 @@ from livevirt import catalog
 from livevirt.catalog import guests, series
 from livevirt.errors import AlreadyExists
 from livevirt.kube.client.interface import Client
+from livevirt.kube.control.cache import Key
 from livevirt.kube.control.controller import DONE, Controller, Result
 from livevirt.kube.control.informer import Informer
-from livevirt.kube.control.key import Key
 from livevirt.kube.control.runtime import Runtime
 from livevirt.kube.objects.kind import Kind
 from livevirt.kube.objects.request import Object

@@ -11,7 +11,7 @@ from livevirt.files.directories import Directories
 from livevirt.kube.client import kubeconfig
 from livevirt.kube.client.interface import Client
 from livevirt.kube.client.remote import RemoteClient
-from livevirt.kube.control.key import Key, key_of
+from livevirt.kube.control.cache import Key, key_of
 from livevirt.kube.controllers.storage import provision
 from livevirt.kube.objects import core, storage
 from livevirt.kube.objects.conditions import FINAL

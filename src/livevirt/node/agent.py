@@ -11,14 +11,13 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from livevirt.kube.client.interface import Client
-from livevirt.kube.control.cache import Change
+from livevirt.kube.control.cache import Change, Key, key_of
 from livevirt.kube.control.clock import Now
 from livevirt.kube.control.controller import Controller
 from livevirt.kube.control.events import Recorder
-from livevirt.kube.control.key import Key, key_of
 from livevirt.kube.objects.quantity import Quantity
 from livevirt.kube.objects.request import Object
-from livevirt.node import events, log_cap
+from livevirt.node import events, pod_dir
 from livevirt.node.cgroups import Cgroups
 from livevirt.node.guest import Guest
 from livevirt.node.host import Host
@@ -107,7 +106,7 @@ class Agent:
                 group.create_task(self._recorder.run(), name=f"{self.name}-events")
                 group.create_task(self._registration.run(), name=f"{self.name}-registration")
                 group.create_task(self._controller.run(), name=f"{self.name}-pods-controller")
-                group.create_task(log_cap.keep_short(self._logs), name=f"{self.name}-logs")
+                group.create_task(pod_dir.keep_short(self._logs), name=f"{self.name}-logs")
         finally:
             await stop.settle(self._locals, self._host.handovers, self._now)
             for local in self._locals:

@@ -17,9 +17,9 @@ from livevirt.vm.sizing import hot_change
 from livevirt.vm.sizing.hot_change import ATTACHING, DETACHING
 from livevirt.vm.spec.disks import hotpluggable
 from livevirt.vm.volumes import volume_migration
-from livevirt.vm.volumes.force_detach import names
 from livevirt.vm.volumes.volume_lists import claim_of, read_only
 from livevirt.vm.volumes.volume_migration import SWITCHING, Move
+from livevirt.vm.volumes.volume_patch import names
 
 READY, UNMOUNTED = "VolumeReady", "VolumeUnMountedFromPod"
 IN_USE, CLAIM_IN_USE = "InUseByGuest", "ClaimInUse"

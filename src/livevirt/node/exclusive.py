@@ -1,16 +1,11 @@
-"""Which CPUs of this machine are whose: some pods have CPUs that no other pod runs on.
-
-One CPU is never given away: the pods that share, QEMU's own threads and everything else on the
-machine need somewhere to run. Which CPUs a pod was given is written in its intent before its
-process exists, so whoever comes next gives them to nobody else.
-"""
+"""Dedicated CPUs: which pod has which, and which thread of QEMU runs on each."""
 
 from __future__ import annotations
 
 import contextlib
 import logging
 import os
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Protocol
@@ -20,6 +15,10 @@ from livevirt.kube.objects.request import Object
 from livevirt.node import io_threads
 from livevirt.node.cgroups import cpu_list
 from livevirt.node.intent import Exclusive
+from livevirt.node.process import Process
+from livevirt.qemu.machine import Cpu, Thread
+from livevirt.qemu.observe import Threads, threads
+from livevirt.qemu.session import Session
 
 log = logging.getLogger(__name__)
 
@@ -206,3 +205,53 @@ class Cpus:
             if uid not in self._own:
                 with contextlib.suppress(FileNotFoundError):  # it has ended, or not begun
                     group.set_cpus(self.shared)
+
+
+_PROC = Path("/proc")
+
+
+def places(
+    threads: Threads, exclusive: Exclusive, cpu: Cpu, tids: Iterable[int]
+) -> dict[int, frozenset[int]]:
+    """Return the CPUs that each thread of a process may run on. Pure."""
+    order = {thread: n for n, thread in enumerate(cpu.threads_of(range(cpu.max_sockets)))}
+    own = _own(threads.vcpus, order, exclusive) | {
+        tid: frozenset({exclusive.io_threads[id]})
+        for tid, id in threads.io_threads.items()
+        if id in exclusive.io_threads
+    }
+    elsewhere = frozenset(exclusive.emulator)
+    return {tid: own.get(tid, elsewhere) for tid in tids}
+
+
+def _own(
+    vcpus: Mapping[int, Thread], order: Mapping[Thread, int], exclusive: Exclusive
+) -> dict[int, frozenset[int]]:
+    found = {}
+    for tid, thread in vcpus.items():
+        number = order.get(thread)
+        if number is not None and number < len(exclusive.vcpus):
+            found[tid] = frozenset({exclusive.vcpus[number]})
+    return found
+
+
+async def pin(qmp: Session, process: Process, exclusive: Exclusive, cpu: Cpu) -> None:
+    """Pin every thread; raises OSError if the kernel refuses."""
+    if not exclusive.vcpus:
+        return
+    named = await threads(qmp)
+    pinned: set[int] = set()
+    # A thread is born where the one that makes it may run, so a look without news ends this.
+    while new := _tids(process) - pinned:
+        for tid, cpus in places(named, exclusive, cpu, new).items():
+            with contextlib.suppress(ProcessLookupError):  # it has ended meanwhile
+                os.sched_setaffinity(tid, cpus)
+        pinned |= new
+
+
+def _tids(process: Process) -> set[int]:
+    """Return the threads of the process; only these are touched, whatever QEMU says."""
+    try:
+        return {int(entry) for entry in os.listdir(_PROC / str(process.pid) / "task")}
+    except FileNotFoundError:
+        return set()

@@ -7,7 +7,7 @@ from contextlib import asynccontextmanager
 from pathlib import Path
 
 from livevirt.errors import ApiError, BadRequest, Conflict
-from livevirt.kube.control.key import Key
+from livevirt.kube.control.cache import Key
 from livevirt.kube.objects.request import Object
 from livevirt.node.agent import Agent
 from livevirt.node.guest import Guest

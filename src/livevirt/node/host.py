@@ -1,12 +1,8 @@
-"""What the machine under all nodes is: its accelerator, its QEMU and what that can do for guests.
-
-Trying an accelerator takes seconds where KVM is broken, and the answers stay the same until the
-machine is booted, QEMU is replaced or /dev/kvm is made anew. So they are kept with what they depend
-on.
-"""
+"""What the machine under all nodes is: its accelerator, its QEMU, its huge pages."""
 
 from __future__ import annotations
 
+import contextlib
 import logging
 import os
 from dataclasses import dataclass, field
@@ -15,6 +11,7 @@ from pathlib import Path
 import msgspec
 
 from livevirt.files import durable
+from livevirt.kube.objects.quantity import Format, Quantity
 from livevirt.node import process
 from livevirt.node.exclusive import Cpus
 from livevirt.node.intent import boot_id
@@ -88,3 +85,21 @@ def _read(kept: Path, about: list[str]) -> _Kept | None:
     except (OSError, msgspec.MsgspecError):
         return None
     return found if found.about == about else None
+
+
+RESOURCE = "hugepages-"  # followed by the size of one page
+_FOLDERS = Path("/sys/kernel/mm/hugepages")
+
+
+def resources(folders: Path = _FOLDERS) -> dict[str, tuple[int, int]]:
+    """Return the bytes of one page and the number of pages, by resource; sizes without pages too.
+
+    Kubernetes names a size as a quantity: 2048kB is `hugepages-2Mi`.
+    """
+    found = {}
+    for folder in sorted(folders.glob("hugepages-*kB")):
+        size = int(folder.name.removeprefix(RESOURCE).removesuffix("kB")) * 1024
+        with contextlib.suppress(OSError):
+            pages = int((folder / "nr_hugepages").read_text())
+            found[f"{RESOURCE}{Quantity.from_int(size, Format.BINARY_SI)}"] = (size, pages)
+    return found

@@ -9,7 +9,7 @@ from datetime import datetime
 from pathlib import Path
 from typing import TypeVar
 
-from livevirt.kube.control.key import Key
+from livevirt.kube.control.cache import Key
 from livevirt.kube.objects.request import Object
 from livevirt.node import intent as intents
 from livevirt.node import pod_dir

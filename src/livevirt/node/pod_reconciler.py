@@ -11,8 +11,8 @@ import logging
 from datetime import datetime, timedelta
 
 from livevirt.errors import NotFound
+from livevirt.kube.control.cache import Key
 from livevirt.kube.control.controller import DONE, Result
-from livevirt.kube.control.key import Key
 from livevirt.kube.objects import core, times
 from livevirt.kube.objects.conditions import FINAL
 from livevirt.kube.objects.request import Object

@@ -1,14 +1,16 @@
-"""The Node object and the Lease that keeps it alive."""
+"""The Node objects of this machine, and the Leases that keep them alive."""
 
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import logging
 import os
 import platform
-from collections.abc import Mapping
+from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass
 from datetime import datetime
+from pathlib import Path
 
 import livevirt
 from livevirt.errors import AlreadyExists, ApiError, Conflict, NotFound
@@ -20,7 +22,8 @@ from livevirt.kube.objects.pod_resources import CPU_MANAGER, EXCLUSIVE_CPUS, YES
 from livevirt.kube.objects.quantity import Format, Quantity
 from livevirt.kube.objects.request import Object
 from livevirt.kube.objects.times import format_micro_time, format_time
-from livevirt.node import hugepages, intent
+from livevirt.node import host, intent, pod_dir
+from livevirt.node.intent import UnknownIntent
 from livevirt.qemu.accelerator import Accelerator
 from livevirt.qemu.offer import NOTHING, Offer
 from livevirt.vm.spec.node_labels import CPU_FEATURE, CPU_MODEL, MACHINE_TYPE, NO
@@ -60,7 +63,7 @@ def machine_capacity(nodes: int = 1) -> dict[str, Quantity]:
     cpus = len(os.sched_getaffinity(0))
     page = 1024 * 1024
     found = {}
-    for name, (size, pages) in hugepages.resources().items():
+    for name, (size, pages) in host.resources().items():
         memory -= size * pages  # what is in huge pages nobody gets in small ones
         found[name] = Quantity.from_int(pages // nodes * size, Format.BINARY_SI)
     return {
@@ -258,3 +261,58 @@ class Registration:
                 await self._client.create(core.LEASE, lease, LEASE_NAMESPACE)
             except (AlreadyExists, Conflict):
                 return  # by another start of ours; renewed next time
+
+
+def asked(count: int) -> list[str]:
+    """Return the names of so many nodes."""
+    return [f"node{number:02}" for number in range(1, count + 1)]
+
+
+async def settle(client: Client, wanted: Collection[str], nodes: Path, run: Path) -> list[str]:
+    """Return the nodes beyond those wanted that have something left; remove the other ones.
+
+    To be done before anything is scheduled.
+    """
+    pods = (await client.list(core.POD)).items
+    there = (await client.list(core.NODE)).items
+    left = set(_bound(pods)) & {each["metadata"]["name"] for each in there if _is_ours(each)}
+    left |= set(with_intents(nodes, run))
+    for each in there:
+        name = each["metadata"]["name"]
+        if _is_ours(each) and name not in wanted and name not in left:
+            await _remove(client, name)
+    return sorted(left - set(wanted))
+
+
+def with_intents(nodes: Path, run: Path) -> Iterable[str]:
+    """Yield the nodes that have begun to run a guest and have not forgotten it."""
+    with contextlib.suppress(FileNotFoundError):
+        for node in nodes.iterdir():
+            if any(_is_begun(folder) for folder in pod_dir.all_in(node / "pods", run)):
+                yield node.name
+
+
+def _is_begun(folder: pod_dir.PodDir) -> bool:
+    try:
+        return folder.read_intent() is not None
+    except UnknownIntent:
+        return True
+
+
+def _bound(pods: Iterable[Object]) -> Iterable[str]:
+    for pod in pods:
+        if name := pod["spec"].get("nodeName"):
+            yield name
+
+
+def _is_ours(node: Object) -> bool:
+    """Tell whether a node was one of this machine, and nobody else's."""
+    info = (node.get("status") or {}).get("nodeInfo") or {}
+    return str(info.get("kubeletVersion") or "").startswith(MADE_BY)
+
+
+async def _remove(client: Client, name: str) -> None:
+    with contextlib.suppress(NotFound):
+        await client.delete(core.NODE, name)
+    with contextlib.suppress(NotFound):
+        await client.delete(core.LEASE, name, LEASE_NAMESPACE)

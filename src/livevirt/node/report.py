@@ -8,19 +8,19 @@ from dataclasses import replace
 from datetime import timedelta
 
 from livevirt.errors import NotFound
-from livevirt.kube.control.key import Key
+from livevirt.kube.control.cache import Key
 from livevirt.kube.objects import core
 from livevirt.kube.objects.node_share import Share
 from livevirt.kube.objects.quantity import Quantity
 from livevirt.kube.objects.request import Object
 from livevirt.kube.objects.times import format_time
 from livevirt.node import attachments, events, pod_status, resize, sizing, vmi_status
-from livevirt.node.grants import Grants
 from livevirt.node.guest import NOTHING_YET
 from livevirt.node.local import Local
 from livevirt.node.migration.migrations import NodeMigrations
 from livevirt.node.pod_status import Resources, Waiting
-from livevirt.node.progress import IDLE
+from livevirt.node.resize import Grants
+from livevirt.node.sizing import IDLE
 from livevirt.node.start import Starter
 from livevirt.node.watched import NodeApi
 from livevirt.vm import kinds

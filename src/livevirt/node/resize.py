@@ -1,4 +1,4 @@
-"""Whether a pod's changed resources can be granted here. Pure; the rules are a kubelet's."""
+"""Whether a pod's changed resources can be granted here; the rules are a kubelet's."""
 
 from __future__ import annotations
 
@@ -6,7 +6,9 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
+from livevirt.kube.control.cache import Change, Key
 from livevirt.kube.objects import pod_resources, quantity
+from livevirt.kube.objects.node_share import NOTHING, Share, granted
 from livevirt.kube.objects.quantity import Quantity
 from livevirt.kube.objects.request import Object
 from livevirt.node.intent import Limits
@@ -116,3 +118,30 @@ def limits(resources: Object | None) -> Limits:
         cpu_limit=most["cpu"].milli() if "cpu" in most else None,
         memory_limit=most["memory"].bytes if "memory" in most else None,
     )
+
+
+class Grants:
+    """The shares of one node's pods, as far as it has said yes to them.
+
+    Give `note` every change of them. A grant counts from the moment it is given: whoever asks
+    before it shows in the pod's status must not be given the same room.
+    """
+
+    def __init__(self) -> None:
+        self._of: dict[Key, Share] = {}
+        self._total = NOTHING
+
+    def beside(self, key: Key) -> Share:
+        """Return what all pods but that one have."""
+        return self._total - self._of.get(key, NOTHING)
+
+    def grant(self, key: Key, share: Share) -> None:
+        """Let a pod have so much from now on."""
+        self._total = self._total - self._of.get(key, NOTHING) + share
+        self._of[key] = share
+
+    def note(self, change: Change) -> None:
+        """Take in what a pod has become."""
+        self.grant(change.key, NOTHING if change.new is None else granted(change.new))
+        if change.new is None:
+            del self._of[change.key]

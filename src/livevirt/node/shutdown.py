@@ -12,8 +12,8 @@ from dataclasses import dataclass, field
 from typing import Literal
 
 from livevirt.errors import LivevirtError
+from livevirt.kube.control.cache import Key
 from livevirt.kube.control.clock import Now
-from livevirt.kube.control.key import Key
 from livevirt.kube.objects import times
 from livevirt.node import exit_record, pod_dir
 from livevirt.node.exit_record import ExitRecord

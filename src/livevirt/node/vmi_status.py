@@ -17,8 +17,7 @@ from livevirt.node.copying import Copies
 from livevirt.node.domain import NIC_PREFIX, volume_of
 from livevirt.node.exit_record import ExitRecord
 from livevirt.node.guest import NOTHING_YET, AgentView, View
-from livevirt.node.progress import IDLE, Progress
-from livevirt.node.sizing import Begun
+from livevirt.node.sizing import IDLE, Begun, Progress
 from livevirt.qemu import plan as qemu_plan
 from livevirt.qemu.agent import Interface
 from livevirt.qemu.lifecycle import Standing

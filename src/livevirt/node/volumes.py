@@ -23,7 +23,7 @@ from livevirt.kube.objects import conditions, core, quantity
 from livevirt.kube.objects.conditions import FINAL
 from livevirt.kube.objects.kind import Kind
 from livevirt.kube.objects.request import Object
-from livevirt.node import cloud_init
+from livevirt.node import scratch
 from livevirt.node.images import ImageError, ImageStore
 from livevirt.qemu.disk import Format, Image
 from livevirt.vm import kinds
@@ -144,7 +144,7 @@ class Volumes:
             case {"emptyDisk": dict(disk)}:
                 return self._empty(folder / f"{name}.img", name, disk)
             case {"cloudInitNoCloud": dict(source)}:
-                secrets = await self._secrets(cloud_init.secret_names(source), namespace)
+                secrets = await self._secrets(scratch.secret_names(source), namespace)
                 return self._disc(folder / f"{name}.iso", source, metadata, secrets)
             case {"ephemeral": {"persistentVolumeClaim": dict(source)}}:
                 below = await self._claimed(namespace, source["claimName"])
@@ -200,10 +200,10 @@ class Volumes:
         secrets: Mapping[str, Object],
     ) -> Prepared:
         try:
-            content = cloud_init.files(source, metadata, secrets)
-        except cloud_init.BadCloudInit as error:
+            content = scratch.files(source, metadata, secrets)
+        except scratch.BadCloudInit as error:
             raise VolumeProblem("CreateContainerConfigError", str(error)) from error
-        data = cloud_init.iso(cloud_init.LABEL, content)
+        data = scratch.iso(scratch.LABEL, content)
         path.unlink(missing_ok=True)
         handle = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW, 0o600)
         with os.fdopen(handle, "wb") as file:

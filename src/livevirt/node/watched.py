@@ -6,10 +6,10 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 from livevirt.kube.client.interface import Client
+from livevirt.kube.control.cache import Key, key_of
 from livevirt.kube.control.clock import Now
 from livevirt.kube.control.events import Recorder
 from livevirt.kube.control.informer import Informer
-from livevirt.kube.control.key import Key, key_of
 from livevirt.kube.objects import core
 from livevirt.kube.objects.request import Object
 from livevirt.vm import kinds

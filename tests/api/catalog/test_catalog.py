@@ -17,8 +17,8 @@ from livevirt import catalog
 from livevirt.catalog import controller, guests, series
 from livevirt.kube.admission import builtin
 from livevirt.kube.client.local import LocalClient
+from livevirt.kube.control.cache import Key
 from livevirt.kube.control.informer import Informer
-from livevirt.kube.control.key import Key
 from livevirt.kube.controllers import bootstrap, embedded
 from livevirt.kube.objects import core
 from livevirt.kube.objects.request import Object, User

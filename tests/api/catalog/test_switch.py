@@ -19,7 +19,7 @@ from livevirt.kube.objects import core
 from livevirt.kube.objects.request import Object
 from livevirt.vm import kinds
 from livevirt.vm.instancetypes.rules import revisions
-from livevirt.vm.lifecycle.vm import template
+from livevirt.vm.lifecycle.vm import instances
 
 from ..vm.served import Ran, Served, ended, serving
 from ..vm.vm_world import NAMESPACE, NODE, World
@@ -59,8 +59,8 @@ class Played:
 
     async def start(self) -> None:
         vm, components = self._world.vm(), self._world.components
-        await components.create(core.REVISION, template.revision_of(vm), NAMESPACE)
-        instance = template.instance_of(vm)
+        await components.create(core.REVISION, instances.revision_of(vm), NAMESPACE)
+        instance = instances.instance_of(vm)
         instance["spec"]["domain"] |= {"memory": {"guest": "512Mi"}, "cpu": {"sockets": 1}}
         await components.create(kinds.VMI, instance, NAMESPACE)
         await self.told(phase="Running", **has("512Mi"))

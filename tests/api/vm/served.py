@@ -15,16 +15,15 @@ from livevirt.kube.client.local import LocalClient
 from livevirt.kube.objects import core
 from livevirt.kube.objects.request import Object
 from livevirt.kube.server import pki
-from livevirt.kube.server.authenticate import Authenticator
+from livevirt.kube.server.authenticate import Authenticator, Tokens
 from livevirt.kube.server.http import Front
 from livevirt.kube.server.listen import listening
 from livevirt.kube.server.metrics import Metrics
 from livevirt.kube.server.pod_log import Logs
-from livevirt.kube.server.tokens import Tokens
 from livevirt.paths import DataDir
 from livevirt.qemu.agent import Finished
 from livevirt.vm import kinds
-from livevirt.vm.guest import subresources
+from livevirt.vm.subresources import router
 from livevirt.vm.subresources.router import Actions
 
 from .vm_world import NAMESPACE, NODE, World, now
@@ -165,7 +164,7 @@ async def serving(world: World, folder: Path) -> AsyncIterator[Served]:
     """Serve a world over TLS on loopback while the block lasts."""
     guests = Guests(world, folder)
     keys = pki.ensure(folder / "pki", ("127.0.0.1",), now())
-    actions = Actions(world.components, guests, subresources.verbs(guests))
+    actions = Actions(world.components, guests, router.guest_verbs(guests))
     logs = Logs(guests, lambda space, name: world.read.get(core.POD, name, space))
     front = Front(
         world.api, Authenticator(Tokens(keys.token_key), world.read, now), Metrics(world.store)

@@ -13,7 +13,7 @@ import pytest
 from aiohttp import web
 
 from livevirt.background import storage
-from livevirt.kube.controllers.storage import storageclass
+from livevirt.kube.controllers import bootstrap
 from livevirt.kube.objects import conditions, core
 from livevirt.vm import kinds
 
@@ -71,7 +71,7 @@ async def test_given_its_claim_is_still_imported_then_a_vm_waits_for_the_import(
     quiet: World, tmp_path: Path, source: dict[str, Any]
 ) -> None:
     gate = asyncio.Event()
-    await storageclass.ensure(quiet.components)
+    await bootstrap.ensure_storage_class(quiet.components)
     controllers = running(quiet, storage(tmp_path / "volumes", NoImages()))
     async with slow_site(gate) as url, controllers:
         room = {"resources": {"requests": {"storage": "8Mi"}}}

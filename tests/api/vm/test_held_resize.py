@@ -16,7 +16,7 @@ from livevirt.kube.objects.quantity import ZERO, parse
 from livevirt.kube.objects.request import Object
 from livevirt.node import resize, sizing
 from livevirt.node.pod_status import RESIZE_PENDING
-from livevirt.node.progress import IDLE
+from livevirt.node.sizing import IDLE
 from livevirt.qemu.machine import Cpu, Machine, Memory, Thread
 from livevirt.qemu.observe import CpuSlot, MemoryState, Observed
 from livevirt.qemu.plan import Seen

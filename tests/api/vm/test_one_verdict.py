@@ -12,8 +12,7 @@ import pytest
 from livevirt.errors import Conflict
 from livevirt.kube.client.local import LocalClient
 from livevirt.kube.control.events import Recorder
-from livevirt.kube.control.informer_reader import InformerReader
-from livevirt.kube.control.runtime import Informers
+from livevirt.kube.control.runtime import InformerReader, Informers
 from livevirt.kube.objects import core
 from livevirt.kube.objects.request import Object
 from livevirt.vm import kinds

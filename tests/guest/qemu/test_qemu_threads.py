@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from livevirt.node import cgroups, pinning
+from livevirt.node import cgroups, exclusive
 from livevirt.node import process as processes
 from livevirt.node.intent import Exclusive
 from livevirt.qemu.act import act
@@ -38,7 +38,7 @@ async def test_each_thread_is_put_on_the_cpu_it_is_meant_for(a_machine, start) -
         pid = guest.process.pid
         process = processes.seen(pid)
         assert process is not None
-        await pinning.pin(guest.qmp, process, own, cpu)
+        await exclusive.pin(guest.qmp, process, own, cpu)
         named = await threads(guest.qmp)
         by_vcpu = {vcpu: cpus_of(pid, tid) for tid, vcpu in named.vcpus.items()}
         by_thread = {id: cpus_of(pid, tid) for tid, id in named.io_threads.items()}
@@ -60,10 +60,10 @@ async def test_a_cpu_that_is_plugged_is_put_on_the_one_that_was_kept_for_it(
         pid, later = guest.process.pid, Thread(1, 0, 0)
         process = processes.seen(pid)
         assert process is not None
-        await pinning.pin(guest.qmp, process, own, machine.cpu)
+        await exclusive.pin(guest.qmp, process, own, machine.cpu)
         (slot,) = (each for each in (await observe(guest.qmp)).cpus if each.thread == later)
         await act(PlugCpu(slot.type, later), guest.qmp)
-        await pinning.pin(guest.qmp, process, own, machine.cpu)
+        await exclusive.pin(guest.qmp, process, own, machine.cpu)
         tids = {vcpu: tid for tid, vcpu in (await threads(guest.qmp)).vcpus.items()}
         assert cpus_of(pid, tids[Thread(0, 0, 0)]) == [first]
         assert cpus_of(pid, tids[later]) == [second]

@@ -5,8 +5,7 @@ import copy
 import pytest
 
 from livevirt.errors import ApiError, Forbidden
-from livevirt.kube.admission.pod_binding import bind
-from livevirt.kube.admission.pod_eviction import evict
+from livevirt.kube.admission.pod_binding import bind, evict
 from livevirt.kube.objects.core import NODE, POD
 from livevirt.kube.objects.request import Object
 

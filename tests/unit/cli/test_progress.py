@@ -7,7 +7,7 @@ import sys
 
 import pytest
 
-from livevirt.cli.progress import waiting
+from livevirt.cli.frame import waiting
 
 
 class Terminal(io.StringIO):

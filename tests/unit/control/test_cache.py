@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from livevirt.kube.control.cache import Cache, Change
-from livevirt.kube.control.key import Key
+from livevirt.kube.control.cache import Cache, Change, Key
 from livevirt.kube.objects.request import Object
 
 

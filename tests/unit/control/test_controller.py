@@ -12,10 +12,10 @@ import pytest
 
 from livevirt.errors import Conflict, LivevirtError, Terminal
 from livevirt.kube.client.local import LocalClient
+from livevirt.kube.control.cache import Key, owner_key
 from livevirt.kube.control.clock import ManualClock
 from livevirt.kube.control.controller import DONE, Controller, Reconcile, Result
 from livevirt.kube.control.informer import Informer
-from livevirt.kube.control.key import Key, owner_key
 from livevirt.kube.control.queue import Queue
 from livevirt.kube.objects.core import POD
 from livevirt.kube.objects.request import Object, User

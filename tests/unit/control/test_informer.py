@@ -14,10 +14,9 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, ru
 from livevirt.errors import ApiError, Forbidden
 from livevirt.kube.client.local import LocalClient
 from livevirt.kube.control import informer as module
-from livevirt.kube.control.cache import Change
+from livevirt.kube.control.cache import Change, Key
 from livevirt.kube.control.clock import ManualClock
 from livevirt.kube.control.informer import Informer
-from livevirt.kube.control.key import Key
 from livevirt.kube.objects.core import NODE, POD
 from livevirt.kube.objects.request import Object, Request, User
 

@@ -11,8 +11,8 @@ from typing import Any
 import pytest
 
 from livevirt.kube.client.local import LocalClient
+from livevirt.kube.control.cache import Key
 from livevirt.kube.control.clock import ManualClock
-from livevirt.kube.control.key import Key
 from livevirt.kube.control.lease import Election, Move, Observed, Timing, held, move, released
 from livevirt.kube.objects.request import Object, User
 

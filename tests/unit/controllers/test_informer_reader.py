@@ -11,8 +11,7 @@ from hypothesis import strategies as st
 
 from livevirt.errors import NotFound
 from livevirt.kube.client.interface import Client
-from livevirt.kube.control.informer_reader import InformerReader
-from livevirt.kube.control.runtime import Informers
+from livevirt.kube.control.runtime import InformerReader, Informers
 from livevirt.kube.objects import core
 from livevirt.kube.objects.kind import Kind
 from livevirt.kube.objects.node_share import Share, instance_of, taken

@@ -10,10 +10,10 @@ import pytest
 
 from livevirt.errors import Forbidden, NotFound
 from livevirt.kube.client.interface import Client
+from livevirt.kube.control.cache import Key
 from livevirt.kube.control.clock import ManualClock
 from livevirt.kube.control.controller import Controller
 from livevirt.kube.control.events import Recorder
-from livevirt.kube.control.key import Key
 from livevirt.kube.control.queue import Queue
 from livevirt.kube.control.runtime import Informers
 from livevirt.kube.objects import core

@@ -14,7 +14,7 @@ from types import SimpleNamespace
 from typing import Any
 
 from livevirt.errors import Conflict
-from livevirt.kube.control.key import Key
+from livevirt.kube.control.cache import Key
 from livevirt.kube.server import patches
 from livevirt.node import intent as intents
 from livevirt.node.intent import Incoming, Intent, Limits

@@ -9,8 +9,7 @@ from typing import Any
 
 import pytest
 
-from livevirt.node import adjuster as adjusters
-from livevirt.node import room as rooms
+from livevirt.node import adjuster as node_adjuster
 from livevirt.node.adjuster import Adjuster
 from livevirt.qemu.agent import Vcpu
 from livevirt.qemu.errors import CommandFailed, Disconnected
@@ -134,7 +133,7 @@ async def test_the_newest_wish_takes_over() -> None:
 async def test_a_guest_that_does_nothing_is_said_so_and_asked_again(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(adjusters, "ACCEPT_SECONDS", 0.05)
+    monkeypatch.setattr(node_adjuster, "ACCEPT_SECONDS", 0.05)
     guest = Stub(willing=False)
     async with adjusting(guest) as (adjuster, until):
         adjuster.want(Size(2, 512 * MIB))
@@ -153,7 +152,7 @@ async def test_a_guest_that_does_nothing_is_said_so_and_asked_again(
 
 
 async def test_what_qemu_refuses_is_told_and_tried_again(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(adjusters, "_FIRST_RETRY", 0.05)
+    monkeypatch.setattr(node_adjuster, "_FIRST_RETRY", 0.05)
     refusals = iter([CommandFailed("GenericError", "no"), None])
     guest = Stub(fail=lambda step: next(refusals, None))
     async with adjusting(guest) as (adjuster, until):
@@ -165,7 +164,7 @@ async def test_what_qemu_refuses_is_told_and_tried_again(monkeypatch: pytest.Mon
 async def test_a_qemu_that_is_gone_for_a_moment_is_no_failure(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(adjusters, "_LAST_LOOK", 0.02)
+    monkeypatch.setattr(node_adjuster, "_LAST_LOOK", 0.02)
     errors = iter([Disconnected("gone")])
     guest = Stub(fail=lambda step: next(errors, None))
     async with adjusting(guest) as (adjuster, until):
@@ -196,7 +195,7 @@ async def test_a_mistake_of_ours_does_not_end_it(monkeypatch: pytest.MonkeyPatch
 async def test_given_no_room_for_a_cpu_then_memory_comes_at_once_and_the_cpu_when_there_is(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(rooms, "_WAIT_SECONDS", 0.02)
+    monkeypatch.setattr(node_adjuster, "_WAIT_SECONDS", 0.02)
     stirred = asyncio.Event()
     guest = Stub(places=0)
 
@@ -219,7 +218,7 @@ async def test_given_no_room_for_a_cpu_then_memory_comes_at_once_and_the_cpu_whe
 async def test_room_for_a_cpu_that_will_come_soon_is_found_before_it_may(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(rooms, "FRESH_SECONDS", 60)
+    monkeypatch.setattr(node_adjuster, "FRESH_SECONDS", 60)
     guest = Stub(places=0)
     async with adjusting(guest) as (adjuster, until):
         for _ in range(3):
@@ -247,7 +246,7 @@ async def test_given_only_cpus_that_are_offline_then_nothing_is_prepared() -> No
 async def test_room_for_the_next_cpu_is_made_when_it_is_calm(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(adjusters, "_CALM", 0.02)
+    monkeypatch.setattr(node_adjuster, "_CALM", 0.02)
     guest = Stub(places=1)
     async with adjusting(guest) as (adjuster, until):
         adjuster.want(Size(2, 256 * MIB))
@@ -258,7 +257,7 @@ async def test_room_for_the_next_cpu_is_made_when_it_is_calm(
 async def test_a_cpu_is_not_plugged_again_by_who_has_not_looked_since(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(adjusters, "_PLUG_LOOK", 60)
+    monkeypatch.setattr(node_adjuster, "_PLUG_LOOK", 60)
     guest = Stub()
     before = guest.seen
     async with adjusting(guest) as (adjuster, until):

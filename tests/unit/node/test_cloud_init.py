@@ -4,7 +4,7 @@ import io
 import pycdlib
 import pytest
 
-from livevirt.node import cloud_init
+from livevirt.node import scratch
 
 META = {"instance-id": "1", "local-hostname": "web"}
 
@@ -24,12 +24,12 @@ SOURCES = {
 @pytest.mark.parametrize(("source", "data"), SOURCES.values(), ids=SOURCES)
 def test_user_data_comes_from_where_the_volume_says(source: dict, data: bytes) -> None:
     secrets = {"seed": {"data": {"userdata": encoded("from a secret")}}}
-    assert cloud_init.files(source, META, secrets)["user-data"] == data
+    assert scratch.files(source, META, secrets)["user-data"] == data
 
 
 def test_network_data_is_a_file_only_when_given() -> None:
-    assert "network-config" not in cloud_init.files({"userData": "x"}, META, {})
-    files = cloud_init.files({"networkDataBase64": encoded("version: 2")}, META, {})
+    assert "network-config" not in scratch.files({"userData": "x"}, META, {})
+    files = scratch.files({"networkDataBase64": encoded("version: 2")}, META, {})
     assert files["network-config"] == b"version: 2"
 
 
@@ -37,12 +37,12 @@ def test_network_data_is_a_file_only_when_given() -> None:
     "source", [{"userDataBase64": "%"}, {"secretRef": {"name": "empty"}}], ids=["base64", "secret"]
 )
 def test_what_cannot_be_read_is_refused(source: dict) -> None:
-    with pytest.raises(cloud_init.BadCloudInit):
-        cloud_init.files(source, META, {"empty": {"data": {}}})
+    with pytest.raises(scratch.BadCloudInit):
+        scratch.files(source, META, {"empty": {"data": {}}})
 
 
 def test_the_disc_has_its_label_and_its_files_under_their_own_names() -> None:
-    data = cloud_init.iso("cidata", {"user-data": b"#!/bin/sh\n", "meta-data": b"{}"})
+    data = scratch.iso("cidata", {"user-data": b"#!/bin/sh\n", "meta-data": b"{}"})
     disc = pycdlib.PyCdlib()
     disc.open_fp(io.BytesIO(data))
     try:

@@ -3,12 +3,11 @@ from typing import Any
 from hypothesis import given
 from hypothesis import strategies as st
 
-from livevirt.kube.control.cache import Change
-from livevirt.kube.control.key import Key
+from livevirt.kube.control.cache import Change, Key
 from livevirt.kube.objects import node_share
 from livevirt.kube.objects.node_share import Share
 from livevirt.kube.objects.quantity import parse
-from livevirt.node.grants import Grants
+from livevirt.node.resize import Grants
 
 NAMES = ("web", "db", "cache")
 

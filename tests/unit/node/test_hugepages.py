@@ -1,6 +1,6 @@
 from pathlib import Path
 
-from livevirt.node.hugepages import resources
+from livevirt.node.host import resources
 
 
 def test_pages_are_named_as_kubernetes_names_them(tmp_path: Path) -> None:

@@ -3,14 +3,14 @@ from pathlib import Path
 
 import pytest
 
-from livevirt.node import log_cap
+from livevirt.node import pod_dir
 
 
 @pytest.fixture(autouse=True)
 def small(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(log_cap, "MOST_BYTES", 60)
-    monkeypatch.setattr(log_cap, "KEPT_BYTES", 30)
-    monkeypatch.setattr(log_cap, "LOOK_SECONDS", 0.01)
+    monkeypatch.setattr(pod_dir, "MOST_BYTES", 60)
+    monkeypatch.setattr(pod_dir, "KEPT_BYTES", 30)
+    monkeypatch.setattr(pod_dir, "LOOK_SECONDS", 0.01)
 
 
 LOGS = {
@@ -24,7 +24,7 @@ LOGS = {
 def test_a_log_keeps_its_last_lines(tmp_path: Path, before: bytes, after: bytes) -> None:
     path = tmp_path / "serial.log"
     path.write_bytes(before)
-    log_cap.shorten(path)
+    pod_dir.shorten(path)
     assert path.read_bytes() == after
 
 
@@ -32,7 +32,7 @@ async def test_a_log_is_cut_again_and_again_while_somebody_writes_it(tmp_path: P
     path = tmp_path / "serial.log"
     missing, folder = tmp_path / "none", tmp_path  # one that cannot be cut is no reason to stop
     with path.open("ab", buffering=0) as writer:
-        keeping = asyncio.create_task(log_cap.keep_short(lambda: [missing, folder, path]))
+        keeping = asyncio.create_task(pod_dir.keep_short(lambda: [missing, folder, path]))
         async with asyncio.timeout(30):
             for _ in range(3):
                 writer.write(b"a line\n" * 20)

@@ -1,5 +1,5 @@
+from livevirt.node.exclusive import places
 from livevirt.node.intent import Exclusive
-from livevirt.node.pinning import places
 from livevirt.qemu.machine import Cpu, Thread
 from livevirt.qemu.observe import Threads, io_threads, vcpu_threads
 

@@ -5,7 +5,7 @@ from datetime import UTC, datetime, timedelta
 import pytest
 
 from livevirt.kube.objects import conditions, quantity
-from livevirt.node import hugepages, registration
+from livevirt.node import host, registration
 from livevirt.node.registration import ACCELERATED, CONFINED, Facts
 from livevirt.qemu.accelerator import Accelerator
 from livevirt.qemu.offer import Offer
@@ -106,10 +106,10 @@ def test_a_node_says_whether_pods_can_have_cpus_of_their_own() -> None:
 def test_a_node_offers_huge_pages_and_counts_them_as_no_other_memory(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(hugepages, "resources", dict)
+    monkeypatch.setattr(host, "resources", dict)
     plain = registration.machine_capacity()
     pages = {"hugepages-2Mi": (2 * 2**20, 5)}
-    monkeypatch.setattr(hugepages, "resources", lambda: pages)
+    monkeypatch.setattr(host, "resources", lambda: pages)
     paged, half = registration.machine_capacity(), registration.machine_capacity(2)
     assert (str(paged["hugepages-2Mi"]), str(half["hugepages-2Mi"])) == ("10Mi", "4Mi")
     assert plain["memory"].bytes - paged["memory"].bytes == 10 * 2**20

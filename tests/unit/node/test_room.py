@@ -8,16 +8,16 @@ from typing import Any
 
 import pytest
 
-from livevirt.node import room as rooms
-from livevirt.node.room import Room
+from livevirt.node import adjuster
+from livevirt.node.adjuster import Room
 from livevirt.qemu.errors import Disconnected, NotNow
 
 
 @pytest.fixture(autouse=True)
 def no_hurry(monkeypatch: pytest.MonkeyPatch) -> None:
     """Let a machine that is busy with other things not make a difference."""
-    monkeypatch.setattr(rooms, "FRESH_SECONDS", 60)
-    monkeypatch.setattr(rooms, "_WAIT_SECONDS", 5)
+    monkeypatch.setattr(adjuster, "FRESH_SECONDS", 60)
+    monkeypatch.setattr(adjuster, "_WAIT_SECONDS", 5)
 
 
 @dataclass
@@ -70,8 +70,8 @@ async def test_what_was_found_long_ago_counts_for_nothing(monkeypatch: pytest.Mo
     guest = Stub()
     room = a_room(guest)
     await room.find()
-    later = time.monotonic() + rooms.FRESH_SECONDS
-    monkeypatch.setattr(rooms, "time", SimpleNamespace(monotonic=lambda: later))
+    later = time.monotonic() + adjuster.FRESH_SECONDS
+    monkeypatch.setattr(adjuster, "time", SimpleNamespace(monotonic=lambda: later))
     await room.take()
     assert guest.asked == 2
 
@@ -95,8 +95,8 @@ async def test_one_search_is_enough_for_all_who_ask() -> None:
 async def test_given_nobody_to_keep_busy_then_who_asks_is_told_so_and_it_is_asked_again(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(rooms, "_WAIT_SECONDS", 0.01)
-    monkeypatch.setattr(rooms, "_PAUSE_SECONDS", 0.05)
+    monkeypatch.setattr(adjuster, "_WAIT_SECONDS", 0.01)
+    monkeypatch.setattr(adjuster, "_PAUSE_SECONDS", 0.05)
     guest = Stub(places=0, agent=False)
     room = a_room(guest)
     with pytest.raises(NotNow):
@@ -114,7 +114,7 @@ async def test_a_search_in_vain_ends() -> None:
     room = a_room(guest)
     async with asyncio.timeout(5):
         await room.find()
-    assert guest.asked == rooms._ATTEMPTS
+    assert guest.asked == adjuster._ATTEMPTS
 
 
 async def test_a_qemu_that_is_gone_has_no_room() -> None:

@@ -11,7 +11,7 @@ import pytest
 from livevirt.errors import NotFound
 from livevirt.kube.objects import core
 from livevirt.kube.objects.kind import Kind
-from livevirt.node import roster
+from livevirt.node import registration
 from livevirt.node.pod_dir import PodDir
 
 from .test_pod_dir import INTENT
@@ -42,11 +42,11 @@ class Objects:
 
 async def settled(client: Objects, root: Path, count: int = 1) -> list[str]:
     found: Any = client
-    return await roster.settle(found, roster.asked(count), root / "nodes", root / "run")
+    return await registration.settle(found, registration.asked(count), root / "nodes", root / "run")
 
 
 def test_nodes_are_counted_from_one() -> None:
-    assert roster.asked(2) == ["node01", "node02"]
+    assert registration.asked(2) == ["node01", "node02"]
 
 
 async def test_given_fewer_nodes_then_those_with_something_left_stay_and_the_others_go(

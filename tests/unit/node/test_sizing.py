@@ -7,8 +7,16 @@ from typing import Any
 import pytest
 
 from livevirt.kube.objects import conditions
-from livevirt.node.progress import IDLE, Progress, Trouble, progress, reached
-from livevirt.node.sizing import Begun, goal, size_status
+from livevirt.node.sizing import (
+    IDLE,
+    Begun,
+    Progress,
+    Trouble,
+    goal,
+    progress,
+    reached,
+    size_status,
+)
 from livevirt.qemu.agent import Vcpu
 from livevirt.qemu.machine import Cpu, Machine, Memory, Thread
 from livevirt.qemu.observe import CpuSlot, MemoryState, Observed

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from livevirt.kube.objects.request import Object
-from livevirt.vm.volumes.force_detach import left, names, passed_on
+from livevirt.vm.volumes.volume_patch import left, names, passed_on
 
 from .cases import a_claim
 

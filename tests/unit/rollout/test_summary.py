@@ -12,8 +12,16 @@ from hypothesis import strategies as st
 from livevirt.kube.objects.quantity import parse
 from livevirt.vm.verdict.fields import FIELDS, live_table
 from livevirt.vm.verdict.judgement import Judgement, Reason, Ruling, Verdict
-from livevirt.vm.verdict.redaction import CHANGED, compact, redacted
-from livevirt.vm.verdict.summary import condition, exit_status, pending, plan_document, warnings
+from livevirt.vm.verdict.summary import (
+    CHANGED,
+    compact,
+    condition,
+    exit_status,
+    pending,
+    plan_document,
+    redacted,
+    warnings,
+)
 from livevirt.vm.verdict.verdict_inputs import Bound
 
 from .cases import KVM, TEMPLATE, a_claim, a_spec, edited, judged

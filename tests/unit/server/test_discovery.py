@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from livevirt.kube.server import discovery
-from livevirt.kube.server.negotiate import PLAIN, Form
+from livevirt.kube.server.responses import PLAIN, Form
 from livevirt.vm.kinds import REGISTRY
 
 ALL = Form(as_="APIGroupDiscoveryList", version="v2", group="apidiscovery.k8s.io")

@@ -11,8 +11,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from livevirt.kube.server import pki
-from livevirt.kube.server.negotiate import choose, media_type
-from livevirt.kube.server.tokens import Tokens, user_of
+from livevirt.kube.server.authenticate import Tokens, user_of
+from livevirt.kube.server.responses import choose, media_type
 
 NOON = datetime(2026, 11, 15, 12, tzinfo=UTC)
 HERE = ("127.0.0.1", "::1")

@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from livevirt.kube.objects.node_share import NOTHING, Share
 from livevirt.kube.objects.quantity import parse
 from livevirt.kube.objects.request import Object
-from livevirt.kube.server.occupancy import Occupancy
+from livevirt.kube.server.services import Occupancy
 from livevirt.kube.store import Delete, Key, Put, Store
 
 OWN = "instance-1"

@@ -5,8 +5,8 @@ from pathlib import Path
 import pytest
 
 from livevirt.kube.store import Retention, Store
+from livevirt.kube.store.batch import Ages
 from livevirt.kube.store.records import Event
-from livevirt.kube.store.retention import Ages
 from livevirt.kube.store.watch import OVERHEAD, Ring
 
 from .store_builders import churn, collect, create, delete, replay, state_of, until

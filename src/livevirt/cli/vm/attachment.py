@@ -9,9 +9,8 @@ from livevirt.cli.vm.objects import status_of
 from livevirt.kube.objects.conditions import FINAL
 from livevirt.kube.objects.request import Object
 from livevirt.vm.verdict.comparison import TEMPLATE
-from livevirt.vm.volumes.force_detach import names
 from livevirt.vm.volumes.volume_lists import Lists
-from livevirt.vm.volumes.volume_patch import FORCE_DETACH
+from livevirt.vm.volumes.volume_patch import FORCE_DETACH, names
 
 
 class Outcome(Enum):

@@ -103,7 +103,7 @@ def _decides(change: Object, reach: Reach) -> bool:
 
 def _told(change: Object, reach: Reach) -> str:
     from livevirt.vm.verdict.comparison import TEMPLATE
-    from livevirt.vm.verdict.redaction import compact
+    from livevirt.vm.verdict.summary import compact
 
     path = change["path"].removeprefix(f"{TEMPLATE}.").removeprefix("domain.")
     if reach not in (Reach.LIVE, Reach.START):

@@ -11,7 +11,7 @@ from enum import Enum
 import click
 
 from livevirt.cli import cluster
-from livevirt.cli.progress import waiting
+from livevirt.cli.frame import waiting
 from livevirt.cli.session import DRY_RUN, VM, Session, refusals, talk
 from livevirt.cli.vm import wait
 from livevirt.cli.vm.flags import Command, FlagError, announce, dry_runs, waits

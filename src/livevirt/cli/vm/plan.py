@@ -104,7 +104,7 @@ def show(name: str, document: Object) -> None:
 
     from livevirt.cli.vm.documents import print_table
     from livevirt.vm.verdict.comparison import TEMPLATE
-    from livevirt.vm.verdict.redaction import compact
+    from livevirt.vm.verdict.summary import compact
 
     status, changes = exit_status(document), document["changes"]
     if not changes:

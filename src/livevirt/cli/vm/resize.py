@@ -10,7 +10,7 @@ from typing import Any, TypeVar
 import click
 
 from livevirt.cli import cluster
-from livevirt.cli.progress import Tell
+from livevirt.cli.frame import Tell
 from livevirt.cli.session import VM, Session, refusals, talk
 from livevirt.cli.vm import plan, switch, wait
 from livevirt.cli.vm.flags import Command, announce, dry_runs, times_out, waits

@@ -7,7 +7,7 @@ from collections.abc import Callable, Coroutine, Iterator
 from contextlib import contextmanager
 from typing import Any
 
-from livevirt.cli.progress import Tell, waiting
+from livevirt.cli.frame import Tell, waiting
 from livevirt.cli.session import Session
 from livevirt.cli.vm.objects import instance, status_of
 from livevirt.errors import Expired, NotFound, Timeout

@@ -5,7 +5,6 @@ from __future__ import annotations
 from livevirt.kube.admission.claims import ClaimRules
 from livevirt.kube.admission.limit_ranges import LimitRangeRules
 from livevirt.kube.admission.namespaces import NamespaceRules
-from livevirt.kube.admission.nodes import NodeRules
 from livevirt.kube.admission.pods import PodRules
 from livevirt.kube.admission.quotas import QuotaRules
 from livevirt.kube.admission.rbac import BindingRules, RoleRules
@@ -13,6 +12,7 @@ from livevirt.kube.admission.secrets import ConfigMapRules, SecretRules
 from livevirt.kube.admission.simple_kinds import (
     EventRules,
     LeaseRules,
+    NodeRules,
     RevisionRules,
     ServiceAccountRules,
 )

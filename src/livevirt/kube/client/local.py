@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 from collections.abc import AsyncIterator, Callable
 from typing import Any
 
@@ -31,7 +32,9 @@ class LocalClient:
 
     def for_component(self, name: str) -> LocalClient:
         """Return this client under the name of a component, its field manager in every write."""
-        return LocalClient(self._handler, self.user, manager=name, warn=self._warn)
+        named = copy.copy(self)
+        named._manager = name
+        return named
 
     async def get(self, kind: Kind, name: str, namespace: str = "") -> Object:
         """Return the object; raises NotFound."""

@@ -203,7 +203,7 @@ class RemoteClient:
             message = f"{self.access.server} refused a WebSocket: {error.status} {error.message}"
             raise wire.refusal({"message": message}, error.status) from error
         except (aiohttp.ClientError, OSError) as error:
-            raise self._unreachable(error) from error
+            raise _unreachable(self.access, error) from error
 
     async def close(self) -> None:
         """Let go of connections."""
@@ -247,7 +247,7 @@ class RemoteClient:
                     **self._verification(issued),
                 )
             except (aiohttp.ClientError, OSError) as error:
-                raise self._unreachable(error) from error
+                raise _unreachable(self.access, error) from error
             self._pass_on(response)
             if response.status < 300:
                 return response
@@ -311,8 +311,9 @@ class RemoteClient:
                 for text in _WARNING.findall(header):
                     self._warn(re.sub(r"\\(.)", r"\1", text))
 
-    def _unreachable(self, error: Exception) -> Unreachable:
-        return Unreachable(f"{self.access.server} cannot be reached: {connection.cause(error)}")
+
+def _unreachable(access: Access, error: Exception) -> Unreachable:
+    return Unreachable(f"{access.server} cannot be reached: {connection.cause(error)}")
 
 
 def _path(

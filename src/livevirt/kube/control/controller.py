@@ -10,9 +10,8 @@ from dataclasses import dataclass
 from datetime import timedelta
 
 from livevirt.errors import Conflict, LivevirtError, Terminal
-from livevirt.kube.control.cache import Change
+from livevirt.kube.control.cache import Change, Key, ToKeys, own_key
 from livevirt.kube.control.informer import Informer
-from livevirt.kube.control.key import Key, ToKeys, own_key
 from livevirt.kube.control.queue import Queue, ShutDown
 
 log = logging.getLogger(__name__)

@@ -17,9 +17,8 @@ from typing import Any
 from livevirt.errors import ApiError, Expired
 from livevirt.kube.client.errors import Unreachable
 from livevirt.kube.client.interface import Client
-from livevirt.kube.control.cache import Cache, Change, Changes, IndexOf, Objects
+from livevirt.kube.control.cache import Cache, Change, Changes, IndexOf, Key, Objects, key_of
 from livevirt.kube.control.clock import Clock, sleep
-from livevirt.kube.control.key import Key, key_of
 from livevirt.kube.objects.kind import Kind
 from livevirt.kube.objects.request import Object, WatchEvent
 

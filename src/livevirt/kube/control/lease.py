@@ -17,8 +17,8 @@ from typing import Literal
 
 from livevirt.errors import ApiError, NotFound
 from livevirt.kube.client.interface import Client
+from livevirt.kube.control.cache import Key
 from livevirt.kube.control.clock import Clock, Now, before, sleep
-from livevirt.kube.control.key import Key
 from livevirt.kube.objects.core import LEASE
 from livevirt.kube.objects.request import Object
 

@@ -12,10 +12,10 @@ from itertools import islice
 
 from livevirt.errors import ApiError, Conflict, LivevirtError, NotFound
 from livevirt.kube.client.interface import Client
+from livevirt.kube.control.cache import Key
 from livevirt.kube.control.clock import Now
 from livevirt.kube.control.controller import DONE, Controller, Result
 from livevirt.kube.control.informer import Informer
-from livevirt.kube.control.key import Key
 from livevirt.kube.controllers import stored
 from livevirt.kube.controllers.stored import Feed
 from livevirt.kube.objects import conditions, core

@@ -14,10 +14,10 @@ import msgspec
 from livevirt.errors import NotFound
 from livevirt.kube.admission import quotas
 from livevirt.kube.client.interface import Client
+from livevirt.kube.control.cache import Key, key_of
 from livevirt.kube.control.clock import Now
 from livevirt.kube.control.controller import DONE, Controller, Result
 from livevirt.kube.control.informer import Informer
-from livevirt.kube.control.key import Key, key_of
 from livevirt.kube.controllers.stored import Feed
 from livevirt.kube.objects import core
 from livevirt.kube.objects.kind import Kind

@@ -7,9 +7,9 @@ import logging
 
 from livevirt.errors import AlreadyExists, Forbidden, NotFound
 from livevirt.kube.client.interface import Client
+from livevirt.kube.control.cache import Key
 from livevirt.kube.control.controller import DONE, Controller, Result
 from livevirt.kube.control.informer import Informer
-from livevirt.kube.control.key import Key
 from livevirt.kube.controllers.stored import Feed
 from livevirt.kube.objects import core
 from livevirt.kube.objects.request import Object

@@ -1,19 +1,16 @@
-"""Custom resources as kube-apiserver reads them: pruned and checked against their schema.
-
-Unlike built-in kinds nothing is rewritten: a quantity is kept the way it was written, an empty map
-stays empty. Fields nobody knows vanish, so does null where null means nothing.
-"""
+"""Custom resources as kube-apiserver reads them: pruned and checked against their schema."""
 
 from __future__ import annotations
 
 import re
 from typing import Any
 
-from livevirt.kube.objects import field_error
+from livevirt.kube.objects import field_error, typed
 from livevirt.kube.objects.field_error import FieldError
+from livevirt.kube.objects.kind import Kind
 from livevirt.kube.objects.quantity import QuantityError, parse
 from livevirt.kube.objects.request import Object
-from livevirt.kube.objects.schema import Field, Type
+from livevirt.kube.objects.schema import Field, Type, definitions
 
 QUANTITY = re.compile(
     r"(\+|-)?(([0-9]+(\.[0-9]*)?)|(\.[0-9]+))(([KMGTPE]i)|[numkMGTPE]|([eE](\+|-)?"
@@ -180,3 +177,21 @@ def _type_error(type_: Type, value: Any, path: str) -> FieldError:
         wanted = "integer,string"
     got = _JSON_NAMES.get(type(value), "object")
     return field_error.type_invalid(path, got, f'{path} in body must be of type {wanted}: "{got}"')
+
+
+def shape(kind: Kind, version: str, body: Object) -> tuple[Object, list[str]]:
+    """Return a body with typed metadata and known fields only, and what was unknown."""
+    unknown: list[str] = []
+    api_version = kind.api_version_of(version)
+    if not kind.custom:
+        found = typed.decode(kind.schema(version), body, unknown)
+        return {"kind": kind.kind, "apiVersion": api_version, **found}, unknown
+    metadata = body.get("metadata")
+    meta_type = definitions()["meta.ObjectMeta"]
+    meta_unknown: list[str] = []
+    clean = typed.decode(meta_type, {} if metadata is None else metadata, meta_unknown)
+    unknown += [f"metadata.{path}" for path in meta_unknown]
+    rest = prune(kind.schema(version), body, unknown)
+    for name in ("apiVersion", "kind", "metadata"):
+        rest.pop(name, None)
+    return {"apiVersion": api_version, "kind": kind.kind, "metadata": clean, **rest}, unknown

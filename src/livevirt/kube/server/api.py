@@ -6,7 +6,7 @@ from collections.abc import AsyncIterator, Awaitable, Callable
 
 from livevirt.kube.objects import core, refusals
 from livevirt.kube.objects.request import Answer, Request, WatchEvent
-from livevirt.kube.server import binding, change, create, delete, eviction, read
+from livevirt.kube.server import change, create, delete, pod_subresources, read
 from livevirt.kube.server import watch as watching
 from livevirt.kube.server.openapi import crd_view
 from livevirt.kube.server.services import Services
@@ -16,8 +16,8 @@ Verb = Callable[[Services, Request], Awaitable[Answer]]
 
 #: Doors to an object that are opened by POST and do something of their own.
 _POSTS: dict[tuple[str, str], Verb] = {
-    (core.POD.resource, "binding"): binding.bind,
-    (core.POD.resource, "eviction"): eviction.evict,
+    (core.POD.resource, "binding"): pod_subresources.bind,
+    (core.POD.resource, "eviction"): pod_subresources.evict,
 }
 _THROUGH = ("status", "resize", "finalize")
 #: Doors into a pod's containers, which our pods have not.

@@ -9,7 +9,7 @@ import msgspec
 import yaml
 
 from livevirt.errors import BadRequest, UnsupportedMediaType
-from livevirt.kube.server import negotiate, protobuf
+from livevirt.kube.server import protobuf, responses
 
 PATCHES = (
     "application/json-patch+json",
@@ -23,18 +23,18 @@ _encode = msgspec.json.Encoder().encode
 
 def read(content_type: str, body: bytes) -> tuple[Any, tuple[str, ...]]:
     """Return the decoded body of a write and the paths of duplicate keys."""
-    match negotiate.media_type(content_type):
-        case negotiate.JSON:
+    match responses.media_type(content_type):
+        case responses.JSON:
             return read_json(body)
-        case negotiate.YAML:
+        case responses.YAML:
             return read_yaml(body), ()
-        case negotiate.PROTOBUF:
+        case responses.PROTOBUF:
             api_version, kind, obj = protobuf.decode(body)
             return {"apiVersion": api_version, "kind": kind, **obj}, ()
         case other:
             raise UnsupportedMediaType(
                 f"the body of the request was in an unknown format ({other}) - accepted media"
-                f" types include: {negotiate.JSON}, {negotiate.YAML}, {negotiate.PROTOBUF}"
+                f" types include: {responses.JSON}, {responses.YAML}, {responses.PROTOBUF}"
             )
 
 

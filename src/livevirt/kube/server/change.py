@@ -9,7 +9,8 @@ from typing import Any
 from livevirt.errors import BadRequest, Invalid
 from livevirt.kube.objects import field_error, refusals, structural
 from livevirt.kube.objects.request import Answer, Object, Request
-from livevirt.kube.server import accounting, generation, incoming, objects, options, patches
+from livevirt.kube.server import incoming, objects, options, patches
+from livevirt.kube.server import services as server_services
 from livevirt.kube.server.create import create_object, place
 from livevirt.kube.server.incoming import receive, receive_patched
 from livevirt.kube.server.services import Services, check
@@ -187,11 +188,11 @@ def _admit(
             raise refusals.invalid(kind, request.name, errors)
     rules.default(new)
     if request.subresource == "resize":
-        accounting.limit(review)
+        server_services.limit(review)
     rules.prepare(review)
-    generation.bump(kind, new, old)
+    server_services.bump(kind, new, old)
     check(review, rules)
-    charges = accounting.charge(services, review) if new != old else []
+    charges = server_services.charge(services, review) if new != old else []
     return new != old, review.warnings, charges
 
 

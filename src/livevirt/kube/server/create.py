@@ -8,7 +8,8 @@ from livevirt.errors import BadRequest
 from livevirt.kube.objects import core, names, refusals, structural, times
 from livevirt.kube.objects.request import Answer, Object, Request
 from livevirt.kube.objects.review import Review, Rules
-from livevirt.kube.server import accounting, generation, objects, options
+from livevirt.kube.server import objects, options
+from livevirt.kube.server import services as server_services
 from livevirt.kube.server.incoming import receive
 from livevirt.kube.server.services import Services, check
 from livevirt.kube.store import Exists, Put, Stale
@@ -60,7 +61,7 @@ async def _store(
     kind, obj = request.kind, review.new
     meta = obj["metadata"]
     for _ in range(_NAME_TRIES):
-        charges = accounting.charge(services, review)
+        charges = server_services.charge(services, review)
         if request.dry_run:
             _refuse_taken(services, request, meta["name"])
             return Answer(201, obj, tuple(warnings))
@@ -113,14 +114,14 @@ def _admit(review: Review, rules: Rules) -> None:
             del obj["status"]
         elif not rules.creates_with_status:
             obj["status"] = {}
-    if generation.counted(kind):
+    if server_services.counted(kind):
         obj["metadata"]["generation"] = 1
     if kind.custom:
         errors = structural.validate(kind.schema(review.version), obj)
         if errors:
             raise refusals.invalid(kind, obj["metadata"].get("name", ""), errors)
     rules.default(obj)
-    accounting.limit(review)
+    server_services.limit(review)
     rules.prepare(review)
     check(review, rules)
 

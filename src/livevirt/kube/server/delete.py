@@ -8,7 +8,8 @@ from livevirt.errors import NotFound
 from livevirt.kube.objects import refusals, times
 from livevirt.kube.objects.kind import Kind
 from livevirt.kube.objects.request import Answer, Object, Request
-from livevirt.kube.server import generation, objects, options
+from livevirt.kube.server import objects, options
+from livevirt.kube.server import services as server_services
 from livevirt.kube.server.options import DeleteOptions
 from livevirt.kube.server.read import list_objects
 from livevirt.kube.server.services import Services
@@ -120,7 +121,7 @@ def mark(
         return True, True
     before = (meta.get("deletionTimestamp"), meta.get("deletionGracePeriodSeconds"))
     if "deletionTimestamp" not in meta:
-        if generation.counted(kind):
+        if server_services.counted(kind):
             meta["generation"] = meta.get("generation", 0) + 1
         meta["deletionTimestamp"] = times.format_time(services.now() + timedelta(seconds=grace))
         meta["deletionGracePeriodSeconds"] = grace

@@ -19,7 +19,7 @@ from typing import Any
 from livevirt import __version__
 from livevirt.kube.objects.kind import Kind, Subresource
 from livevirt.kube.objects.registry import Action, Registry
-from livevirt.kube.server.negotiate import PLAIN, Form
+from livevirt.kube.server.responses import PLAIN, Form
 
 Object = dict[str, Any]
 

@@ -22,12 +22,11 @@ from livevirt.kube.objects import refusals
 from livevirt.kube.objects.kind import Kind
 from livevirt.kube.objects.registry import Registry
 from livevirt.kube.objects.request import ActionPath, Answer, Object, Request, User
-from livevirt.kube.server import bodies, discovery, negotiate, objects, route, table
+from livevirt.kube.server import bodies, discovery, objects, responses, route, table
 from livevirt.kube.server.api import Api, check_door
 from livevirt.kube.server.authenticate import ANONYMOUS, Authenticator, check_own_name
 from livevirt.kube.server.metrics import Metrics
-from livevirt.kube.server.negotiate import Form
-from livevirt.kube.server.reply import LARGEST, Reply
+from livevirt.kube.server.responses import LARGEST, Form, Reply
 from livevirt.kube.server.route import Target
 
 log = logging.getLogger(__name__)
@@ -37,7 +36,7 @@ _COMPRESS_FROM = 128 * 1024
 _PUBLIC = ("/healthz", "/livez", "/readyz", "/version")
 _TRANSFORMS = ("Table", "PartialObjectMetadata")
 _LIST_TRANSFORMS = ("Table", "PartialObjectMetadataList")
-_JSON_HEADERS = {"Content-Type": negotiate.JSON, "Cache-Control": "no-cache, private"}
+_JSON_HEADERS = {"Content-Type": responses.JSON, "Cache-Control": "no-cache, private"}
 
 #: Answers a verb of the action group; may take over the connection (console, vnc).
 ActionHandler = Callable[
@@ -126,9 +125,9 @@ class Front:
             check_door(request)  # before the body, which may be anything there
         accept = http.headers.get("Accept", "")
         if request.verb == "watch":
-            form = negotiate.choose(accept, _TRANSFORMS, stream=True)
+            form = responses.choose(accept, _TRANSFORMS, stream=True)
             return await self._watch(http, request, form)
-        form = negotiate.choose(accept, _LIST_TRANSFORMS if request.verb == "list" else _TRANSFORMS)
+        form = responses.choose(accept, _LIST_TRANSFORMS if request.verb == "list" else _TRANSFORMS)
         if request.verb in ("create", "update", "patch", "delete", "deletecollection"):
             await _read_body(http, request)
         answer = await self._api.call(request)
@@ -138,7 +137,7 @@ class Front:
     def _encoded(self, request: Request, body: Object | bytes, form: Form) -> bytes:
         if form.as_:
             body = self._transformed(request, body, form)
-        if form.media == negotiate.YAML:
+        if form.media == responses.YAML:
             plain = objects.decode(body) if isinstance(body, bytes) else body
             return yaml.safe_dump(plain, sort_keys=True).encode()
         raw = body if isinstance(body, bytes) else objects.encode(body)
@@ -232,7 +231,7 @@ class Front:
         if isinstance(answer, web.StreamResponse):
             return answer
         raw = answer.body if isinstance(answer.body, bytes) else objects.encode(answer.body)
-        return await _response(http, answer, raw, negotiate.JSON)
+        return await _response(http, answer, raw, responses.JSON)
 
     async def _document(
         self, http: web.BaseRequest, path: str, parts: list[str]
@@ -251,7 +250,7 @@ class Front:
 
             return await routes.answer(self._registry, http)
         host = http.headers.get("Host", "")
-        form = negotiate.choose(accept, (discovery.AGGREGATED,))
+        form = responses.choose(accept, (discovery.AGGREGATED,))
         found = discovery.answer(self._registry, path, form, host)
         if found is None:
             raise refusals.no_such_path()
@@ -312,7 +311,7 @@ async def _read_body(http: web.BaseRequest, request: Request) -> None:
     if len(raw) > MAX_BODY:
         raise web.HTTPRequestEntityTooLarge(MAX_BODY)
     if request.verb == "patch":
-        request.patch = negotiate.media_type(content_type)
+        request.patch = responses.media_type(content_type)
         if request.patch not in bodies.PATCHES:
             return  # refused by the verb, which knows what the kind takes
         request.body, request.duplicates = bodies.read_patch(request.patch, raw)

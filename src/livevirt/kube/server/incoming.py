@@ -8,7 +8,7 @@ from livevirt.errors import BadRequest, Invalid
 from livevirt.kube.objects import field_error, refusals
 from livevirt.kube.objects.kind import Kind
 from livevirt.kube.objects.request import Object, Request
-from livevirt.kube.objects.shape import shape
+from livevirt.kube.objects.structural import shape
 
 
 def receive(request: Request, body: Any) -> tuple[Object, list[str]]:

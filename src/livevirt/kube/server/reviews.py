@@ -12,9 +12,9 @@ from livevirt.kube.objects.kind import Kind
 from livevirt.kube.objects.request import Answer, Object, Request
 from livevirt.kube.server import options
 from livevirt.kube.server.api import Verb
+from livevirt.kube.server.authenticate import Tokens
 from livevirt.kube.server.incoming import receive, receive_as
 from livevirt.kube.server.services import Services
-from livevirt.kube.server.tokens import Tokens
 
 _ALL = {"verbs": ["*"], "apiGroups": ["*"], "resources": ["*"]}
 _ALL_PATHS = {"verbs": ["*"], "nonResourceURLs": ["*"]}

@@ -1,23 +1,95 @@
-"""What every verb works with: the store, the kinds' rules and the clock."""
+"""What every verb works with: the store, the kinds' rules, quota accounting and the clock."""
 
 from __future__ import annotations
 
+import asyncio
+import copy
+import logging
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from datetime import datetime
 from typing import Protocol
 
+from livevirt.kube.admission import limit_ranges, quotas
 from livevirt.kube.control.turns import Turns
 from livevirt.kube.objects import core, metadata, refusals
+from livevirt.kube.objects.core import POD
 from livevirt.kube.objects.kind import Kind
-from livevirt.kube.objects.node_share import Share
+from livevirt.kube.objects.node_share import NodeUsage, Share
 from livevirt.kube.objects.refusals import forbidden
 from livevirt.kube.objects.registry import Registry
 from livevirt.kube.objects.request import Object, Request
 from livevirt.kube.objects.review import Review, Rules
 from livevirt.kube.server import objects
-from livevirt.kube.server.occupancy import Occupancy
-from livevirt.kube.store import Store, Stored
+from livevirt.kube.store import Compacted, Key, Overrun, Put, Store, Stored, Watch
+
+log = logging.getLogger(__name__)
+
+
+class Occupancy:
+    """Counts pods in and out of nodes; as new as what the store has told its watchers."""
+
+    def __init__(self, store: Store) -> None:
+        self._store = store
+        self._usage: NodeUsage[Key] = NodeUsage()
+        self._following: asyncio.Task[None] | None = None
+
+    def around(self, node: str, instance: str) -> tuple[Object | None, Share]:
+        """Return the pod of an instance on a node, and what the others of that node take."""
+        if self._following is None or self._following.done():
+            watch = self._read()
+            self._following = asyncio.create_task(self._follow(watch), name="node occupancy")
+        key, others = self._usage.around(node, instance)
+        stored = None if key is None else self._store.get(key)
+        return None if stored is None else objects.decode(stored.value), others
+
+    def _read(self) -> Watch:
+        """Count everything afresh; return the watch of what changes after that."""
+        watch = self._store.watch(POD.resource, since=self._store.revision)
+        self._usage.clear()
+        for item in self._store.list(POD.resource).items:
+            self._usage.put(item.key, objects.decode(item.value))
+        return watch
+
+    async def _follow(self, watch: Watch) -> None:
+        while True:
+            try:
+                async for events in watch:
+                    for event in events:
+                        if event.type == "DELETED":
+                            self._usage.drop(event.key)
+                        else:
+                            self._usage.put(event.key, event.object)
+                return  # the store is closed
+            except (Compacted, Overrun):
+                log.warning("fell behind the store, counting all pods again")
+            finally:
+                watch.close()
+            watch = self._read()
+
+
+_BUILT_IN = (core.POD.resource,)
+_NOT_SPEC = ("kind", "apiVersion", "metadata", "status")
+
+
+def counted(kind: Kind) -> bool:
+    """Return whether objects of this kind carry a generation."""
+    return kind.custom or kind.resource in _BUILT_IN
+
+
+def bump(kind: Kind, new: Object, old: Object) -> None:
+    """Give `new` its generation: one more than `old`'s when what the user asks for changed."""
+    if not counted(kind):
+        return
+    current = old["metadata"].get("generation", 0)
+    new["metadata"]["generation"] = current + 1 if _spec(kind, new) != _spec(kind, old) else current
+
+
+def _spec(kind: Kind, obj: Object) -> Object:
+    # A custom resource without a status subresource counts its status as part of what is asked.
+    left_out = _NOT_SPEC if kind.has_status or not kind.custom else _NOT_SPEC[:3]
+    return {name: value for name, value in obj.items() if name not in left_out}
+
 
 _PLAIN = Rules()
 CORE = Registry(core.KINDS)
@@ -149,3 +221,32 @@ def _judged(review: Review) -> Review:
         return review
     old = None if review.old is None else objects.for_storage(review.kind, review.old)
     return replace(review, new=objects.for_storage(review.kind, review.new), old=old)
+
+
+def limit(review: Review) -> None:
+    """Apply the namespace's limit ranges to a new or resized pod, or a new claim."""
+    if review.kind not in (core.POD, core.CLAIM):
+        return
+    ranges = review.read.list(core.LIMIT_RANGE, review.new["metadata"]["namespace"])
+    if ranges:
+        limit_ranges.apply(review, ranges)
+
+
+def charge(services: Services, review: Review) -> list[Put]:
+    """Return the writes that count a new or resized object against its namespace's quotas.
+
+    They go into the same transaction as the object itself, so that neither a crash nor a
+    concurrent request can spend the same room twice. Over quota raises Forbidden.
+    """
+    namespace = review.new["metadata"].get("namespace", "")
+    if not review.kind.namespaced or review.kind is core.QUOTA:
+        return []
+    held = services.store.mirror(core.QUOTA.resource).list(namespace)
+    if not held:
+        return []
+    by_name = {quota_.key.name: quota_ for quota_ in held}
+    writes = []
+    for obj in quotas.charge([copy.deepcopy(quota_.object) for quota_ in held], review):
+        was = by_name[obj["metadata"]["name"]]
+        writes.append(Put(was.key, was.revision, objects.writer(core.QUOTA, obj)))
+    return [] if review.dry_run else writes

@@ -33,6 +33,7 @@ moment too: live events up to `since` are not handed out again.
 Methods are called in the loop's thread. Values are opaque bytes, except to `Event.object`.
 """
 
+from livevirt.kube.store.batch import Retention
 from livevirt.kube.store.errors import (
     Compacted,
     Exists,
@@ -50,9 +51,8 @@ from livevirt.kube.store.errors import (
     StoreTooNew,
     StoreUnusable,
 )
-from livevirt.kube.store.mirror import Held, Mirror
+from livevirt.kube.store.reader import Held, Mirror
 from livevirt.kube.store.records import Delete, Encode, Event, Key, Page, Put, Stored
-from livevirt.kube.store.retention import Retention
 from livevirt.kube.store.store import Store
 from livevirt.kube.store.watch import Watch
 

@@ -5,13 +5,11 @@ from __future__ import annotations
 import sqlite3
 from pathlib import Path
 
-from livevirt.kube.store.batch import Batch
+from livevirt.kube.store.batch import Batch, Retention
 from livevirt.kube.store.database import Lock, connect
 from livevirt.kube.store.errors import Compacted, translate
-from livevirt.kube.store.mirror import Mirror
-from livevirt.kube.store.reader import Reader
+from livevirt.kube.store.reader import Mirror, Reader
 from livevirt.kube.store.records import Change, Key, Page, Stored
-from livevirt.kube.store.retention import Retention
 from livevirt.kube.store.watch import Hub, Watch
 from livevirt.kube.store.writer import Writer
 

@@ -11,7 +11,7 @@ from collections.abc import Callable
 from itertools import islice
 
 from livevirt.kube.store.errors import Overrun
-from livevirt.kube.store.mirror import Mirror
+from livevirt.kube.store.reader import Mirror
 from livevirt.kube.store.records import Event
 
 # ---------------------------------------------------------------- the newest events

@@ -12,10 +12,9 @@ from collections.abc import Callable
 from pathlib import Path
 from queue import SimpleQueue
 
-from livevirt.kube.store.batch import Batch, Call, compact
+from livevirt.kube.store.batch import Ages, Batch, Call, Retention, compact
 from livevirt.kube.store.errors import StoreClosed, StoreUnusable, translate
 from livevirt.kube.store.records import Change, Stored
-from livevirt.kube.store.retention import Ages, Retention
 
 BATCH = 256  # calls; bounds how long the loop is kept from other work
 CHUNK = 128  # revisions compacted in passing, when so many are due

@@ -7,7 +7,7 @@ import contextlib
 import logging
 from collections.abc import Callable
 
-from livevirt.node import pinning
+from livevirt.node import exclusive
 from livevirt.node import process as processes
 from livevirt.node.guest.agent_poller import AgentPoller
 from livevirt.node.guest.qmp_connection import QmpConnection
@@ -190,4 +190,4 @@ class Guest:
 
 async def _pin(qmp: Session, process: Process, intent: Intent) -> None:
     if intent.exclusive is not None:
-        await pinning.pin(qmp, process, intent.exclusive, intent.machine.cpu)
+        await exclusive.pin(qmp, process, intent.exclusive, intent.machine.cpu)

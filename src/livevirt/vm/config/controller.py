@@ -12,10 +12,10 @@ import msgspec
 from livevirt import __version__
 from livevirt.errors import NotFound
 from livevirt.kube.client.interface import Client
+from livevirt.kube.control.cache import Key
 from livevirt.kube.control.clock import Now
 from livevirt.kube.control.controller import DONE, Controller, Result
 from livevirt.kube.control.informer import Informer
-from livevirt.kube.control.key import Key
 from livevirt.kube.control.runtime import Runtime
 from livevirt.kube.objects import conditions
 from livevirt.kube.objects.request import Object

@@ -10,11 +10,11 @@ from datetime import timedelta
 from livevirt.errors import AlreadyExists, Forbidden, Invalid, NotFound
 from livevirt.files.directories import Directories
 from livevirt.kube.client.interface import Client, if_unchanged
+from livevirt.kube.control.cache import Key, key_of
 from livevirt.kube.control.clock import Now
 from livevirt.kube.control.controller import DONE, Controller, Result
 from livevirt.kube.control.events import Recorder
 from livevirt.kube.control.informer import Informer
-from livevirt.kube.control.key import Key, key_of
 from livevirt.kube.objects import core
 from livevirt.kube.objects.quantity import parse
 from livevirt.kube.objects.request import Object

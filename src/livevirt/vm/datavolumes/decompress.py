@@ -7,7 +7,7 @@ import zlib
 from collections.abc import Iterator
 from typing import Protocol
 
-from livevirt.vm.datavolumes.failure import ImportFailed, ImportRefused
+from livevirt.vm.datavolumes.filling import ImportFailed, ImportRefused
 
 PIECE = 2**20  # at most so many bytes at once: a small file may expand to a great deal
 MAGIC = 6  # bytes needed to tell what a stream is

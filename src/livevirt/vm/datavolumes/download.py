@@ -16,7 +16,7 @@ from yarl import URL
 
 from livevirt.files.durable import finished
 from livevirt.vm.datavolumes.decompress import MAGIC, Expander, expander
-from livevirt.vm.datavolumes.failure import ImportFailed, ImportRefused
+from livevirt.vm.datavolumes.filling import ImportFailed, ImportRefused
 from livevirt.vm.datavolumes.qemu_img import Progress
 
 _CHUNK = 2**18

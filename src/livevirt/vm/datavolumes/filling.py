@@ -11,10 +11,31 @@ import tempfile
 from collections.abc import AsyncIterator
 from pathlib import Path
 
-from livevirt.files.directories import DISK
+from livevirt.errors import LivevirtError, Terminal
+from livevirt.files.directories import DISK, write_problem
 from livevirt.files.durable import finished, sync
-from livevirt.vm.datavolumes import failure
-from livevirt.vm.datavolumes.failure import ImportFailed, ImportRefused
+
+
+class ImportFailed(LivevirtError):
+    """It did not work this time; the message says what to look at."""
+
+    reason = "Error"
+
+
+class ImageMissing(ImportFailed):
+    """The image store has no image of that name."""
+
+    reason = "ImagePullFailed"
+
+
+class ImportRefused(Terminal):
+    """What was offered can never become this disk."""
+
+
+def of_system(error: OSError, where: str) -> ImportFailed:
+    """Return what an error of the operating system means for an import."""
+    return ImportFailed(write_problem(error, where))
+
 
 _SCRATCH = ".import-"
 _MIB = 2**20
@@ -40,7 +61,7 @@ async def scratch(directory: Path) -> AsyncIterator[Path]:
     try:
         handle = os.open(directory, os.O_RDONLY | os.O_DIRECTORY)
     except OSError as error:
-        raise failure.of_system(error, str(directory)) from error
+        raise of_system(error, str(directory)) from error
     try:
         try:
             fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
@@ -50,7 +71,7 @@ async def scratch(directory: Path) -> AsyncIterator[Path]:
         try:
             yield Path(tempfile.mkdtemp(prefix=_SCRATCH, dir=directory))
         except OSError as error:
-            raise failure.of_system(error, str(directory)) from error
+            raise of_system(error, str(directory)) from error
         finally:
             sweep(directory)  # not awaited: it must happen when we are cancelled, too
     finally:

@@ -12,7 +12,7 @@ from livevirt.files.directories import DISK
 from livevirt.vm.datavolumes import filling, qemu_img
 from livevirt.vm.datavolumes.download import Source as Http
 from livevirt.vm.datavolumes.download import download
-from livevirt.vm.datavolumes.failure import ImageMissing, ImportFailed
+from livevirt.vm.datavolumes.filling import ImageMissing, ImportFailed
 from livevirt.vm.datavolumes.qemu_img import Image, Progress
 
 _FETCHED = 90.0  # percent that is done when a download is

@@ -11,9 +11,9 @@ from datetime import datetime, timedelta
 from typing import Any
 
 from livevirt.errors import Terminal
+from livevirt.kube.control.cache import Key
 from livevirt.kube.control.clock import Now
-from livevirt.kube.control.key import Key
-from livevirt.vm.datavolumes.failure import ImportFailed
+from livevirt.vm.datavolumes.filling import ImportFailed
 from livevirt.vm.datavolumes.qemu_img import Progress
 
 log = logging.getLogger(__name__)

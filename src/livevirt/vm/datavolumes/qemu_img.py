@@ -19,7 +19,7 @@ from pathlib import Path
 import msgspec
 
 from livevirt import programs
-from livevirt.vm.datavolumes.failure import ImportFailed, ImportRefused
+from livevirt.vm.datavolumes.filling import ImportFailed, ImportRefused
 
 Progress = Callable[[float], None]  # told how much is done, in percent
 

@@ -10,7 +10,7 @@ from livevirt.kube.client.interface import Client
 from livevirt.kube.objects import core
 from livevirt.kube.objects.request import Object
 from livevirt.vm.datavolumes.download import Source as Http
-from livevirt.vm.datavolumes.failure import ImportFailed
+from livevirt.vm.datavolumes.filling import ImportFailed
 
 
 async def http(source: Object, namespace: str, client: Client) -> Http:

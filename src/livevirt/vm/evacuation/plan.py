@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 
-from livevirt.kube.control.key import Key, key_of
+from livevirt.kube.control.cache import Key, key_of
 from livevirt.kube.objects.request import Object
 from livevirt.vm.migration import migratability
 from livevirt.vm.migration.queue import Capacity, Limits

@@ -2,18 +2,12 @@
 
 from __future__ import annotations
 
-from typing import Protocol
-
-from livevirt.kube.objects import conditions, refusals
+from livevirt.kube.objects import conditions
 from livevirt.kube.objects.request import Answer, Object
 from livevirt.vm import kinds
-from livevirt.vm.guest import exec
-from livevirt.vm.guest.console import ConsoleDoor, Consoles
-from livevirt.vm.guest.exec import ExecDoor
-from livevirt.vm.kinds import version
 from livevirt.vm.kinds.subresources import NO_GUEST_AGENT
 from livevirt.vm.subresources import call as subresources_call
-from livevirt.vm.subresources.call import DONE, Call, Verb, phase
+from livevirt.vm.subresources.call import DONE, Call, phase
 
 _VMI = kinds.VMI
 
@@ -93,25 +87,3 @@ async def _check_agent(call: Call) -> None:
     if not conditions.is_true((vmi.get("status") or {}).get("conditions"), "AgentConnected"):
         why = "VMI does not have guest agent connected"
         raise call.refuse(kinds.VMI, why, NO_GUEST_AGENT)
-
-
-_INSTANCES = "virtualmachineinstances"
-
-
-class AccessDoor(ConsoleDoor, ExecDoor, Protocol):
-    """Reaches into the guests that run here; the node has it."""
-
-
-def verbs(door: AccessDoor) -> dict[tuple[str, str], Verb]:
-    """Return the verbs by resource and name."""
-    return {
-        (_INSTANCES, "console"): Consoles(door).verb,
-        (_INSTANCES, "exec"): exec.verb(door),
-        ("", "version"): _version,
-    }
-
-
-async def _version(call: Call) -> Answer:
-    if call.http.method not in ("GET", "HEAD"):
-        raise refusals.method_not_allowed()
-    return Answer(200, dict(version.info()))

@@ -9,7 +9,7 @@ from livevirt.kube.objects.field_error import FieldError
 from livevirt.kube.objects.quantity import parse
 from livevirt.kube.objects.request import Object
 from livevirt.kube.objects.review import Review, Rules
-from livevirt.vm.instancetypes.rules import topology
+from livevirt.vm.instancetypes.rules import sizes
 from livevirt.vm.kinds import conversion as versions
 from livevirt.vm.volumes.admission import wrong
 
@@ -131,7 +131,7 @@ class PreferenceRules(Rules):
         if not _preference_changed(review):
             return []
         spec = review.new["spec"]
-        problem = topology.problem(spec)
+        problem = sizes.problem(spec)
         return [*([] if problem is None else [wrong(*problem)]), *_requirement_errors(spec)]
 
 
@@ -141,10 +141,10 @@ def _preference_changed(review: Review) -> bool:
 
 def _warnings(spec: Object) -> Iterator[str]:
     wanted = (spec.get("cpu") or {}).get("preferredCPUTopology") or ""
-    if wanted in topology.ALIASES:
+    if wanted in sizes.ALIASES:
         yield (
             f"PreferredCPUTopology {wanted} is deprecated for removal in a future release, please"
-            f" use {topology.ALIASES[wanted]} instead"
+            f" use {sizes.ALIASES[wanted]} instead"
         )
     for older, newer in _OLDER_FIRMWARE.items():
         if (spec.get("firmware") or {}).get(older) is not None:

@@ -13,12 +13,11 @@ from livevirt.errors import BadRequest, NotFound
 from livevirt.kube.objects import refusals, structural
 from livevirt.kube.objects.kind import Kind
 from livevirt.kube.objects.request import Answer, Object
-from livevirt.kube.objects.shape import shape
+from livevirt.kube.objects.structural import shape
 from livevirt.vm import kinds
 from livevirt.vm.config import settings
 from livevirt.vm.instancetypes.rules.machine import Machine, detached, expand_vm
-from livevirt.vm.instancetypes.rules.matchers import ROLES, matcher_errors
-from livevirt.vm.instancetypes.rules.resolution import decide
+from livevirt.vm.instancetypes.rules.matchers import ROLES, decide, matcher_errors
 from livevirt.vm.spec import defaults, disks
 from livevirt.vm.spec.effective import without_nulls
 from livevirt.vm.subresources.call import Call

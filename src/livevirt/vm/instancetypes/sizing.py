@@ -14,9 +14,8 @@ from dataclasses import dataclass, field
 
 from livevirt.errors import AlreadyExists, Conflict, NotFound
 from livevirt.kube.client.interface import Client
-from livevirt.kube.control.cache import Change
+from livevirt.kube.control.cache import Change, Key, key_of
 from livevirt.kube.control.informer import Informer
-from livevirt.kube.control.key import Key, key_of
 from livevirt.kube.control.runtime import Informers
 from livevirt.kube.objects import conditions, core
 from livevirt.kube.objects.conditions import Condition, Failure
@@ -24,11 +23,23 @@ from livevirt.kube.objects.field_error import FieldError
 from livevirt.kube.objects.kind import Kind
 from livevirt.kube.objects.request import Object
 from livevirt.vm import kinds
-from livevirt.vm.instancetypes.rules import machine as machines
 from livevirt.vm.instancetypes.rules import revisions
-from livevirt.vm.instancetypes.rules.machine import Machine
-from livevirt.vm.instancetypes.rules.matchers import INSTANCETYPE, ROLES, Role, to_be_rewritten
-from livevirt.vm.instancetypes.rules.resolution import Lookup, Resolved, decide, newer, references
+from livevirt.vm.instancetypes.rules.machine import (
+    Machine,
+    detached,
+    expand_vm,
+    expand_with,
+    unmet_requirements,
+)
+from livevirt.vm.instancetypes.rules.matchers import (
+    INSTANCETYPE,
+    ROLES,
+    Lookup,
+    Role,
+    decide,
+    to_be_rewritten,
+)
+from livevirt.vm.instancetypes.rules.resolution import Resolved, newer, references
 
 log = logging.getLogger(__name__)
 
@@ -80,7 +91,7 @@ class Sizes:
     async def size(self, vm: Object) -> Sized:
         """Return a VM expanded, with a revision of all that it is sized by in the store."""
         if not any(vm["spec"].get(role.field) or _recorded(vm, role) for role in ROLES):
-            machine = machines.expand_with(vm, Resolved())
+            machine = expand_with(vm, Resolved())
             return Sized(machine.vm, failure=_failure(machine))
         machine = await self._expanded(vm)
         # A change that the caches have not seen yet wakes the VM when they do.
@@ -111,7 +122,7 @@ class Sizes:
         if failure := _failure(machine) or _unmet(vm, machine):
             problem = f"error encountered while expanding into VirtualMachine: {failure.message}"
             return Failure("UnsupportedSyncError", f"unsupported error: {problem}")
-        written = await self._client.update(kinds.VM, machines.detached(machine.vm))
+        written = await self._client.update(kinds.VM, detached(machine.vm))
         log.info("instance type written into VM", extra={"vm": _shown(vm)})
         gone = {role.reference: None for role in ROLES if _recorded(vm, role)}
         if gone:
@@ -124,7 +135,7 @@ class Sizes:
         return True
 
     async def _expanded(self, vm: Object) -> Machine:
-        return await decide(lambda lookup: machines.expand_vm(vm, lookup), self._fetch, self.caches)
+        return await decide(lambda lookup: expand_vm(vm, lookup), self._fetch, self.caches)
 
     async def _fetch(self, kind: Kind, name: str, namespace: str) -> Object | None:
         # A cache may lag behind what was applied together with the VM.
@@ -186,7 +197,7 @@ def _failure(machine: Machine) -> Failure | None:
 
 def _unmet(vm: Object, machine: Machine) -> Failure | None:
     """Return what a preference requires and the VM does not have, None if nothing."""
-    return _failed_create(machines.unmet_requirements(vm, machine))
+    return _failed_create(unmet_requirements(vm, machine))
 
 
 def _failed_create(errors: Iterable[FieldError]) -> Failure | None:

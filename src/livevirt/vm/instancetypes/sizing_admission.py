@@ -8,8 +8,14 @@ from livevirt.kube.objects.field_error import FieldError
 from livevirt.kube.objects.request import Object
 from livevirt.vm.instancetypes.rules.expansion import Sizing, expand
 from livevirt.vm.instancetypes.rules.machine import Machine, expand_vm, unmet_requirements
-from livevirt.vm.instancetypes.rules.matchers import INSTANCETYPE, PREFERENCE, ROLES, matcher_errors
-from livevirt.vm.instancetypes.rules.resolution import Lookup, Resolved
+from livevirt.vm.instancetypes.rules.matchers import (
+    INSTANCETYPE,
+    PREFERENCE,
+    ROLES,
+    Lookup,
+    matcher_errors,
+)
+from livevirt.vm.instancetypes.rules.resolution import Resolved
 from livevirt.vm.instancetypes.rules.sizes import exclusive_errors
 from livevirt.vm.kinds import support
 from livevirt.vm.volumes.admission import wrong

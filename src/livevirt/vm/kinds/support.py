@@ -1,14 +1,19 @@
-"""Which fields of an instance's spec are acted on.
-
-Every other field KubeVirt knows is accepted and kept; who sets it is told that nothing happens.
-"""
+"""Which fields of a spec are acted on, and which users are components of livevirt."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from typing import Any
 
-from livevirt.kube.objects.request import Object
+from livevirt.kube.objects.request import Object, User
+
+COMPONENTS = "system:serviceaccount:kubevirt:"
+
+
+def is_component(user: User) -> bool:
+    """Tell whether a user is one of our own service accounts."""
+    return user.name.startswith(COMPONENTS)
+
 
 MOST_WARNINGS = 10  # what is beyond is counted: answers have room for so many headers only
 

@@ -14,7 +14,7 @@ from livevirt.vm.config.settings import Config
 from livevirt.vm.instancetypes import sizing_admission
 from livevirt.vm.instancetypes.sizing_admission import Sized, is_referred_anew, is_resized
 from livevirt.vm.kinds import support
-from livevirt.vm.kinds.accounts import is_component
+from livevirt.vm.kinds.support import is_component
 from livevirt.vm.lifecycle.vmi_admission import cluster_config
 from livevirt.vm.spec import defaults, disks
 from livevirt.vm.spec.defaults import RUN_STRATEGIES, run_strategy

@@ -8,7 +8,7 @@ from livevirt.kube.objects.request import Object
 from livevirt.kube.objects.review import Reader, Review, Rules, keep
 from livevirt.vm.config import settings as configs
 from livevirt.vm.kinds import KUBEVIRT, VM, support
-from livevirt.vm.kinds.accounts import is_component
+from livevirt.vm.kinds.support import is_component
 from livevirt.vm.spec import defaults, instance
 from livevirt.vm.spec.sizes import guest, topology
 from livevirt.vm.spec.validation import NO_EXEMPTIONS, Exemptions, size_warnings, spec_errors

@@ -12,14 +12,14 @@ from datetime import timedelta
 from livevirt.errors import AlreadyExists, Conflict, Forbidden, Invalid, NotFound
 from livevirt.kube.client.interface import Client
 from livevirt.kube.client.refusals import Refusal, classify
+from livevirt.kube.control.cache import key_of
 from livevirt.kube.control.clock import Now
 from livevirt.kube.control.events import Recorder
-from livevirt.kube.control.key import key_of
 from livevirt.kube.objects import core
 from livevirt.kube.objects.kind import Kind
 from livevirt.kube.objects.request import Object
 from livevirt.vm import kinds
-from livevirt.vm.migration import events, history, policy, status, target
+from livevirt.vm.migration import events, policy, queue, status, target
 from livevirt.vm.migration.admission import FINALIZER
 from livevirt.vm.migration.caches import Caches, Expectations, instance_key
 from livevirt.vm.migration.phases import failure, phases
@@ -191,8 +191,8 @@ class MigrationWriter:
     async def delete_expired(self, migration: Object, snapshot: Snapshot) -> list[timedelta]:
         """Delete the ended migrations that are no longer kept; return when to do so again."""
         siblings = self._caches.siblings(migration)
-        expired = {each.uid for each in history.expired(each for _, each in siblings)}
-        left = history.time_left(snapshot.migration, snapshot.now)
+        expired = {each.uid for each in queue.expired(each for _, each in siblings)}
+        left = queue.time_left(snapshot.migration, snapshot.now)
         if snapshot.vmi is None and not left and not snapshot.migration.deleting:
             expired.add(snapshot.migration.uid)
         for obj, each in siblings:

@@ -11,7 +11,7 @@ from livevirt.kube.objects.field_error import FieldError, not_supported, require
 from livevirt.kube.objects.request import Object
 from livevirt.kube.objects.review import Review, Rules, keep
 from livevirt.vm.kinds import MIGRATION, VMI
-from livevirt.vm.kinds.accounts import is_component
+from livevirt.vm.kinds.support import is_component
 from livevirt.vm.volumes.admission import wrong
 
 FINALIZER = "kubevirt.io/migrationJobFinalize"

@@ -6,14 +6,14 @@ from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 
+from livevirt.kube.control.cache import Key, key_of, owner_key
 from livevirt.kube.control.clock import Now
 from livevirt.kube.control.informer import Informer
-from livevirt.kube.control.key import Key, key_of, owner_key
 from livevirt.kube.objects.request import Object
 from livevirt.vm import kinds
 from livevirt.vm.config import settings
 from livevirt.vm.lifecycle.vmi.launcher import CREATED_BY
-from livevirt.vm.migration import history, policy
+from livevirt.vm.migration import policy, queue
 from livevirt.vm.migration.phases import ORDER
 from livevirt.vm.migration.snapshot import (
     JOB_NAME,
@@ -97,7 +97,7 @@ class Caches:
         mine = read_migration(migration)
         if not mine.automatic:
             return timedelta(0)
-        return history.back_off(mine, (each for _, each in self.siblings(migration)), now)
+        return queue.back_off(mine, (each for _, each in self.siblings(migration)), now)
 
     def is_orphaned(self, state: MigrationState, migration: Object) -> bool:
         """Return whether no migration acts on that state of the instance."""

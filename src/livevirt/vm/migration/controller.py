@@ -5,11 +5,10 @@ from __future__ import annotations
 from datetime import timedelta
 
 from livevirt.kube.client.interface import Client
-from livevirt.kube.control.cache import Change
+from livevirt.kube.control.cache import Change, Key, key_of, owner_key
 from livevirt.kube.control.clock import Now
 from livevirt.kube.control.controller import DONE, Controller, Result
 from livevirt.kube.control.events import Recorder
-from livevirt.kube.control.key import Key, key_of, owner_key
 from livevirt.kube.objects.request import Object
 from livevirt.vm import kinds
 from livevirt.vm.migration import events

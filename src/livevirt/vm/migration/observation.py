@@ -4,9 +4,8 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from livevirt.kube.control.cache import Change
+from livevirt.kube.control.cache import Change, Key, key_of
 from livevirt.kube.control.clock import Now
-from livevirt.kube.control.key import Key, key_of
 from livevirt.kube.objects.conditions import FINAL
 from livevirt.kube.objects.request import Object
 from livevirt.vm.migration import policy, target

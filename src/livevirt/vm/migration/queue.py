@@ -1,13 +1,14 @@
-"""The migration queue: which waiting migrations may start under the limits on parallel ones."""
+"""The queue of migrations: limits, order, back-off, and how long ended ones are kept."""
 
 from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 
-from livevirt.kube.control.key import Key
+from livevirt.kube.control.cache import Key
+from livevirt.vm.migration.snapshot import Migration
 
 _NEVER = datetime.max.replace(tzinfo=UTC)
 
@@ -137,3 +138,41 @@ class MigrationQueue:
 
 def _expiry(entry: Entry) -> datetime:
     return entry.until if isinstance(entry, Blocked) else _NEVER
+
+
+FIRST_BACK_OFF = timedelta(seconds=20)  # doubled by each further failure
+KEPT = 5  # ended migrations of an instance
+KEPT_AFTER_INSTANCE = timedelta(hours=1)
+_NEVER_ENDED = datetime.min.replace(tzinfo=UTC)
+
+
+def back_off(migration: Migration, others: Iterable[Migration], now: datetime) -> timedelta:
+    """Return how long a migration has to wait because the last ones of its instance failed."""
+    if not migration.automatic:
+        return timedelta(0)
+    failures, last = 0, _NEVER_ENDED
+    for each in _newest_first(other for other in others if other.uid != migration.uid):
+        if each.phase == "Succeeded":
+            break
+        failures, last = failures + 1, max(last, each.finished or _NEVER_ENDED)
+    if not failures:
+        return timedelta(0)
+    doubled: int = 2 ** min(failures - 1, 16)
+    return max(last + FIRST_BACK_OFF * doubled - now, timedelta(0))
+
+
+def expired(migrations: Iterable[Migration]) -> list[Migration]:
+    """Return the ended migrations of an instance that are no longer kept."""
+    return [each for each in _newest_first(migrations)[KEPT:] if not each.deleting]
+
+
+def time_left(migration: Migration, now: datetime) -> timedelta:
+    """Return how long an ended migration whose instance is gone is still kept."""
+    return max((migration.finished or _NEVER_ENDED) + KEPT_AFTER_INSTANCE - now, timedelta(0))
+
+
+def _newest_first(migrations: Iterable[Migration]) -> list[Migration]:
+    ended = [each for each in migrations if each.final]
+    return sorted(
+        ended, key=lambda one: (one.created, one.finished or _NEVER_ENDED, one.uid), reverse=True
+    )

@@ -1,14 +1,16 @@
-"""Migrations that controllers create, and which unfinished ones there are."""
+"""Migrations on request: those livevirt creates itself, and the subresource `migrate`."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-from livevirt.kube.control.key import Key
+from livevirt.kube.control.cache import Key
 from livevirt.kube.objects.conditions import FINAL
-from livevirt.kube.objects.request import Object
+from livevirt.kube.objects.request import Answer, Object
 from livevirt.vm import kinds
+from livevirt.vm.subresources import call as subresources_call
+from livevirt.vm.subresources.call import Call, phase
 
 SYSTEM_CRITICAL, USER_TRIGGERED = "system-critical", "user-triggered"  # priorities
 
@@ -68,3 +70,26 @@ def vmi_of(migration: Object) -> Key:
     """Return the key of the instance of a migration."""
     namespace = migration["metadata"]["namespace"]
     return Key(namespace, (migration.get("spec") or {}).get("vmiName", ""))
+
+
+GENERATE_NAME = "kubevirt-migrate-vm-"
+
+
+async def migrate(call: Call) -> Answer:
+    """Create the migration of a VM's guest; whether it may be made is admission's to say."""
+    asked = subresources_call.read(call, "MigrateOptions")
+    await call.vm()
+    if phase(await call.instance_or_none()) != "Running":
+        raise call.refuse(kinds.VM, "VM is not running")
+    migration = _migration(call.name, asked.given.get("addedNodeSelector") or {})
+    await call.client.create(kinds.MIGRATION, migration, call.namespace, dry_run=asked.dry_run)
+    return Answer(202, b"", asked.warnings)
+
+
+def _migration(vmi: str, selector: Object) -> Object:
+    return {
+        "apiVersion": kinds.MIGRATION.api_version,
+        "kind": kinds.MIGRATION.kind,
+        "metadata": {"generateName": GENERATE_NAME},
+        "spec": {"vmiName": vmi, **({"addedNodeSelector": selector} if selector else {})},
+    }

@@ -115,7 +115,7 @@ def _put(
     """Return the list with a condition; one that is True already keeps its message."""
     if conditions.is_true(listed, type_):
         return listed
-    wanted = {"type": type_, "status": "True", "reason": reason, "message": message}
+    wanted = conditions.condition(type_, True, reason, message)
     return conditions.with_condition(listed, wanted, now)
 
 

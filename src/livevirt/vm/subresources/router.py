@@ -7,7 +7,7 @@ a guest is asked of a `GuestDoor`, which the node has. Streams (console) are bro
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any
+from typing import Any, Protocol
 
 from aiohttp import web
 
@@ -15,12 +15,15 @@ from livevirt.kube.client.interface import Client
 from livevirt.kube.control.turns import Turns
 from livevirt.kube.objects import refusals
 from livevirt.kube.objects.request import ActionPath, Answer, User
+from livevirt.vm.guest import exec as guest_exec
 from livevirt.vm.guest import subresources as guest_subresources
+from livevirt.vm.guest.console import ConsoleDoor, Consoles
+from livevirt.vm.guest.exec import ExecDoor
 from livevirt.vm.guest.interface import GuestDoor
 from livevirt.vm.instancetypes import expand
-from livevirt.vm.kinds import subresources
+from livevirt.vm.kinds import subresources, version
 from livevirt.vm.lifecycle import start_stop
-from livevirt.vm.migration import subresource
+from livevirt.vm.migration import request
 from livevirt.vm.subresources.call import Call, Verb
 from livevirt.vm.verdict import plan_subresource
 from livevirt.vm.volumes import subresources as volumes
@@ -34,7 +37,7 @@ VERBS: dict[tuple[str, str], Verb] = {
     (_VM, "start"): start_stop.start,
     (_VM, "stop"): start_stop.stop,
     (_VM, "restart"): start_stop.restart,
-    (_VM, "migrate"): subresource.migrate,
+    (_VM, "migrate"): request.migrate,
     (_VM, "addvolume"): volumes.add_to_vm,
     (_VM, "removevolume"): volumes.remove_from_vm,
     (_VM, "plan"): plan_subresource.plan,
@@ -83,3 +86,22 @@ class Actions:
             self._turns,
         )  # fmt: skip
         return await verb(call)
+
+
+class AccessDoor(ConsoleDoor, ExecDoor, Protocol):
+    """Reaches into the guests that run here; the node has it."""
+
+
+def guest_verbs(door: AccessDoor) -> dict[tuple[str, str], Verb]:
+    """Return the verbs by resource and name."""
+    return {
+        (_VMI, "console"): Consoles(door).verb,
+        (_VMI, "exec"): guest_exec.verb(door),
+        ("", "version"): _version,
+    }
+
+
+async def _version(call: Call) -> Answer:
+    if call.http.method not in ("GET", "HEAD"):
+        raise refusals.method_not_allowed()
+    return Answer(200, dict(version.info()))

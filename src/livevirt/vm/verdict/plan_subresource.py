@@ -15,10 +15,10 @@ from livevirt.kube.objects.field_error import FieldError
 from livevirt.kube.objects.kind import Kind
 from livevirt.kube.objects.node_share import NodeUsage, Share
 from livevirt.kube.objects.request import Answer, Object
-from livevirt.kube.objects.shape import shape
+from livevirt.kube.objects.structural import shape
 from livevirt.vm import kinds
 from livevirt.vm.config.settings import Config
-from livevirt.vm.instancetypes.rules.resolution import decide
+from livevirt.vm.instancetypes.rules.matchers import decide
 from livevirt.vm.instancetypes.sizing_admission import Sized, ignored, size
 from livevirt.vm.kinds import support
 from livevirt.vm.lifecycle import vm_admission as machines

@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterator
 from functools import partial
 
+from livevirt.kube.control.cache import Key, ToKeys
 from livevirt.kube.control.controller import Controller
 from livevirt.kube.control.informer import Informer
-from livevirt.kube.control.key import Key, ToKeys
 from livevirt.kube.objects.conditions import FINAL
 from livevirt.kube.objects.request import Object
 from livevirt.kube.objects.storage import ClaimUser

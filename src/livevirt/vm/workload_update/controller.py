@@ -9,13 +9,11 @@ from datetime import datetime
 
 from livevirt.errors import ApiError, NotFound
 from livevirt.kube.client.interface import Client
-from livevirt.kube.control.cache import Change
+from livevirt.kube.control.cache import Change, Key, key_of
 from livevirt.kube.control.clock import Now
 from livevirt.kube.control.controller import DONE, Controller, Result
 from livevirt.kube.control.events import Recorder
-from livevirt.kube.control.informer_reader import InformerReader
-from livevirt.kube.control.key import Key, key_of
-from livevirt.kube.control.runtime import Informers
+from livevirt.kube.control.runtime import InformerReader, Informers
 from livevirt.kube.objects import core
 from livevirt.kube.objects.request import Object
 from livevirt.vm import kinds

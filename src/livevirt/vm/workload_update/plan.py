@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from datetime import timedelta
 
-from livevirt.kube.control.key import Key
+from livevirt.kube.control.cache import Key
 from livevirt.vm.migration.migratability import EVICT, LIVE_MIGRATE
 from livevirt.vm.migration.queue import Capacity
 from livevirt.vm.migration.request import SYSTEM_CRITICAL, USER_TRIGGERED

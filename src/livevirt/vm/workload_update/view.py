@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from enum import Enum
 
-from livevirt.kube.control.key import Key, key_of
+from livevirt.kube.control.cache import Key, key_of
 from livevirt.kube.objects import conditions, times
 from livevirt.kube.objects.request import Object
 from livevirt.vm.lifecycle.vmi import launcher

@@ -6,8 +6,7 @@ from typing import Any
 
 import pytest
 
-from livevirt.kube.control.cache import Change
-from livevirt.kube.control.key import Key
+from livevirt.kube.control.cache import Change, Key
 from livevirt.kube.objects.kind import Kind
 from livevirt.kube.objects.request import Object
 from livevirt.vm.instancetypes.sizing import is_missed, revisions_used, users

@@ -9,9 +9,9 @@ from typing import Any, cast
 
 from livevirt.errors import AlreadyExists, ApiError, Conflict, Forbidden, NotFound
 from livevirt.kube.client.interface import Client
+from livevirt.kube.control.cache import Key, key_of
 from livevirt.kube.control.events import Recorder
 from livevirt.kube.control.informer import Informer
-from livevirt.kube.control.key import Key, key_of
 from livevirt.kube.objects import core, times
 from livevirt.kube.objects.conditions import FINAL
 from livevirt.kube.objects.kind import Kind

@@ -4,7 +4,7 @@ from datetime import timedelta
 
 import pytest
 
-from livevirt.vm.migration import history
+from livevirt.vm.migration import queue
 from livevirt.vm.migration.snapshot import Migration
 
 from .migration_builders import NOON, later
@@ -38,20 +38,20 @@ WAITS = {
 def test_back_off(others: list[Migration], seconds: int) -> None:
     mine = Migration("mine", "me", automatic=True)
     wait = timedelta(seconds=seconds)
-    assert history.back_off(mine, [*others, mine], NOON) == wait
-    assert history.back_off(Migration("mine", "me"), others, NOON) == timedelta(0)
+    assert queue.back_off(mine, [*others, mine], NOON) == wait
+    assert queue.back_off(Migration("mine", "me"), others, NOON) == timedelta(0)
 
 
 def test_the_newest_five_that_ended_are_kept() -> None:
-    found = history.expired([past(n) for n in range(8)] + [past(9, "Running")])
+    found = queue.expired([past(n) for n in range(8)] + [past(9, "Running")])
     assert [each.name for each in found] == ["m2", "m1", "m0"]
-    assert history.expired([past(n) for n in range(5)]) == []
+    assert queue.expired([past(n) for n in range(5)]) == []
 
 
 def test_what_is_being_deleted_is_not_deleted_again() -> None:
-    assert history.expired([past(n, deleting=n == 0) for n in range(6)]) == []
+    assert queue.expired([past(n, deleting=n == 0) for n in range(6)]) == []
 
 
 def test_migrations_outlive_their_instance_for_an_hour() -> None:
-    assert history.time_left(past(1, finished=-60), NOON) == timedelta(minutes=59)
-    assert history.time_left(past(1, finished=-3600), NOON) == timedelta(0)
+    assert queue.time_left(past(1, finished=-60), NOON) == timedelta(minutes=59)
+    assert queue.time_left(past(1, finished=-3600), NOON) == timedelta(0)

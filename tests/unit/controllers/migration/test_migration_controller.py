@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from livevirt.kube.control.key import Key
+from livevirt.kube.control.cache import Key
 from livevirt.kube.control.queue import Queue
 from livevirt.kube.objects import conditions, core
 from livevirt.kube.objects.kind import Kind

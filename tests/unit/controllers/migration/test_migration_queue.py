@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from livevirt.kube.control.key import Key
+from livevirt.kube.control.cache import Key
 from livevirt.vm.migration.queue import (
     Active,
     Blocked,

@@ -7,7 +7,7 @@ from dataclasses import replace
 from hypothesis import given
 from hypothesis import strategies as st
 
-from livevirt.kube.control.key import Key
+from livevirt.kube.control.cache import Key
 from livevirt.kube.controllers.scheduler.affinity import pod_term as read_term
 from livevirt.kube.controllers.scheduler.fleet import Fleet
 from livevirt.kube.controllers.scheduler.objects import Pod, read_pod

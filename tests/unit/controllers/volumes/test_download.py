@@ -11,7 +11,7 @@ import pytest
 from aiohttp import web
 
 from livevirt.vm.datavolumes.download import Source, download
-from livevirt.vm.datavolumes.failure import ImportFailed, ImportRefused
+from livevirt.vm.datavolumes.filling import ImportFailed, ImportRefused
 
 CONTENT = b"start" + bytes(2**20) + b"end"
 BODIES = {"/empty": b"", "/half.gz": gzip.compress(CONTENT)[:-20]}

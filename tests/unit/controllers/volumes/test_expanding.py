@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from livevirt.vm.datavolumes.decompress import PIECE, expander
-from livevirt.vm.datavolumes.failure import ImportFailed, ImportRefused
+from livevirt.vm.datavolumes.filling import ImportFailed, ImportRefused
 
 PACKERS = {"gzip": gzip.compress, "xz": lzma.compress}
 

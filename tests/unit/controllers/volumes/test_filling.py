@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from livevirt.vm.datavolumes import filling
-from livevirt.vm.datavolumes.failure import ImportFailed, ImportRefused
+from livevirt.vm.datavolumes.filling import ImportFailed, ImportRefused
 
 MIB = 2**20
 

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from livevirt.vm.datavolumes import qemu_img
-from livevirt.vm.datavolumes.failure import ImportFailed, ImportRefused
+from livevirt.vm.datavolumes.filling import ImportFailed, ImportRefused
 
 MIB = 2**20
 needs_qemu_img = pytest.mark.skipif(shutil.which("qemu-img") is None, reason="qemu-img is missing")

@@ -10,7 +10,7 @@ from pathlib import Path
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from livevirt.kube.controllers.storage import claim_plan, matching, provision, volume_plan
+from livevirt.kube.controllers.storage import claim_plan, provision, volume_plan
 from livevirt.kube.objects.quantity import parse
 from livevirt.kube.objects.request import Object
 
@@ -83,7 +83,7 @@ class Model:
         if claim is None:
             return False
         named = claim["spec"].get("volumeName")
-        promised = [v for v in self.volumes.values() if matching.promised_to(v, claim)]
+        promised = [v for v in self.volumes.values() if claim_plan.promised_to(v, claim)]
         volume = self.volumes.get(named) if named else next(iter(promised), None)
         seen = claim_plan.Seen(
             claim,
@@ -222,7 +222,7 @@ def check_settled(model: Model) -> None:
         assert phase == "Bound" or not wanted or going
         if phase == "Bound" and not going:
             volume = model.volumes[claim["spec"]["volumeName"]]
-            assert matching.held_by(volume, claim)
+            assert claim_plan.held_by(volume, claim)
             assert volume["status"]["phase"] == "Bound"
             if provision.is_ours(volume):
                 assert volume["metadata"]["name"] in model.directories

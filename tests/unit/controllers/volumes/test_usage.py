@@ -2,7 +2,7 @@
 
 from typing import Any
 
-from livevirt.kube.control.key import Key
+from livevirt.kube.control.cache import Key
 from livevirt.vm.volumes.usage import has_left, machine_claims
 
 

@@ -4,14 +4,15 @@ from __future__ import annotations
 
 from typing import Any
 
-from livevirt.kube.controllers.storage import provision, storageclass
+from livevirt.kube.controllers import bootstrap
+from livevirt.kube.controllers.storage import provision
 from livevirt.kube.controllers.storage.claim_plan import BIND_COMPLETED
 from livevirt.kube.controllers.storage.provision import VOLUME_PROTECTION
 from livevirt.kube.objects import storage
 from livevirt.kube.objects.request import Object
 from livevirt.kube.objects.storage import PROTECTION
 
-WAITING: Object = storageclass.DEFAULT
+WAITING: Object = bootstrap.DEFAULT
 EAGER: Object = {**WAITING, "metadata": {"name": "eager"}, "volumeBindingMode": "Immediate"}
 FOREIGN: Object = {
     "metadata": {"name": "foreign"},

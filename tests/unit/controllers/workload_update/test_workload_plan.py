@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from livevirt.kube.control.key import Key
+from livevirt.kube.control.cache import Key
 from livevirt.vm.migration.queue import Limits
 from livevirt.vm.migration.request import Unfinished
 from livevirt.vm.workload_update.plan import (

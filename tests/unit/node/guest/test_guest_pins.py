@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from livevirt.node import pinning
+from livevirt.node import exclusive
 from livevirt.node import process as processes
 from livevirt.node.guest import Guest
 from livevirt.node.guest import guest as guest_module
@@ -51,7 +51,7 @@ async def test_a_cpu_is_pinned_as_soon_as_it_is_plugged(
         raise OSError("the kernel says no")  # and the guest runs on
 
     monkeypatch.setattr(guest_module, "act", act)
-    monkeypatch.setattr(pinning, "pin", pin)
+    monkeypatch.setattr(exclusive, "pin", pin)
     monkeypatch.setattr(Guest, "qmp", lambda _: None)
     monkeypatch.setattr(processes, "exited", lambda _: asyncio.Event().wait())
     nobody = Process(pid=0, started=0)

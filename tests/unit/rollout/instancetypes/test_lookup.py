@@ -5,7 +5,7 @@ from __future__ import annotations
 from livevirt.kube.objects.kind import Kind
 from livevirt.kube.objects.request import Object
 from livevirt.vm.instancetypes.rules.machine import Machine, expand_vm
-from livevirt.vm.instancetypes.rules.resolution import Lookup, decide
+from livevirt.vm.instancetypes.rules.matchers import Lookup, decide
 
 from .instancetype_builders import Objects, a_preference, a_type, a_vm, reference, taken
 

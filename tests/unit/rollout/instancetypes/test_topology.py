@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from livevirt.kube.objects.request import Object
-from livevirt.vm.instancetypes.rules.topology import (
+from livevirt.vm.instancetypes.rules.sizes import (
     ACROSS,
     ALIASES,
     TOPOLOGIES,

@@ -7,12 +7,11 @@ from datetime import datetime
 
 from livevirt.errors import Conflict, NotFound
 from livevirt.kube.client.interface import Client, Patch
-from livevirt.kube.control.cache import Change
+from livevirt.kube.control.cache import Change, Key
 from livevirt.kube.control.clock import Now
 from livevirt.kube.control.controller import DONE, Controller, Result
 from livevirt.kube.control.events import Recorder
 from livevirt.kube.control.informer import Informer
-from livevirt.kube.control.key import Key
 from livevirt.kube.controllers.scheduler import objects
 from livevirt.kube.controllers.scheduler.fleet import Fleet
 from livevirt.kube.controllers.scheduler.objects import Pod

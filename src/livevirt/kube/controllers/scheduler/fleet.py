@@ -6,7 +6,7 @@ from collections import Counter
 from collections.abc import Mapping
 from dataclasses import replace
 
-from livevirt.kube.control.key import Key
+from livevirt.kube.control.cache import Key
 from livevirt.kube.controllers.scheduler.affinity import PodTerm
 from livevirt.kube.controllers.scheduler.objects import Node, Pod, Taken
 

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from livevirt.kube.control.key import Key, key_of
+from livevirt.kube.control.cache import Key, key_of
 from livevirt.kube.controllers.scheduler.affinity import NONE, Affinity, affinity
 from livevirt.kube.objects import conditions, pod_resources
 from livevirt.kube.objects.conditions import FINAL

@@ -9,12 +9,11 @@ from livevirt.errors import AlreadyExists, LivevirtError, NotFound
 from livevirt.files import durable, loop_device
 from livevirt.files.directories import Directories, write_problem
 from livevirt.kube.client.interface import Client, if_unchanged
+from livevirt.kube.control.cache import Key, key_of
 from livevirt.kube.control.controller import DONE, Controller, Result
 from livevirt.kube.control.events import Recorder
 from livevirt.kube.control.informer import Informer
-from livevirt.kube.control.key import Key, key_of
-from livevirt.kube.controllers.storage import claim_plan as steps
-from livevirt.kube.controllers.storage import matching, provision
+from livevirt.kube.controllers.storage import claim_plan, provision
 from livevirt.kube.controllers.storage.claim_plan import Seen, Step, Usage, plan
 from livevirt.kube.objects import core, storage
 from livevirt.kube.objects.request import Object
@@ -63,7 +62,7 @@ class Claims:
             return DONE
         seen = self._observe(key, claim)
         try:
-            while not isinstance(step := plan(seen, self._directories.root), steps.Rest):
+            while not isinstance(step := plan(seen, self._directories.root), claim_plan.Rest):
                 seen = await self._act(step, seen)
         except NotFound:
             return DONE  # the claim or its volume went, and we are told of both
@@ -94,23 +93,23 @@ class Claims:
     def _volume_of(self, key: Key, claim: Object) -> Object | None:
         if name := claim["spec"].get("volumeName"):
             return self._volumes.get(Key("", name))
-        promised = (v for v in self._volumes.by(_CLAIM, key) if matching.promised_to(v, claim))
+        promised = (v for v in self._volumes.by(_CLAIM, key) if claim_plan.promised_to(v, claim))
         return next(promised, None)
 
     async def _act(self, step: Step, seen: Seen) -> Seen:
         patch: Object
         match step:
-            case steps.Protect(finalizers) | steps.Release(finalizers):
+            case claim_plan.Protect(finalizers) | claim_plan.Release(finalizers):
                 patch = {"metadata": {"finalizers": list(finalizers)}}
                 return replace(seen, claim=await self._patch_claim(seen.claim, patch))
-            case steps.Reserve(volume, reference):
-                annotations = {steps.BOUND_BY_US: "yes"}
+            case claim_plan.Reserve(volume, reference):
+                annotations = {claim_plan.BOUND_BY_US: "yes"}
                 patch = {"metadata": {"annotations": annotations}, "spec": {"claimRef": reference}}
                 return replace(seen, volume=await self._patch_volume(volume, patch))
-            case steps.Provision(volume):
+            case claim_plan.Provision(volume):
                 return replace(seen, volume=await self._provision(seen.claim, volume))
-            case steps.Bind(volume_name):
-                annotations = {steps.BIND_COMPLETED: "yes", steps.BOUND_BY_US: "yes"}
+            case claim_plan.Bind(volume_name):
+                annotations = {claim_plan.BIND_COMPLETED: "yes", claim_plan.BOUND_BY_US: "yes"}
                 patch = {
                     "metadata": {"annotations": annotations},
                     "spec": {"volumeName": volume_name},
@@ -118,21 +117,21 @@ class Claims:
                 claim = await self._patch_claim(seen.claim, patch)
                 log.info("claim bound", extra={"claim": str(key_of(claim)), "volume": volume_name})
                 return replace(seen, claim=claim)
-            case steps.Grow(capacity):
+            case claim_plan.Grow(capacity):
                 assert seen.volume is not None
                 patch = {"spec": {"capacity": {"storage": capacity}}}
                 volume = await self._patch_volume(seen.volume, patch)
                 message = f"the volume holds {capacity} now"
                 self._recorder.event(seen.claim, "Normal", "VolumeResizeSuccessful", message)
                 return replace(seen, volume=volume)
-            case steps.GrowDisk(size):
+            case claim_plan.GrowDisk(size):
                 return replace(seen, disk=await self._grow_disk(seen, size))
-            case steps.Report(status):
+            case claim_plan.Report(status):
                 left_out = {name: None for name in seen.claim["status"] if name not in status}
                 patch = {"status": {**status, **left_out}}
                 claim = await self._patch_claim(seen.claim, patch, subresource="status")
                 return replace(seen, claim=claim)
-            case steps.Rest():
+            case claim_plan.Rest():
                 return seen
 
     async def _grow_disk(self, seen: Seen, size: int) -> int:

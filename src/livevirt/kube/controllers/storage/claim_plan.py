@@ -1,19 +1,75 @@
-"""The next step for a claim: find or make its volume, bind it, let it grow, let it go."""
+"""The next step for a claim: find or make its volume, bind it, grow it, release it."""
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal, Protocol
 
 from livevirt.files.raw_file import whole
+from livevirt.kube.control.cache import Key, ToKeys
 from livevirt.kube.control.controller import Controller
-from livevirt.kube.control.key import Key, ToKeys
-from livevirt.kube.controllers.storage import matching, provision
+from livevirt.kube.controllers.storage import provision
 from livevirt.kube.objects import conditions, storage
 from livevirt.kube.objects.conditions import Condition
+from livevirt.kube.objects.quantity import Quantity, parse
 from livevirt.kube.objects.request import Object
+from livevirt.kube.objects.selector import label_selector
 from livevirt.kube.objects.storage import BIND_AT_ONCE, PROTECTION, ClaimUser
+
+
+def best(claim: Object, volumes: Iterable[Object]) -> Object | None:
+    """Return the smallest free volume that has all the claim asks for, the first by name."""
+    suiting = [volume for volume in volumes if is_free(volume) and suits(claim, volume)]
+    return min(suiting, key=lambda each: (capacity(each), each["metadata"]["name"]), default=None)
+
+
+def is_free(volume: Object) -> bool:
+    """Return whether nobody has or is promised the volume."""
+    return (
+        "claimRef" not in volume["spec"]
+        and "deletionTimestamp" not in volume["metadata"]
+        and (volume.get("status") or {}).get("phase") == "Available"
+    )
+
+
+def suits(claim: Object, volume: Object) -> bool:
+    """Return whether the volume is what the claim asks for."""
+    wanted, offered = claim["spec"], volume["spec"]
+    labels = volume["metadata"].get("labels") or {}
+    return (
+        capacity(volume) >= storage.size(claim)
+        and set(wanted.get("accessModes") or ()) <= set(offered.get("accessModes") or ())
+        and storage.class_of(claim) == (offered.get("storageClassName") or "")
+        and mode(claim) == mode(volume)
+        and ("selector" not in wanted or label_selector(wanted["selector"]).matches(labels))
+    )
+
+
+def promised_to(volume: Object, claim: Object) -> bool:
+    """Return whether the volume names the claim, by uid or, before it was bound, by name alone."""
+    ref, meta = volume["spec"].get("claimRef"), claim["metadata"]
+    if ref is None or (ref.get("namespace"), ref.get("name")) != (meta["namespace"], meta["name"]):
+        return False
+    return ref.get("uid") in (None, "", meta["uid"])
+
+
+def held_by(volume: Object, claim: Object) -> bool:
+    """Return whether the volume is this very claim's, and no namesake's."""
+    ref = volume["spec"].get("claimRef") or {}
+    return bool(ref.get("uid") == claim["metadata"]["uid"])
+
+
+def capacity(volume: Object) -> Quantity:
+    """Return how much a volume holds."""
+    return parse((volume["spec"].get("capacity") or {}).get("storage", "0"))
+
+
+def mode(obj: Object) -> str:
+    """Return the volume mode of a claim or a volume."""
+    return str(obj["spec"].get("volumeMode") or "Filesystem")
+
 
 BOUND_BY_US = "pv.kubernetes.io/bound-by-controller"
 BIND_COMPLETED = "pv.kubernetes.io/bind-completed"
@@ -139,7 +195,7 @@ def _find(seen: Seen, root: Path) -> Step:
     if storage.waits(storage_class) and not _has_consumer(seen):
         why = "waiting for first consumer to be created before binding"
         return Rest("Normal", storage.WAIT, why)
-    if (found := matching.best(claim, seen.others)) is not None:
+    if (found := best(claim, seen.others)) is not None:
         return Reserve(found, provision.claim_reference(claim))
     name = storage.class_of(claim)
     if not name:
@@ -168,8 +224,8 @@ def _has_consumer(seen: Seen) -> bool:
 def _towards(seen: Seen, volume: Object) -> Step:
     """Bind the claim to a volume that is its own, or may become so."""
     claim, name = seen.claim, volume["metadata"]["name"]
-    if not matching.held_by(volume, claim):
-        if "claimRef" in volume["spec"] and not matching.promised_to(volume, claim):
+    if not held_by(volume, claim):
+        if "claimRef" in volume["spec"] and not promised_to(volume, claim):
             return _without(claim, name)
         if "deletionTimestamp" in volume["metadata"]:
             return _without(claim, name)
@@ -181,13 +237,13 @@ def _towards(seen: Seen, volume: Object) -> Step:
     annotations = claim["metadata"].get("annotations") or {}
     if claim["spec"].get("volumeName") != name or annotations.get(BIND_COMPLETED) != "yes":
         return Bind(name)
-    if storage.size(claim) > matching.capacity(volume) and seen.storage_class is not None:
+    if storage.size(claim) > capacity(volume) and seen.storage_class is not None:
         if not provision.is_ours(volume):
             why = f"waiting for the provisioner of volume {name} to expand it"
             return Rest("Normal", "ExternalExpanding", why)
         return Grow(str(storage.size(claim)))
     status = bound_status(claim, volume)
-    size = whole(min(storage.size(claim), matching.capacity(volume)).bytes)
+    size = whole(min(storage.size(claim), capacity(volume)).bytes)
     if seen.disk is not None and seen.disk < size:
         # Told first; the capacity comes last, for whoever uses the disk goes by that.
         told = claim.get("status") or {}
@@ -200,11 +256,11 @@ def _towards(seen: Seen, volume: Object) -> Step:
 def _mismatch(claim: Object, volume: Object) -> str:
     """Say why the volume a claim names cannot be had, or nothing."""
     name = volume["metadata"]["name"]
-    if matching.capacity(volume) < storage.size(claim):
+    if capacity(volume) < storage.size(claim):
         return f'requested PV "{name}" is too small'
     if storage.class_of(claim) != (volume["spec"].get("storageClassName") or ""):
         return f'storageClassName of requested PV "{name}" does not match'
-    if matching.mode(claim) != matching.mode(volume):
+    if mode(claim) != mode(volume):
         return f'volumeMode of requested PV "{name}" does not match'
     wanted, offered = claim["spec"].get("accessModes") or (), volume["spec"].get("accessModes")
     if not set(wanted) <= set(offered or ()):

@@ -9,10 +9,10 @@ from dataclasses import replace
 from livevirt.errors import NotFound
 from livevirt.files.directories import Directories
 from livevirt.kube.client.interface import Client, if_unchanged
+from livevirt.kube.control.cache import Key, key_of
 from livevirt.kube.control.controller import DONE, Controller, Result
 from livevirt.kube.control.events import Recorder
-from livevirt.kube.control.key import Key, key_of
-from livevirt.kube.controllers.storage import matching, provision
+from livevirt.kube.controllers.storage import claim_plan, provision
 from livevirt.kube.controllers.storage import volume_plan as steps
 from livevirt.kube.controllers.storage.claim_controller import Sources, volume_claim
 from livevirt.kube.controllers.storage.volume_plan import Seen, Step, plan
@@ -61,7 +61,7 @@ class Volumes:
         claim, used = None, False
         for key in volume_claim(volume):
             claim = await self._claim(key, volume)
-            held = claim is not None and matching.held_by(volume, claim)
+            held = claim is not None and claim_plan.held_by(volume, claim)
             used = not held and bool(self._usage.of(key))
         directory = provision.is_ours(volume) and self._directories.exists(name)
         return Seen(volume, claim, directory, used)
@@ -69,7 +69,7 @@ class Volumes:
     async def _claim(self, key: Key, volume: Object) -> Object | None:
         """Return the claim; that it is gone is believed of the server only, never of a copy."""
         claim = self._claims.get(key)
-        if claim is not None and matching.held_by(volume, claim):
+        if claim is not None and claim_plan.held_by(volume, claim):
             return claim
         try:
             return await self._client.get(core.CLAIM, key.name, key.namespace)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from livevirt.kube.controllers.storage import matching, provision
+from livevirt.kube.controllers.storage import claim_plan, provision
 from livevirt.kube.controllers.storage.provision import VOLUME_PROTECTION
 from livevirt.kube.objects.request import Object
 
@@ -77,7 +77,7 @@ def plan(seen: Seen) -> Step:
         if going:
             return _release(finalizers)
         return Rest() if phase == "Available" else SetPhase("Available")
-    if seen.claim is not None and matching.held_by(volume, seen.claim):
+    if seen.claim is not None and claim_plan.held_by(volume, seen.claim):
         return _serve(seen, phase)
     if seen.used:
         return Rest()

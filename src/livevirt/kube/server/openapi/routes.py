@@ -9,8 +9,8 @@ from aiohttp import web
 from livevirt.errors import NotAcceptable
 from livevirt.kube.objects import refusals
 from livevirt.kube.objects.registry import Registry
-from livevirt.kube.server.negotiate import JSON
 from livevirt.kube.server.openapi import documents
+from livevirt.kube.server.responses import JSON
 
 _PROTOBUF = "application/com.github.proto-openapi.spec.v2.v1.0+protobuf"
 # What kubectl asks for. `@` may not stand in a media type, so it is answered with the other name.

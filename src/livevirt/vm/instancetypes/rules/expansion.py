@@ -1,4 +1,4 @@
-"""A VM with an instance type and a preference as one that says everything itself."""
+"""A VM with an instance type and a preference, as one that sets everything itself."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import msgspec
 
 from livevirt.kube.objects.field_error import FieldError
 from livevirt.kube.objects.request import Object
-from livevirt.vm.instancetypes.rules import preferences, requirements, sizes, topology
+from livevirt.vm.instancetypes.rules import preferences, requirements, sizes
 from livevirt.vm.instancetypes.rules.conflicts import conflict_error, conflicts
 from livevirt.vm.spec import disks
 from livevirt.vm.spec.effective import without_nulls
@@ -51,14 +51,14 @@ def expand(template: Object, sizing: Sizing) -> Expanded:
         clashes = conflicts(whole, instancetype)
         errors += map(conflict_error, clashes)
         errors += sizes.missing_errors(spec, instancetype, sizing.name)
-    if preference is not None and (problem := topology.problem(preference)) is not None:
+    if preference is not None and (problem := sizes.problem(preference)) is not None:
         field, why = problem
         errors.append(FieldError("spec.preference", "FieldValueInvalid", f"{field}: {why}"))
     if errors:
         return Expanded(template, tuple(clashes), tuple(errors))
     if instancetype is not None:
         sizes.apply(spec, instancetype)
-    undivided = sizes.set_topology(spec, instancetype, topology.wish(preference))
+    undivided = sizes.set_topology(spec, instancetype, sizes.wish(preference))
     if undivided:
         return Expanded(template, (), tuple(undivided))
     if preference is not None:

@@ -8,8 +8,7 @@ from livevirt.kube.objects import core
 from livevirt.kube.objects.kind import Kind
 from livevirt.kube.objects.request import Object
 from livevirt.vm import kinds
-from livevirt.vm.instancetypes.rules.matchers import Role
-from livevirt.vm.instancetypes.rules.resolution import Lookup
+from livevirt.vm.instancetypes.rules.matchers import Lookup, Role
 
 PREFIX = "instancetype.kubevirt.io"
 # Read where a cluster has them; we serve neither.

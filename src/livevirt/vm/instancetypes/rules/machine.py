@@ -8,15 +8,19 @@ from livevirt.kube.objects.field_error import FieldError
 from livevirt.kube.objects.request import Object
 from livevirt.vm.instancetypes.rules import preferences
 from livevirt.vm.instancetypes.rules.expansion import Expanded, expand, unmet
-from livevirt.vm.instancetypes.rules.matchers import INSTANCETYPE, PREFERENCE, ROLES
-from livevirt.vm.instancetypes.rules.resolution import Lookup, Problem, Resolved, resolve
+from livevirt.vm.instancetypes.rules.matchers import INSTANCETYPE, PREFERENCE, ROLES, Lookup
+from livevirt.vm.instancetypes.rules.resolution import Problem, Resolved, resolve
 
 #: Annotations of the instance that name what it was made from, by role: namespaced and cluster.
 _NAMED = {
     INSTANCETYPE: ("kubevirt.io/instancetype-name", "kubevirt.io/cluster-instancetype-name"),
     PREFERENCE: ("kubevirt.io/preference-name", "kubevirt.io/cluster-preference-name"),
 }
+
+
 _FIELDS = frozenset(role.field for role in ROLES)
+
+
 _REFERENCES = frozenset(role.reference for role in ROLES)
 
 

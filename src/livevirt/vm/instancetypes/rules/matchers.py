@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Awaitable, Callable, Iterator, Mapping
 from dataclasses import dataclass
+from typing import Protocol, TypeVar
 
 from livevirt.kube.objects.field_error import FieldError
 from livevirt.kube.objects.kind import Kind
@@ -102,3 +103,52 @@ def to_be_rewritten(vm: Object, policy: str) -> bool:
     status = vm.get("status") or {}
     held = any((status.get(role.reference) or {}).get("controllerRevisionRef") for role in ROLES)
     return policy == EXPAND_ALL or not held
+
+
+T = TypeVar("T")
+
+
+Fetch = Callable[[Kind, str, str], Awaitable[Object | None]]
+
+
+class Lookup(Protocol):
+    """What a decision may look up. Instance types come in the stored version."""
+
+    def get(self, kind: Kind, name: str, namespace: str = "") -> Object | None:
+        """Return an object, never to be changed, or None if there is none."""
+
+
+class _Unread(Exception):
+    def __init__(self, key: tuple[Kind, str, str]) -> None:
+        self.key = key
+
+
+class _Read:
+    """Knows what is at hand or was fetched, and says what it was asked for beyond that."""
+
+    def __init__(self, at_hand: Lookup | None) -> None:
+        self.known: dict[tuple[Kind, str, str], Object | None] = {}
+        self._at_hand = at_hand
+
+    def get(self, kind: Kind, name: str, namespace: str = "") -> Object | None:
+        key = (kind, name, namespace if kind.namespaced else "")
+        if key in self.known:
+            return self.known[key]
+        found = self._at_hand.get(*key) if self._at_hand is not None else None
+        if found is None:
+            raise _Unread(key)
+        return found
+
+
+async def decide(decision: Callable[[Lookup], T], fetch: Fetch, at_hand: Lookup | None = None) -> T:
+    """Return what a pure decision comes to, fetching what it looks up and is not at hand.
+
+    The decision is made again after each object it lacked, so it must only depend on them. They
+    are few, and a decision costs less than the fetch.
+    """
+    read = _Read(at_hand)
+    while True:
+        try:
+            return decision(read)
+        except _Unread as lacking:
+            read.known[lacking.key] = await fetch(*lacking.key)

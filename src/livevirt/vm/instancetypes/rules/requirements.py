@@ -8,7 +8,7 @@ from livevirt.kube.objects.field_error import FieldError
 from livevirt.kube.objects.quantity import ZERO, Quantity, parse
 from livevirt.kube.objects.request import Object
 from livevirt.vm.instancetypes.rules.conflicts import CPU, MEMORY
-from livevirt.vm.instancetypes.rules.topology import ANY, SPREAD, wish
+from livevirt.vm.instancetypes.rules.sizes import ANY, SPREAD, wish
 from livevirt.vm.spec import defaults, sizes
 from livevirt.vm.spec.instance import Instance, read
 from livevirt.vm.verdict.comparison import TEMPLATE

@@ -4,13 +4,11 @@ from __future__ import annotations
 
 from livevirt.errors import ApiError, Conflict
 from livevirt.kube.client.interface import Client
-from livevirt.kube.control.cache import Change
+from livevirt.kube.control.cache import Change, Key, key_of, owner_key
 from livevirt.kube.control.clock import Now
 from livevirt.kube.control.controller import DONE, Controller, Refused, Result
 from livevirt.kube.control.events import Recorder
-from livevirt.kube.control.informer_reader import InformerReader
-from livevirt.kube.control.key import Key, key_of, owner_key
-from livevirt.kube.control.runtime import Informers
+from livevirt.kube.control.runtime import InformerReader, Informers
 from livevirt.kube.objects import conditions, core
 from livevirt.kube.objects.conditions import FINAL, Failure
 from livevirt.kube.objects.request import Object

@@ -10,8 +10,7 @@ from livevirt.kube.objects.conditions import Condition, Failure
 from livevirt.kube.objects.request import Object
 from livevirt.vm.sizing import hot_change
 from livevirt.vm.verdict.judgement import Judgement
-from livevirt.vm.verdict.redaction import compact
-from livevirt.vm.verdict.summary import RESTART_REQUIRED
+from livevirt.vm.verdict.summary import RESTART_REQUIRED, compact
 from livevirt.vm.volumes import volume_migration
 
 SUCCESSFUL_CREATE = "SuccessfulCreate"

@@ -9,7 +9,7 @@ from livevirt.errors import NotFound
 from livevirt.kube.client.interface import Client
 from livevirt.kube.control.clock import Now
 from livevirt.kube.control.events import Recorder
-from livevirt.kube.control.informer_reader import InformerReader
+from livevirt.kube.control.runtime import InformerReader
 from livevirt.kube.objects import core
 from livevirt.kube.objects.kind import Kind
 from livevirt.kube.objects.node_share import Share

@@ -17,7 +17,7 @@ from livevirt.vm import kinds
 from livevirt.vm.lifecycle.vm import snapshot
 from livevirt.vm.lifecycle.vm.writer import VirtualMachineWriter, facts
 from livevirt.vm.verdict.judgement import Judgement
-from livevirt.vm.volumes import force_detach, volume_migration
+from livevirt.vm.volumes import volume_migration, volume_patch
 from livevirt.vm.volumes.volume_lists import claim_info, claim_of
 from livevirt.vm.volumes.volume_patch import FORCE_DETACH
 
@@ -73,13 +73,13 @@ class VolumeUpdates:
 
         Of volumes that are detached the VM forgets it, so that the next detach waits again.
         """
-        meta, wanted = vmi["metadata"], force_detach.passed_on(vm, vmi)
+        meta, wanted = vmi["metadata"], volume_patch.passed_on(vm, vmi)
         if (meta.get("annotations") or {}).get(FORCE_DETACH) == wanted:
             return await self._forget_force(vm, vmi)
         return await self._patch_instance(vmi, {"annotations": {FORCE_DETACH: wanted}}, {})
 
     async def _forget_force(self, vm: Object, vmi: Object) -> bool:
-        named, left = force_detach.names(vm), force_detach.left(vm, vmi)
+        named, left = volume_patch.names(vm), volume_patch.left(vm, vmi)
         if (left or "") == ",".join(named):
             return False
         log.info("forced detach done", extra=facts(vm) | {"left": left or ""})

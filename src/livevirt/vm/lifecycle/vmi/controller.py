@@ -10,12 +10,11 @@ from datetime import datetime, timedelta
 
 from livevirt.errors import AlreadyExists, ApiError, Conflict, Forbidden, Invalid, NotFound
 from livevirt.kube.client.interface import Client
-from livevirt.kube.control.cache import Change
+from livevirt.kube.control.cache import Change, Key, key_of, owner_key
 from livevirt.kube.control.clock import Now
 from livevirt.kube.control.controller import DONE, Controller, Refused, Result
 from livevirt.kube.control.events import Recorder
 from livevirt.kube.control.informer import Informer
-from livevirt.kube.control.key import Key, key_of, owner_key
 from livevirt.kube.objects import core
 from livevirt.kube.objects.conditions import FINAL
 from livevirt.kube.objects.request import Object
