@@ -132,7 +132,8 @@ def main() -> None:
         parser.error("name an image to build; see --list")
     output: Path = arguments.output.absolute()
     output.mkdir(parents=True, exist_ok=True)
-    install_host_tools()
+    with locked(output / "tools.lock"):
+        install_host_tools()
     for name in dict.fromkeys(arguments.names):
         disk = bring_up_to_date(DISTRIBUTIONS[name], output)
         if arguments.import_:
@@ -200,6 +201,8 @@ def bootstrap(distribution: Distribution, sources: list[str], tar: Path) -> None
         '--customize-hook=rm -f "$1/etc/apt/apt.conf.d/99mmdebstrap"',
         f'--customize-hook=chroot "$1" systemctl mask {" ".join(MASKED)}',
         '--customize-hook=chroot "$1" systemctl enable systemd-networkd systemd-resolved',
+        # The packages' scripts have built the caches that systemd would build at the first boot.
+        '--customize-hook=touch "$1/etc/.updated" "$1/var/.updated"',
         # What an installer would do at the end; the kernel's own package leaves it to the admin.
         '--customize-hook=chroot "$1" linux-update-symlinks install '
         '"$(ls "$1/lib/modules")" "/boot/vmlinuz-$(ls "$1/lib/modules")"',
