@@ -1,15 +1,19 @@
 # Run `make` to see what there is. Every target sets up what it needs by itself.
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test test-fast test-long check bench clean
+.PHONY: help setup distributions demo test test-fast test-long check bench clean
 SHELL := /bin/bash
 BIN := .venv/bin
 PYTEST := $(BIN)/python -m pytest
+DISTRIBUTIONS ?= debian-12-cloud debian-13-cloud
 
 help: ## show this list
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 14
 
 setup: ## virtual environment, system packages and the test guest
 	@tools/setup
+
+distributions: setup ## Debian guests from packages: DISTRIBUTIONS="debian-12-cloud debian-13-cloud"
+	@tools/distributions/build.py --import $(DISTRIBUTIONS)
 
 check: ## format, lint, types, layers and sizes: the static half of CI
 	@tools/setup --python-only
