@@ -1,0 +1,66 @@
+"""Run programs, report progress and take locks on the host."""
+
+from __future__ import annotations
+
+import contextlib
+import fcntl
+import os
+import subprocess
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import IO
+
+CACHE = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "livevirt" / "kubernetes"
+
+
+class ClusterError(Exception):
+    """A failure to report to the user without a traceback."""
+
+
+def say(message: str) -> None:
+    """Print a line of progress."""
+    print(f"cluster: {message}", flush=True)
+
+
+def run(
+    argv: Sequence[str | Path],
+    *,
+    text: str | None = None,
+    stdin: IO[bytes] | None = None,
+    env: Mapping[str, str] | None = None,
+    cwd: Path | None = None,
+) -> str:
+    """Run a program and return its output; raise ClusterError with its complaint."""
+    done = subprocess.run(
+        [str(word) for word in argv],
+        input=None if text is None else text.encode(),
+        stdin=stdin,
+        capture_output=True,
+        env=env,
+        cwd=cwd,
+    )
+    if done.returncode:
+        complaint = done.stderr.decode(errors="replace").strip()
+        command = " ".join(str(word) for word in argv)
+        raise ClusterError(f"command failed ({done.returncode}): {command}\n{complaint}")
+    return done.stdout.decode(errors="replace")
+
+
+def wait_until(condition: Callable[[], bool], seconds: float, interval: float = 0.1) -> bool:
+    """Return whether the condition became true in time."""
+    deadline = time.monotonic() + seconds
+    while not condition():
+        if time.monotonic() > deadline:
+            return False
+        time.sleep(interval)
+    return True
+
+
+@contextlib.contextmanager
+def locked(path: Path) -> Iterator[None]:
+    """Hold an exclusive lock on a file, waiting for other processes."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    with path.open("w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        yield
