@@ -6,7 +6,7 @@ import json
 import os
 import shutil
 import time
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -18,7 +18,7 @@ import node
 from api import Api
 from build import helper_program
 from control_plane import HOST_PATH_VOLUMES, STORAGE_CLASS, Options
-from host import CACHE, ClusterError, locked, run, say, wait_until
+from host import CACHE, ClusterError, locked, run, say, uninterrupted, wait_until
 from node import Node
 from node_init import PRIVATE_DIRECTORIES
 from processes import ComponentFailed, Process, find, recorded
@@ -26,6 +26,7 @@ from programs import Runtime, base_images, container_runtime, kubernetes_program
 from record import MAXIMUM_NODES, REGISTRY, Cluster, all_clusters, free_number, load
 
 DATA = CACHE.parent / "clusters"
+DATA_MARK = ".livevirt-cluster"  # tells a cluster's data from anything else
 READY_SECONDS = 120
 CREATED_DIRECTORIES = REGISTRY / "created-directories.json"
 
@@ -58,16 +59,14 @@ def up(request: Request) -> Cluster:
             _remove(remains)
         programs = kubernetes_programs(_needed_components(request))
         runtime = container_runtime() if request.nodes else None
-        cluster = _reserve(request)
         try:
-            cluster = _start(cluster, request, programs, runtime)
-        except BaseException as problem:
-            if not isinstance(problem, ClusterError):
-                say(f"interrupted by {type(problem).__name__}")
-            say(f"cleaning up {request.name}")
-            _remove(cluster)
+            return _start(_reserve(request), request, programs, runtime)
+        except BaseException:
+            with uninterrupted():
+                if incomplete := load(request.name):
+                    say(f"cleaning up {request.name}")
+                    _remove(incomplete)
             raise
-    return cluster
 
 
 def adopt(name: str) -> Cluster:
@@ -106,12 +105,18 @@ def load_image(cluster: Cluster, archive: Path) -> None:
         node.import_images(Node(cluster, name), archive, runtime)
 
 
-def wait_ready(cluster: Cluster, processes: Iterable[Process]) -> None:
+def wait_ready(cluster: Cluster, processes: Sequence[Process]) -> None:
     """Wait until the API server and all nodes are ready."""
     api = Api(cluster.kubeconfig)
-    hollow = {f"hollow-{index}" for index in range(1, cluster.hollow + 1)}
-    wanted = {*cluster.node_names, *hollow}
-    _wait(processes, lambda: api.ready() and wanted <= api.ready_nodes(), "all nodes are Ready")
+    processes = [find(cluster, "kube-apiserver"), *processes]
+    _wait(processes, api.ready)
+    for name in cluster.node_names:
+        others = [process for process in processes if process.name != f"kubelet-{name}"]
+        kubelet = find(cluster, f"kubelet-{name}")
+        _wait([kubelet, *others], lambda name=name: name in api.ready_nodes())  # type: ignore[misc]
+    if cluster.hollow:
+        hollow = {f"hollow-{index}" for index in range(1, cluster.hollow + 1)}
+        _wait([find(cluster, "hollow-nodes"), *processes], lambda: hollow <= api.ready_nodes())
 
 
 def _check(request: Request) -> None:
@@ -141,12 +146,13 @@ def _reserve(request: Request) -> Cluster:
             data=request.data.resolve() / request.name,
         )
         if cluster.data.exists():
-            if any(other.data == cluster.data for other in all_clusters()):
-                raise ClusterError(f"{cluster.data} is in use by another cluster")
-            shutil.rmtree(cluster.data)
+            if not (cluster.data / DATA_MARK).exists():
+                raise ClusterError(f"{cluster.data} exists and is not a cluster's; move it away")
+            shutil.rmtree(cluster.data)  # of a cluster before the last reboot
+        cluster.data.mkdir(parents=True)
+        (cluster.data / DATA_MARK).touch()
         cluster.save()
         _create_mount_points()
-    cluster.data.mkdir(parents=True)
     return cluster
 
 
@@ -173,10 +179,10 @@ def _start(
             list(pool.map(lambda each: _prepare_node(each, runtime, images), nodes))
             report("containerd ready on all nodes, images imported")
     api = Api(cluster.kubeconfig)
-    _wait(storage, api.ready, "the API server is ready")
+    _wait([storage[1], storage[0]], api.ready)
     report("kube-apiserver ready")
 
-    processes = [*storage, *control_plane.start_controllers(cluster, programs, request.options)]
+    processes = [*control_plane.start_controllers(cluster, programs, request.options), *storage]
     if runtime is not None:
         for each in nodes:
             processes.append(node.start_kubelet(each, programs["kubelet"], runtime))
@@ -186,7 +192,7 @@ def _start(
     api.create("/apis/storage.k8s.io/v1/storageclasses", STORAGE_CLASS)
     wait_ready(cluster, processes)
     account = "/api/v1/namespaces/default/serviceaccounts/default"
-    _wait(processes, lambda: api.get(account) is not None, "the default service account exists")
+    _wait(processes, lambda: api.get(account) is not None)
     report(f"{len(nodes)} nodes and {cluster.hollow} hollow nodes Ready")
     cluster = replace(cluster, complete=True)
     cluster.save()
@@ -200,9 +206,8 @@ def _prepare_node(each: Node, runtime: Runtime, images: Path) -> None:
     node.import_images(each, images, runtime)
 
 
-def _wait(processes: Iterable[Process], condition: Callable[[], bool], what: str) -> None:
-    """Wait for a condition as long as the processes it depends on are alive."""
-    processes = list(processes)
+def _wait(processes: Sequence[Process], condition: Callable[[], bool]) -> None:
+    """Wait for a condition of the first process, as long as all of them are alive."""
 
     def settled() -> bool:
         return condition() or not all(process.alive for process in processes)
@@ -212,8 +217,7 @@ def _wait(processes: Iterable[Process], condition: Callable[[], bool], what: str
         if not process.alive:
             raise ComponentFailed(process, "ended")
     if not in_time:
-        # Nothing ended, so the last component started is the one that has not done its part.
-        raise ComponentFailed(processes[-1], f"runs, but not after {READY_SECONDS} s: {what}")
+        raise ComponentFailed(processes[0], f"was not ready after {READY_SECONDS} s")
 
 
 def _runs(cluster: Cluster) -> bool:

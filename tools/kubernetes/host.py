@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import fcntl
 import os
+import signal
 import subprocess
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -19,8 +20,9 @@ class ClusterError(Exception):
 
 
 def say(message: str) -> None:
-    """Print a line of progress."""
-    print(f"cluster: {message}", flush=True)
+    """Print a line of progress; a reader that has gone away must not stop the clean-up."""
+    with contextlib.suppress(BrokenPipeError):
+        print(f"cluster: {message}", flush=True)
 
 
 def run(
@@ -55,6 +57,18 @@ def wait_until(condition: Callable[[], bool], seconds: float, interval: float = 
             return False
         time.sleep(interval)
     return True
+
+
+@contextlib.contextmanager
+def uninterrupted() -> Iterator[None]:
+    """Ignore requests to stop while cleaning up."""
+    numbers = (signal.SIGINT, signal.SIGTERM)
+    handlers = [signal.signal(number, signal.SIG_IGN) for number in numbers]
+    try:
+        yield
+    finally:
+        for number, handler in zip(numbers, handlers, strict=True):
+            signal.signal(number, handler)
 
 
 @contextlib.contextmanager

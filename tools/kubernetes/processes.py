@@ -161,7 +161,9 @@ def _spawn(cluster: Cluster, process: Process, inherit: int | None) -> Process:
     file = cluster.run_directory / "processes" / f"{process.name}.json"
     file.parent.mkdir(parents=True, exist_ok=True)
     order = json.loads(file.read_text())["order"] if file.exists() else time.monotonic_ns()
-    file.write_text(json.dumps(fields | {"log": str(process.log), "order": order}))
+    unfinished = file.with_suffix(".part")
+    unfinished.write_text(json.dumps(fields | {"log": str(process.log), "order": order}))
+    unfinished.rename(file)  # nodes start in parallel, so others read meanwhile
     return spawned
 
 

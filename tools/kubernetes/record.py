@@ -108,7 +108,8 @@ class Cluster:
 
     def save(self) -> None:
         """Write the record."""
-        self.run_directory.mkdir(parents=True, exist_ok=True)
+        # Only for root: the environment of every process is recorded here.
+        self.run_directory.mkdir(mode=0o700, parents=True, exist_ok=True)
         content = json.dumps(asdict(self) | {"data": str(self.data)}, indent=2)
         unfinished = self.run_directory / "cluster.json.part"
         unfinished.write_text(content + "\n")
