@@ -10,7 +10,7 @@ from pathlib import Path
 
 from pki import Authority, create_service_account_key, write_kubeconfig
 from processes import Process, start
-from record import Cluster
+from record import REGISTRY, Cluster
 
 COMPONENTS = ("etcd", "kube-apiserver", "kube-controller-manager", "kube-scheduler")
 # The host path provisioner of the controller manager has this path built in.
@@ -118,9 +118,8 @@ def start_controllers(
         *options.controller_manager,
     ]
     cluster.volumes.mkdir(exist_ok=True)
-    mount = ["unshare", "--mount", "--propagation", "private", "sh", "-ec"]
-    mount += [f'mount --bind "$0" {HOST_PATH_VOLUMES}; exec "$@"', str(cluster.volumes)]
-    controllers = start(cluster, name, in_hub(cluster, *mount, programs[name], *flags))
+    argv = in_hub(cluster, *_with_volumes(cluster), programs[name], *flags)
+    controllers = start(cluster, name, argv)
     name = "kube-scheduler"
     flags = [*_client_flags(cluster, name), *options.scheduler]
     return controllers, start(cluster, name, in_hub(cluster, programs[name], *flags))
@@ -133,6 +132,20 @@ def start_hollow_nodes(cluster: Cluster, programs: Mapping[str, Path]) -> Proces
         f"--count={cluster.hollow}",
     ]
     return start(cluster, "hollow-nodes", in_hub(cluster, programs["hollow-nodes"], *flags))
+
+
+def _with_volumes(cluster: Cluster) -> list[str]:
+    """Return the command that gives a program the cluster's volumes at the provisioner's path.
+
+    Its mount namespace must not keep copies of clusters' network namespaces, which would
+    outlive them.
+    """
+    script = (
+        f"umount -q {REGISTRY}/*/namespaces/* 2>/dev/null;"
+        f' mount --bind "$0" {HOST_PATH_VOLUMES} && exec "$@"'
+    )
+    unshare = ["unshare", "--mount", "--propagation", "private"]
+    return [*unshare, "sh", "-c", script, str(cluster.volumes)]
 
 
 def in_hub(cluster: Cluster, *argv: str | Path) -> list[str | Path]:

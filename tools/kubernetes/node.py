@@ -117,7 +117,7 @@ def start_proxy(node: Node, kube_proxy: Path, runtime: Runtime) -> Process:
     """Start kube-proxy, which makes Services work by nftables rules in the node's namespace."""
     config = node.directory / "kube-proxy.json"
     config.write_text(json.dumps(_proxy_config(node), indent=2))
-    argv = node.inside([kube_proxy, f"--config={config}", f"--hostname-override={node.name}"])
+    argv = node.inside([kube_proxy, f"--config={config}"])
     return start(node.cluster, f"kube-proxy-{node.name}", argv, runtime.environment)
 
 
@@ -232,11 +232,17 @@ def _proxy_config(node: Node) -> dict[str, Any]:
         "apiVersion": "kubeproxy.config.k8s.io/v1alpha1",
         "kind": "KubeProxyConfiguration",
         "mode": "nftables",
+        "hostnameOverride": node.name,
         "clientConnection": {"kubeconfig": kubeconfig},
         "clusterCIDR": str(node.cluster.pods_network),
         "detectLocalMode": "ClusterCIDR",
         "healthzBindAddress": "127.0.0.1:10256",
         "metricsBindAddress": "127.0.0.1:10249",
         # The size of the connection table belongs to the whole machine: leave it alone.
-        "conntrack": {"maxPerCore": 0, "min": 0},
+        "conntrack": {
+            "maxPerCore": 0,
+            "min": 0,
+            "tcpEstablishedTimeout": "0s",
+            "tcpCloseWaitTimeout": "0s",
+        },
     }

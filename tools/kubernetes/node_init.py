@@ -37,6 +37,7 @@ def main() -> None:
     """Prepare the namespaces and wait for their end."""
     name, directory, volumes, helper = sys.argv[1], Path(sys.argv[2]), sys.argv[3], sys.argv[4]
     socket.sethostname(name)
+    release_network_namespaces()
     mount("-t", "tmpfs", "-o", "mode=755", "tmpfs", "/run")
     for folder in ("netns", "lock"):
         Path("/run", folder).mkdir()
@@ -50,6 +51,12 @@ def main() -> None:
     Path("/proc/sys/net/ipv4/ip_forward").write_text("1\n")  # of this network namespace
     (directory / "ready").touch()
     os.execv(helper, ["pause"])
+
+
+def release_network_namespaces() -> None:
+    """Unmount our copies of all clusters' namespaces, which would outlive their clusters."""
+    for path in Path("/run/livevirt/clusters").glob("*/namespaces/*"):
+        subprocess.run(["umount", path], check=False, stderr=subprocess.DEVNULL)
 
 
 def shield_sysctls(files: Path) -> None:
