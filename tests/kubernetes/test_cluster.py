@@ -114,7 +114,8 @@ def test_given_a_service_then_pods_of_every_node_and_the_hub_reach_its_pod(
         cluster.wait(f"pod/{name}")
     address = cluster.get("service", "web")["spec"]["clusterIP"]
     # kube-proxy may still be about to write its rules.
-    fetch = f"for i in $(seq 20); do wget -q -T 2 -O - http://{address}/ && exit; sleep 0.5; done"
+    request = rf"printf 'GET / HTTP/1.0\r\n\r\n' | nc -w 2 {address} 80 | grep served"
+    fetch = f"for i in $(seq 20); do {request} && exit; sleep 0.5; done"
     for node in REAL_NODES:
         command = ["exec", f"client-{node}", "--", "sh", "-c", fetch]
         answer = cluster.run_kubectl(*command)

@@ -73,8 +73,22 @@ def uninterrupted() -> Iterator[None]:
 
 @contextlib.contextmanager
 def locked(path: Path) -> Iterator[None]:
-    """Hold an exclusive lock on a file, waiting for other processes."""
+    """Hold an exclusive lock, waiting for other processes; its file exists only meanwhile."""
     path.parent.mkdir(parents=True, exist_ok=True)
-    with path.open("w") as lock:
-        fcntl.flock(lock, fcntl.LOCK_EX)
-        yield
+    while True:
+        with path.open("w") as lock:
+            fcntl.flock(lock, fcntl.LOCK_EX)
+            if not _is_file(path, lock.fileno()):
+                continue  # the previous holder has removed the file we waited for
+            try:
+                yield
+                return
+            finally:
+                path.unlink()
+
+
+def _is_file(path: Path, descriptor: int) -> bool:
+    try:
+        return os.path.samestat(path.stat(), os.fstat(descriptor))
+    except FileNotFoundError:
+        return False
