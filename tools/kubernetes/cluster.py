@@ -17,7 +17,7 @@ import namespaces
 import node
 from api import Api
 from build import helper_program
-from control_plane import HOST_PATH_VOLUMES, STORAGE_CLASS, Options
+from control_plane import HOST_PATH_VOLUMES, NODE_MONITOR_SECONDS, STORAGE_CLASS, Options
 from host import CACHE, ClusterError, locked, run, say, uninterrupted, wait_until
 from node import Node
 from node_init import PRIVATE_DIRECTORIES
@@ -114,9 +114,14 @@ def wait_ready(cluster: Cluster, processes: Sequence[Process]) -> None:
         others = [process for process in processes if process.name != f"kubelet-{name}"]
         kubelet = find(cluster, f"kubelet-{name}")
         _wait([kubelet, *others], lambda name=name: name in api.ready_nodes())  # type: ignore[misc]
+    nodes = set(cluster.node_names)
     if cluster.hollow:
         hollow = {f"hollow-{index}" for index in range(1, cluster.hollow + 1)}
         _wait([find(cluster, "hollow-nodes"), *processes], lambda: hollow <= api.ready_nodes())
+        nodes |= hollow
+    if nodes:
+        # A node that was not ready at the controller manager's last look may still get a taint.
+        _wait(processes, _lasting(lambda: nodes <= api.ready_nodes(), NODE_MONITOR_SECONDS + 0.2))
 
 
 def _check(request: Request) -> None:
@@ -218,6 +223,19 @@ def _wait(processes: Sequence[Process], condition: Callable[[], bool]) -> None:
             raise ComponentFailed(process, "ended")
     if not in_time:
         raise ComponentFailed(processes[0], f"was not ready after {READY_SECONDS} s")
+
+
+def _lasting(condition: Callable[[], bool], seconds: float) -> Callable[[], bool]:
+    """Return a condition that is met once another one has been true for some time."""
+    since = time.monotonic()
+
+    def lasted() -> bool:
+        nonlocal since
+        if not condition():
+            since = time.monotonic()
+        return time.monotonic() - since >= seconds
+
+    return lasted
 
 
 def _runs(cluster: Cluster) -> bool:

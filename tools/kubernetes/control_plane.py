@@ -15,6 +15,9 @@ from record import REGISTRY, Cluster
 COMPONENTS = ("etcd", "kube-apiserver", "kube-controller-manager", "kube-scheduler")
 # The host path provisioner of the controller manager has this path built in.
 HOST_PATH_VOLUMES = Path("/tmp/hostpath_pv")
+# How often the controller manager looks at nodes. After its 5 s by default, a new node would get
+# and lose the taint of a node that is not ready while tests run already.
+NODE_MONITOR_SECONDS = 1
 ADMISSION_PLUGINS = (
     "NodeRestriction",
     "LimitRanger",
@@ -114,6 +117,7 @@ def start_controllers(
         f"--cluster-signing-key-file={pki}/ca.key",
         "--use-service-account-credentials=true",
         "--enable-hostpath-provisioner=true",
+        f"--node-monitor-period={NODE_MONITOR_SECONDS}s",
         f"--service-cluster-ip-range={cluster.services_network}",
         *options.controller_manager,
     ]
