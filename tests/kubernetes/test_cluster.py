@@ -262,8 +262,8 @@ def test_given_an_interrupt_during_up_then_nothing_is_left(phase: str, tmp_path:
     before = traces(OTHER)
     starting = start_up(phase, tmp_path)
     starting.send_signal(signal.SIGINT)
-    assert starting.wait(60) == 130
-    assert traces(OTHER) == before
+    assert starting.wait(60) == 130, (tmp_path / "output").read_text()
+    assert traces(OTHER) == before, (tmp_path / "output").read_text()
 
 
 def test_given_up_was_killed_when_started_again_then_it_removes_the_remains(tmp_path: Path) -> None:

@@ -21,7 +21,7 @@ from control_plane import HOST_PATH_VOLUMES, NODE_MONITOR_SECONDS, STORAGE_CLASS
 from host import CACHE, ClusterError, locked, run, say, uninterrupted, wait_until
 from node import Node
 from node_init import PRIVATE_DIRECTORIES
-from processes import ComponentFailed, Process, find, recorded
+from processes import ComponentFailed, Process, find, kill, recorded
 from programs import Runtime, base_images, container_runtime, kubernetes_programs
 from record import MAXIMUM_NODES, REGISTRY, Cluster, all_clusters, free_number, load
 
@@ -248,6 +248,8 @@ def _remove(cluster: Cluster) -> None:
     if cluster.existing_kubeconfig:
         cluster.forget()
         return
+    for process in recorded(cluster):
+        kill(process)  # it may not have entered its namespaces yet
     namespaces.kill_inside(cluster)
     for process in recorded(cluster):
         wait_until(lambda process=process: not process.alive, 5)  # type: ignore[misc]

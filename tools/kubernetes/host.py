@@ -7,6 +7,7 @@ import fcntl
 import os
 import signal
 import subprocess
+import threading
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
@@ -69,6 +70,27 @@ def uninterrupted() -> Iterator[None]:
     finally:
         for number, handler in zip(numbers, handlers, strict=True):
             signal.signal(number, handler)
+
+
+@contextlib.contextmanager
+def interrupts_deferred() -> Iterator[None]:
+    """Hold KeyboardInterrupt back until a step is complete.
+
+    Blocking or ignoring the signals instead would be inherited by the programs we start.
+    """
+    if threading.current_thread() is not threading.main_thread():
+        yield  # only the main thread receives it
+        return
+    numbers = (signal.SIGINT, signal.SIGTERM)
+    pending: list[int] = []
+    handlers = [signal.signal(number, lambda got, _: pending.append(got)) for number in numbers]
+    try:
+        yield
+    finally:
+        for number, handler in zip(numbers, handlers, strict=True):
+            signal.signal(number, handler)
+    if pending:
+        raise KeyboardInterrupt
 
 
 @contextlib.contextmanager

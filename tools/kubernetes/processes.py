@@ -12,7 +12,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
-from host import ClusterError, wait_until
+from host import ClusterError, interrupts_deferred, wait_until
 from record import Cluster
 
 TAIL_LINES = 25
@@ -88,6 +88,12 @@ def stop(process: Process, kind: signal.Signals = signal.SIGTERM, seconds: float
         wait_until(lambda: not process.alive, 5)
 
 
+def kill(process: Process) -> None:
+    """Kill a process without waiting for its end."""
+    if process.alive:
+        _signal_group(process, signal.SIGKILL)
+
+
 def send(process: Process, kind: signal.Signals) -> None:
     """Send a signal to a process."""
     if not process.alive:
@@ -143,27 +149,28 @@ def process_ids() -> list[int]:
 
 
 def _spawn(cluster: Cluster, process: Process, inherit: int | None) -> Process:
-    process.log.parent.mkdir(parents=True, exist_ok=True)
-    with process.log.open("ab") as log:
-        child = subprocess.Popen(
-            process.argv,
-            env=process.environment,
-            stdin=subprocess.DEVNULL,
-            stdout=log,
-            stderr=log,
-            start_new_session=True,
-            cwd="/",
-            pass_fds=() if inherit is None else (inherit,),
-        )
-    child.returncode = 0  # it outlives us: keep Popen from warning about that
-    fields = asdict(process) | {"pid": child.pid, "started": start_time(child.pid) or 0}
-    spawned = Process(**fields)
-    file = cluster.run_directory / "processes" / f"{process.name}.json"
-    file.parent.mkdir(parents=True, exist_ok=True)
-    order = json.loads(file.read_text())["order"] if file.exists() else time.monotonic_ns()
-    unfinished = file.with_suffix(".part")
-    unfinished.write_text(json.dumps(fields | {"log": str(process.log), "order": order}))
-    unfinished.rename(file)  # nodes start in parallel, so others read meanwhile
+    with interrupts_deferred():  # a process that runs is also recorded
+        process.log.parent.mkdir(parents=True, exist_ok=True)
+        with process.log.open("ab") as log:
+            child = subprocess.Popen(
+                process.argv,
+                env=process.environment,
+                stdin=subprocess.DEVNULL,
+                stdout=log,
+                stderr=log,
+                start_new_session=True,
+                cwd="/",
+                pass_fds=() if inherit is None else (inherit,),
+            )
+        child.returncode = 0  # it outlives us: keep Popen from warning about that
+        fields = asdict(process) | {"pid": child.pid, "started": start_time(child.pid) or 0}
+        spawned = Process(**fields)
+        file = cluster.run_directory / "processes" / f"{process.name}.json"
+        file.parent.mkdir(parents=True, exist_ok=True)
+        order = json.loads(file.read_text())["order"] if file.exists() else time.monotonic_ns()
+        unfinished = file.with_suffix(".part")
+        unfinished.write_text(json.dumps(fields | {"log": str(process.log), "order": order}))
+        unfinished.rename(file)  # nodes start in parallel, so others read meanwhile
     return spawned
 
 
