@@ -1,13 +1,13 @@
 # Run `make` to see what there is. Every target sets up what it needs by itself.
 .DEFAULT_GOAL := help
-.PHONY: help setup distributions demo test test-fast test-long check bench clean
+.PHONY: help setup distributions demo test test-fast test-long test-kubernetes check bench clean
 SHELL := /bin/bash
 BIN := .venv/bin
 PYTEST := $(BIN)/python -m pytest
 DISTRIBUTIONS ?= debian-12-cloud debian-13-cloud
 
 help: ## show this list
-	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 14
+	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 18
 
 setup: ## virtual environment, system packages and the test guest
 	@tools/setup
@@ -24,14 +24,18 @@ check: ## format, lint, types, layers and sizes: the static half of CI
 	$(BIN)/python tools/limits.py
 
 test: setup ## every suite, with small rounds of the fault suites (under 15 minutes)
-	$(PYTEST) -m "not long" -p no:cacheprovider
+	$(PYTEST) -m "not long and not kubernetes" -p no:cacheprovider
 
 test-fast: ## what needs no guest and takes no time (under 2 minutes)
 	@tools/setup --python-only
-	$(PYTEST) -m "not long and not slow and not guest" -p no:cacheprovider -q
+	$(PYTEST) -m "not long and not slow and not guest and not kubernetes" -p no:cacheprovider -q
 
 test-long: setup ## the fault suites in full, and the wider guest tests
-	$(PYTEST) -m long -p no:cacheprovider
+	$(PYTEST) -m "long and not kubernetes" -p no:cacheprovider
+
+test-kubernetes: setup ## suites on a real Kubernetes built from the package registries
+	tools/cluster build
+	$(PYTEST) -m kubernetes -p no:cacheprovider
 
 demo: setup ## start, boot a guest from kubectl apply, look inside it
 	@$(BIN)/livevirt demo
