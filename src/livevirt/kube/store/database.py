@@ -9,15 +9,26 @@ from pathlib import Path
 from urllib.parse import quote
 from zlib import crc32
 
+from livevirt import __version__
+from livevirt.kube.store import backup
 from livevirt.kube.store.errors import StoreForeign, StoreTooNew, StoreUnusable, corrupt
-from livevirt.kube.store.schema import APPLICATION_ID, MIGRATIONS, migrate, version
+from livevirt.kube.store.schema import (
+    APPLICATION_ID,
+    MIGRATIONS,
+    migrate,
+    record_release,
+    version,
+)
 
 CHECKPOINT_PAGES = 4000  # 16 MiB of write-ahead log: pages changed often are copied back once
 
 
-def connect(path: Path) -> tuple[sqlite3.Connection, sqlite3.Connection]:
+def connect(
+    path: Path, release: str = __version__
+) -> tuple[sqlite3.Connection, sqlite3.Connection]:
     """Return a connection to write and one to read, the database verified and up to date.
 
+    A database that another release opened last is backed up before anything in it changes.
     Raises sqlite3.Error or StoreError, and has then changed nothing in an existing file.
     """
     create(path)
@@ -25,6 +36,7 @@ def connect(path: Path) -> tuple[sqlite3.Connection, sqlite3.Connection]:
     # closed, so looking at a damaged database leaves it as evidence.
     with closing(_open(path, "ro")) as looking:
         verify(looking, path)
+        backup.before_upgrade(looking, path, release)
     writing = _open(path, "rw")
     try:
         writing.execute("PRAGMA journal_mode = WAL")
@@ -33,6 +45,7 @@ def connect(path: Path) -> tuple[sqlite3.Connection, sqlite3.Connection]:
         writing.execute(f"PRAGMA wal_autocheckpoint = {CHECKPOINT_PAGES}")
         writing.execute(f"PRAGMA journal_size_limit = {2 * CHECKPOINT_PAGES * 4096}")
         migrate(writing)
+        record_release(writing, release)
         return writing, _open(path, "ro")
     except BaseException:
         writing.close()
@@ -77,7 +90,8 @@ def verify(database: sqlite3.Connection, path: Path) -> None:
         if found > len(MIGRATIONS):
             raise StoreTooNew(
                 f"{path} has schema version {found}, this livevirt knows up to {len(MIGRATIONS)};"
-                " use the newer livevirt that wrote it, or choose another data directory"
+                " use the newer livevirt that wrote it, let that one restore a backup"
+                " (`livevirt rollback`), or choose another data directory"
             )
         verify_content(database, path)
         return
