@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import gzip
 import json
+import shutil
 import sqlite3
 import subprocess
 import sys
@@ -50,7 +51,9 @@ asyncio.run(main())
 
 
 def available() -> bool:
-    """Tell whether the repository here has the commit; a shallow clone may not."""
+    """Return whether the repository here has the commit; a shallow clone may not."""
+    if not shutil.which("git"):
+        return False
     found = subprocess.run(
         ["git", "-C", ROOT, "cat-file", "-e", f"{COMMIT}:src"], check=False, capture_output=True
     )

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import shutil
 import subprocess
 import sys
@@ -23,10 +24,11 @@ INSTALL_SECONDS = 600  # mostly the registry's
 
 
 def done(*command: str | Path, folder: Path) -> str:
-    """Run a command in a folder, with nothing of ours in its environment but the registry's."""
+    """Run a command in a folder; no variable leads it to the modules of the repository."""
     ran = subprocess.run(
-        command, cwd=folder, capture_output=True, text=True, timeout=INSTALL_SECONDS, check=False
-    )
+        command, cwd=folder, env={k: v for k, v in os.environ.items() if k != "PYTHONPATH"},
+        capture_output=True, text=True, timeout=INSTALL_SECONDS, check=False,
+    )  # fmt: skip
     assert ran.returncode == 0, f"{command}\n{ran.stdout}{ran.stderr}"
     return ran.stdout
 

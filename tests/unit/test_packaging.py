@@ -47,6 +47,7 @@ def test_development_adds_to_what_livevirt_runs_with() -> None:
     assert runtime.items() <= development.items()
     tools = {canonicalize_name(Requirement(each).name) for each in EXTRAS["dev"]}
     assert not tools & set(runtime)
+    assert set(EXTRAS["kubectl"]) <= set(EXTRAS["dev"])
 
 
 def test_every_command_is_there() -> None:
