@@ -39,6 +39,11 @@ class DataDir:
         return self.root / "livevirt.db"
 
     @property
+    def backups(self) -> Path:
+        """Copies of the database: one from before each upgrade and each rollback."""
+        return self.root / "backups"
+
+    @property
     def kubeconfig(self) -> Path:
         """The administrator's kubeconfig."""
         return self.root / "kubeconfig"

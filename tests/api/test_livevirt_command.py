@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import socket
 import stat
 import subprocess
@@ -13,6 +14,7 @@ from pathlib import Path
 import pytest
 import yaml
 
+from ..guest.previous_release import load
 from ..server_process import BIN, COMMAND_SECONDS, short_directory
 
 pytestmark = pytest.mark.slow
@@ -91,6 +93,46 @@ def test_up_detached_serves_until_down_and_keeps_its_objects(livevirt: Command) 
     livevirt.here("down")
     livevirt.here("up", "--detach", *ANY_PORT)
     assert livevirt.kubectl("get", "cm", "kept", "-o", "jsonpath={.data.x}") == "1"
+
+
+def upgrade_page() -> list[list[str]]:
+    """Return what the page on upgrades has people type, of our own commands."""
+    page = Path(__file__).resolve().parents[2] / "docs" / "upgrade.md"
+    lines = re.findall(r"^\$ livevirt (.*)$", page.read_text(), re.MULTILINE)
+    return [line.split() for line in lines]
+
+
+def test_an_upgrade_tells_of_its_backup_and_a_rollback_restores_it(livevirt: Command) -> None:
+    livevirt.data.mkdir(mode=0o711)
+    load(livevirt.data / "livevirt.db")
+    nothing_boots = ("--image-store", str(livevirt.data / "no-images"), "--no-catalog")
+    said = []
+    for words in upgrade_page():
+        more = (*ANY_PORT, *nothing_boots) if words[0] == "up" else ()
+        done = livevirt.here(*words, *more)
+        assert done.returncode == 0, f"{words}: {done.stderr}"
+        said.append(done.stdout)
+        if words[0] == "up":
+            refused = livevirt.here("rollback")
+            assert (refused.returncode, "is in use by process" in refused.stderr) == (1, True)
+    _, upgraded, _, listed, restored, again = said
+    assert upgraded.startswith("upgraded the data of an older livevirt; backup ")
+    assert f"livevirt rollback --data-dir {livevirt.data}" in upgraded
+    assert re.fullmatch(r"upgrade-\S+\.db  data of livevirt before 0.2, saved .*\n", listed)
+    assert restored.startswith(f"restored {listed.split()[0]}: data of livevirt before 0.2")
+    assert again.startswith("upgraded "), "by this release, which is not the older one"
+    livevirt.here("down")
+    third = livevirt.here("up", "--detach", *ANY_PORT, *nothing_boots)
+    assert third.stdout.startswith("ready: "), "said once"
+
+
+def test_given_no_backup_then_a_rollback_says_so(livevirt: Command) -> None:
+    livevirt.here("up", "--detach", *ANY_PORT)
+    livevirt.here("down")
+    none = livevirt.here("rollback")
+    assert (none.returncode, "no upgrade has left a backup" in none.stderr) == (1, True)
+    other = livevirt.here("rollback", "--to", "other.db")
+    assert (other.returncode, "there is no backup other.db" in other.stderr) == (1, True)
 
 
 def test_status_tells_where_it_runs(running: Command) -> None:

@@ -75,7 +75,7 @@ def test_the_pages_say_where_the_commands_are() -> None:
     assert readme()[0].split("#")[0].strip() == guide()[0] == "export PATH=$PWD/.venv/bin:$PATH"
 
 
-def run(lines: list[str]) -> list[str]:
+def run(lines: list[str], where: Path = ROOT) -> list[str]:
     """Run commands in one shell and a directory $DIR of their own; return what each printed."""
     if image_missing():
         pytest.skip(f"image {IMAGE} is not imported: make setup does it")
@@ -93,7 +93,7 @@ def run(lines: list[str]) -> list[str]:
         script = "\n".join(["set -euo pipefail", *marked])
         try:
             done = subprocess.run(
-                ["bash", "-c", script], env=environment, cwd=ROOT, timeout=SECONDS,
+                ["bash", "-c", script], env=environment, cwd=where, timeout=SECONDS,
                 stdin=subprocess.DEVNULL, capture_output=True, text=True, check=False,
             )  # fmt: skip
         finally:

@@ -50,6 +50,8 @@ class Commands(frame.LazyGroup):
         "image": "livevirt.cli.image",
         "volume": "livevirt.cli.volume",
         "demo": "livevirt.cli.demo",
+        "service": "livevirt.cli.service",
+        "rollback": "livevirt.cli.rollback",
     }
 
 

@@ -44,6 +44,7 @@ def detach(data: DataDir, settings: Settings) -> None:
         )
     data.check()
     data.root.mkdir(mode=0o711, parents=True, exist_ok=True)
+    backups = _names(data.backups)
     left = _written(data.pid)  # where ids repeat, it may name the process we start
     with data.log.open("ab") as log:
         start = log.tell()
@@ -61,7 +62,17 @@ def detach(data: DataDir, settings: Settings) -> None:
                 f"livevirt was not ready within {_START_SECONDS:.0f} s; see {data.log}"
             )
         time.sleep(0.02)  # another process writes the file we wait for
+    for name in sorted(_names(data.backups) - backups):
+        click.echo(
+            f"upgraded the data of an older livevirt; backup {data.backups / name}, restored by:"
+            f" livevirt rollback --data-dir {data.root}"
+        )
     click.echo(f"ready: {_url(data)}, kubeconfig {data.kubeconfig}, log {data.log}")
+
+
+def _names(folder: Path) -> set[str]:
+    """Return the names in a folder that need not be there."""
+    return {file.name for file in folder.glob("[!.]*.db")}
 
 
 def _written(file: Path) -> int | None:
@@ -112,7 +123,7 @@ def stop(data: DataDir, *, stop_guests: bool = False) -> None:
 
 
 def _stop_guests(data: DataDir) -> None:
-    from livevirt.kube.store.database import Lock
+    from livevirt.kube.store.lock import Lock
     from livevirt.node import shutdown  # imports what stopping a server does not need
 
     lock = Lock(data.database)  # nobody starts guests while we stop them

@@ -22,7 +22,7 @@ from livevirt.kube.store import (
     StoreTooNew,
     StoreUnusable,
 )
-from livevirt.kube.store.schema import MIGRATIONS, create_tables, migrate, version
+from livevirt.kube.store.schema import MIGRATIONS, migrate, version
 
 from .store_builders import a_key, create, state_of, update
 
@@ -216,16 +216,17 @@ def give_up(database: sqlite3.Connection) -> None:
 async def test_given_an_older_schema_then_it_is_migrated_with_its_content(path: Path) -> None:
     await fill(path)
     database = sqlite3.connect(path, isolation_level=None)
+    newest = len(MIGRATIONS)
     with pytest.raises(RuntimeError):
-        migrate(database, (create_tables, add_note, give_up))
-    assert version(database) == 1  # all or nothing
-    migrate(database, (create_tables, add_note))
-    migrate(database, (create_tables, add_note))
-    assert version(database) == 2
+        migrate(database, (*MIGRATIONS, add_note, give_up))
+    assert version(database) == newest  # all or nothing
+    migrate(database, (*MIGRATIONS, add_note))
+    migrate(database, (*MIGRATIONS, add_note))
+    assert version(database) == newest + 1
     tables = {name for (name,) in database.execute("SELECT name FROM sqlite_master")}
     assert "note" in tables
     assert "half" not in tables
-    database.execute("PRAGMA user_version = 1")
+    database.execute(f"PRAGMA user_version = {newest}")
     database.close()
     store = Store.open(path)
     assert len(state_of(store)) == 100

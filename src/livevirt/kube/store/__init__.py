@@ -16,6 +16,7 @@ What the package promises:
   kept history, then live ones. History older than `Retention` allows is compacted, and asking for
   it raises `Compacted`.
 - **Careful.** A corrupt, foreign, newer or locked database is refused by name and left untouched.
+  One that another release opened last is copied before anything in it changes (`backup`).
 
 How it works. Everything runs in the event loop's thread, except the commit, which waits for the
 disk: that is done by one writer thread, one batch at a time, while the loop collects the next. So

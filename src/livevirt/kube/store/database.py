@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import fcntl
 import os
 import sqlite3
 from contextlib import closing
@@ -10,63 +9,23 @@ from pathlib import Path
 from urllib.parse import quote
 from zlib import crc32
 
+from livevirt import __version__
+from livevirt.kube.store import backup
 from livevirt.kube.store.errors import (
     StoreForeign,
-    StoreLocked,
     StoreTooNew,
     StoreUnusable,
     corrupt,
 )
-from livevirt.kube.store.schema import APPLICATION_ID, MIGRATIONS, migrate, version
+from livevirt.kube.store.schema import (
+    APPLICATION_ID,
+    MIGRATIONS,
+    migrate,
+    record_release,
+    version,
+)
 
 # ---------------------------------------------------------------- the lock
-
-
-class Lock:
-    """An exclusive lock on `<path>.lock`, let go by `release` or by the end of the process.
-
-    The file stays: removing it would let two processes lock two files of one name.
-    """
-
-    def __init__(self, path: Path) -> None:
-        file = path.with_name(path.name + ".lock")
-        try:
-            self._descriptor = os.open(file, os.O_RDWR | os.O_CREAT, 0o600)
-        except OSError as error:
-            raise StoreUnusable(
-                f"cannot make {file}: {error.strerror}; check its directory's owner and permissions"
-            ) from error
-        try:
-            fcntl.flock(self._descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            os.ftruncate(self._descriptor, 0)
-            os.pwrite(self._descriptor, f"{os.getpid()}\n".encode(), 0)
-        except BlockingIOError as error:
-            holder = _name(os.pread(self._descriptor, 20, 0))
-            os.close(self._descriptor)
-            raise StoreLocked(
-                f"{path} is in use by {holder}; stop it, or choose another data directory"
-            ) from error
-        except OSError as error:
-            # A full disk may refuse the process id; the lock is what matters, but say so plainly.
-            os.close(self._descriptor)
-            raise StoreUnusable(f"cannot lock {file}: {error.strerror}") from error
-
-    def release(self) -> None:
-        """Let the next process have the database."""
-        os.close(self._descriptor)
-
-
-def _name(content: bytes) -> str:
-    """Describe the process that wrote its id into the lock file."""
-    try:
-        pid = int(content)
-    except ValueError:
-        return "another process"
-    try:
-        command = Path(f"/proc/{pid}/comm").read_text().strip()
-    except OSError:
-        return f"process {pid}"
-    return f"process {pid} ({command})"
 
 
 # ---------------------------------------------------------------- the file
@@ -74,9 +33,12 @@ def _name(content: bytes) -> str:
 CHECKPOINT_PAGES = 4000  # 16 MiB of write-ahead log: pages changed often are copied back once
 
 
-def connect(path: Path) -> tuple[sqlite3.Connection, sqlite3.Connection]:
+def connect(
+    path: Path, release: str = __version__
+) -> tuple[sqlite3.Connection, sqlite3.Connection]:
     """Return a connection to write and one to read, the database verified and up to date.
 
+    A database that another release opened last is backed up before anything in it changes.
     Raises sqlite3.Error or StoreError, and has then changed nothing in an existing file.
     """
     create(path)
@@ -84,6 +46,7 @@ def connect(path: Path) -> tuple[sqlite3.Connection, sqlite3.Connection]:
     # closed, so looking at a damaged database leaves it as evidence.
     with closing(_open(path, "ro")) as looking:
         verify(looking, path)
+        backup.before_upgrade(looking, path, release)
     writing = _open(path, "rw")
     try:
         writing.execute("PRAGMA journal_mode = WAL")
@@ -92,6 +55,7 @@ def connect(path: Path) -> tuple[sqlite3.Connection, sqlite3.Connection]:
         writing.execute(f"PRAGMA wal_autocheckpoint = {CHECKPOINT_PAGES}")
         writing.execute(f"PRAGMA journal_size_limit = {2 * CHECKPOINT_PAGES * 4096}")
         migrate(writing)
+        record_release(writing, release)
         return writing, _open(path, "ro")
     except BaseException:
         writing.close()
@@ -136,7 +100,8 @@ def verify(database: sqlite3.Connection, path: Path) -> None:
         if found > len(MIGRATIONS):
             raise StoreTooNew(
                 f"{path} has schema version {found}, this livevirt knows up to {len(MIGRATIONS)};"
-                " use the newer livevirt that wrote it, or choose another data directory"
+                " use the newer livevirt that wrote it, let that one restore a backup"
+                " (`livevirt rollback`), or choose another data directory"
             )
         verify_content(database, path)
         return

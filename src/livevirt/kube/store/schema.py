@@ -53,16 +53,44 @@ def create_tables(database: sqlite3.Connection) -> None:
     database.execute("INSERT INTO compaction VALUES (?)", (FIRST_REVISION,))
 
 
+def add_release(database: sqlite3.Connection) -> None:
+    """Version 2: the release that opened the database last, so that an upgrade is recognized."""
+    database.execute("CREATE TABLE release (version TEXT NOT NULL)")
+
+
 Migration = Callable[[sqlite3.Connection], None]
 
 # The n-th function turns version n-1 into version n. Append only: shipped ones never change.
-MIGRATIONS: tuple[Migration, ...] = (create_tables,)
+MIGRATIONS: tuple[Migration, ...] = (create_tables, add_release)
 
 
 def version(database: sqlite3.Connection) -> int:
     """Return the schema version of the database; 0 for an empty one."""
     found: int = database.execute("PRAGMA user_version").fetchone()[0]
     return found
+
+
+def release(database: sqlite3.Connection) -> str:
+    """Return the release that opened the database last; "" for one that did not record it."""
+    if version(database) < 2:
+        return ""
+    row = database.execute("SELECT version FROM release").fetchone()
+    return row[0] if row else ""
+
+
+def record_release(database: sqlite3.Connection, opened_by: str) -> None:
+    """Record the release that has opened the database."""
+    if release(database) == opened_by:
+        return
+    database.execute("BEGIN IMMEDIATE")
+    try:
+        database.execute("DELETE FROM release")
+        database.execute("INSERT INTO release VALUES (?)", (opened_by,))
+        database.execute("COMMIT")
+    except BaseException:
+        if database.in_transaction:
+            database.execute("ROLLBACK")
+        raise
 
 
 def migrate(database: sqlite3.Connection, migrations: tuple[Migration, ...] = MIGRATIONS) -> None:

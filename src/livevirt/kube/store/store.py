@@ -6,8 +6,9 @@ import sqlite3
 from pathlib import Path
 
 from livevirt.kube.store.batch import Batch, Retention
-from livevirt.kube.store.database import Lock, connect
+from livevirt.kube.store.database import connect
 from livevirt.kube.store.errors import Compacted, translate
+from livevirt.kube.store.lock import Lock
 from livevirt.kube.store.reader import Mirror, Reader
 from livevirt.kube.store.records import Change, Key, Page, Stored
 from livevirt.kube.store.watch import Hub, Watch
