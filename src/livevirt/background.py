@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import asyncio
+import functools
+from collections.abc import Sequence
+from dataclasses import dataclass
 from pathlib import Path
 
 from livevirt.catalog import controller as catalog
@@ -10,6 +13,8 @@ from livevirt.files.directories import Directories
 from livevirt.kube.client.local import LocalClient
 from livevirt.kube.control.clock import Now
 from livevirt.kube.control.events import Recorder
+from livevirt.kube.control.key import Key
+from livevirt.kube.control.metrics import Family, Source
 from livevirt.kube.control.runtime import Factory, Runtime
 from livevirt.kube.controllers import embedded
 from livevirt.kube.controllers.storage.claim_controller import Claims
@@ -18,12 +23,15 @@ from livevirt.kube.objects import core, quantity
 from livevirt.kube.server.http import Front
 from livevirt.kube.server.pod_log import Logs
 from livevirt.kube.server.services import Services
-from livevirt.node import registration, roster
-from livevirt.node.agent import Agent
+from livevirt.node import guest_metrics, registration, roster, storage_metrics
+from livevirt.node.agent import Agent, GuestWatcher
 from livevirt.node.doors import Doors
+from livevirt.node.guest import Guest
+from livevirt.node.guest_metrics import GuestMetrics
 from livevirt.node.host import look
 from livevirt.node.images import ImageStore
 from livevirt.node.pod_dir import intended
+from livevirt.node.pod_usage import PodUsage
 from livevirt.node.scratch import Scratch
 from livevirt.paths import DataDir, default_data_dir
 from livevirt.settings import Settings
@@ -31,9 +39,17 @@ from livevirt.vm import controllers, kinds
 from livevirt.vm.datavolumes.controller import DataVolumes
 from livevirt.vm.datavolumes.importer import Images
 from livevirt.vm.guest import access
+from livevirt.vm.monitoring import collector
+from livevirt.vm.monitoring.collector import Collector
 from livevirt.vm.subresources.router import Actions
 from livevirt.vm.volumes.usage import Usage
 
+#: Everything `/metrics` may show beside the server's own figures.
+FAMILIES: tuple[Family, ...] = (
+    *collector.FAMILIES,
+    *guest_metrics.FAMILIES,
+    *storage_metrics.FAMILIES,
+)
 NODE_AGENT = "livevirt-node"
 STORAGE = "livevirt-storage"
 
@@ -46,9 +62,14 @@ async def run(
     doors = Doors(agents)
     verbs = Actions(client.for_component("subresources"), doors, access.verbs(doors))
     logs = Logs(doors, lambda namespace, name: services.reader.get(core.POD, name, namespace))
-    front.attach(verbs.handle, {(core.POD.resource, "log"): logs.stream})
     images = ImageStore(Path(settings.image_store or default_data_dir() / "images"))
-    factories = [*controllers.ALL, storage(data.volumes, images)]
+    machines = Collector()
+    sources = metrics_sources(machines, agents, data, images)
+    front.attach(verbs.handle, {(core.POD.resource, "log"): logs.stream}, sources)
+    services.usage_sources.append(
+        PodUsage(lambda: ((agent.name, agent.pods()) for agent in agents), services.now)
+    )
+    factories = [*controllers.ALL, storage(data.volumes, images), machines.run]
     if settings.catalog:
         factories.append(catalog.run)
     wanted = roster.asked(settings.nodes)
@@ -56,10 +77,20 @@ async def run(
     async with asyncio.TaskGroup() as group:
         running = embedded.run(client, services.store, services.now, services.registry, factories)
         group.create_task(running, name="controllers")
-        nodes = {name: name in retired for name in (*wanted, *retired)}
+        names = {name: name in retired for name in (*wanted, *retired)}
+        nodes = Nodes(names, agents, functools.partial(report_plugged, machines))
         group.create_task(
-            _run_nodes(settings, data, images, client, services.now, agents, nodes), name="nodes"
+            _run_nodes(settings, data, images, client, services.now, nodes), name="nodes"
         )
+
+
+@dataclass(frozen=True, slots=True)
+class Nodes:
+    """The nodes to run."""
+
+    retired: dict[str, bool]  # by name
+    agents: list[Agent]  # filled once the machine has been looked at
+    watcher: GuestWatcher  # of all their guests
 
 
 async def _run_nodes(
@@ -68,8 +99,7 @@ async def _run_nodes(
     images: ImageStore,
     client: LocalClient,
     now: Now,
-    agents: list[Agent],
-    nodes: dict[str, bool],  # and whether each is retired
+    nodes: Nodes,
 ) -> None:
     """Find out what this machine can do, then run its nodes."""
     host = await look(data.root / "accelerator.json")
@@ -78,8 +108,8 @@ async def _run_nodes(
     used = intended(data.nodes, data.run)
     if used is not None:
         Scratch(data.scratch).sweep(used)
-    for name, retired in nodes.items():
-        agents.append(
+    for name, retired in nodes.retired.items():
+        nodes.agents.append(
             Agent(
                 name,
                 client.for_component(NODE_AGENT),
@@ -92,8 +122,27 @@ async def _run_nodes(
             )
         )
     async with asyncio.TaskGroup() as group:
-        for agent in agents:
+        for agent in nodes.agents:
+            agent.watchers.append(nodes.watcher)
             group.create_task(agent.run(), name=agent.name)
+
+
+def metrics_sources(
+    machines: Collector, agents: Sequence[Agent], data: DataDir, images: ImageStore
+) -> tuple[Source, ...]:
+    """Return what `/metrics` tells beside the server's own figures."""
+    guests = GuestMetrics(lambda: (local for agent in agents for local in agent.pods()))
+    directories = {"data": data.root, "volumes": data.volumes, "images": images.root}
+    return machines.samples, guests.samples, storage_metrics.source(directories)
+
+
+def report_plugged(machines: Collector, guest: Guest) -> None:
+    """Tell the metrics of live changes what QEMU has plugged in, while there is such a change."""
+    key = Key(guest.intent.namespace, guest.intent.vmi)
+    observed = guest.view.observed
+    if observed is not None and machines.awaits(key):
+        memory = guest.intent.machine.memory.boot + observed.memory.plugged
+        machines.guest_changed(key, observed.sockets, memory)
 
 
 def storage(root: Path, images: Images) -> Factory:

@@ -6,7 +6,7 @@ It can be killed at any moment, and guests run on. What it finds at its start it
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 
 from livevirt.kube.client.interface import Client
@@ -36,6 +36,9 @@ from livevirt.vm.volumes.volume_lists import claim_of
 
 WORKERS = 8
 
+#: Called whenever something about a guest may be new: what QEMU says, or its agent.
+GuestWatcher = Callable[[Guest], None]
+
 
 class Agent:
     """One node. `run` it; ask it for guests."""
@@ -53,6 +56,7 @@ class Agent:
         retired: bool = False,
     ) -> None:
         self.name = name
+        self.watchers: list[GuestWatcher] = []
         self._host, self._now = host, now
         self._watched = Watched(client, name)
         self._cgroups = Cgroups.discover(name, capacity["cpu"].milli())
@@ -76,9 +80,7 @@ class Agent:
         self._reporter = Reporter(
             client, self._recorder, starter, self._watched, mover, capacity, now
         )
-        self._locals = Locals(
-            data.nodes / name / "pods", data.run, lambda key: self._controller.queue.add(key)
-        )
+        self._locals = Locals(data.nodes / name / "pods", data.run, self._wake)
         self._keeper = Keeper(
             client, self._watched, self._locals, starter, mover, self._reporter, now
         )
@@ -116,6 +118,10 @@ class Agent:
         """Why no pod can have CPUs of its own here; empty if it can."""
         return self._cgroups.cpuset_problem
 
+    def pods(self) -> list[Local]:
+        """Return what this node has of its pods."""
+        return list(self._locals)
+
     def guest(self, namespace: str, vmi: str) -> Guest | None:
         """Return the running guest of a VMI, if it is on this node."""
         return self._locals.guest(namespace, vmi)
@@ -137,6 +143,14 @@ class Agent:
         pod = self._watched.pods.get(key)
         local = self._locals.get(pod["metadata"]["uid"]) if pod else None
         return local if local and local.intent else None
+
+    def _wake(self, key: Key) -> None:
+        """Have a pod looked at, and tell the watchers of its guest."""
+        self._controller.queue.add(key)
+        for local in self._locals.of_key(key):
+            if local.guest is not None:
+                for watcher in self.watchers:
+                    watcher(local.guest)
 
     def _adopt(self) -> None:
         """Take over what an earlier run left."""
