@@ -11,9 +11,9 @@ from __future__ import annotations
 import asyncio
 import base64
 import logging
-import time
 from collections.abc import Awaitable, Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
+from time import monotonic
 from typing import Any, Generic, TypeVar
 
 import msgspec
@@ -197,7 +197,7 @@ class Probe(Generic[T]):
 
     async def _run(self) -> None:
         try:
-            self._answer = (time.monotonic(), await self._ask())
+            self._answer = (monotonic(), await self._ask())
         except LivevirtError as error:  # it is asked again; what it said last grows old
             log.debug("no answer for metrics", extra={"error": str(error)})
         except Exception:  # a mistake of ours must not hide the other figures
@@ -293,13 +293,13 @@ class GuestMetrics:
             and not local.has_left
         ]
         self._follow(running)
-        now = time.monotonic()
+        now = monotonic()
         asked = [task for probes in self._probes.values() for task in probes.start(now)]
         if asked:
             await asyncio.wait(asked, timeout=WAIT_SECONDS)
         pids = [guest.process.pid for _, guest in running]
         used = await asyncio.to_thread(lambda: [process_usage(pid) for pid in pids])
-        now = time.monotonic()
+        now = monotonic()
         found: list[Sample] = []
         for (_, guest), usage in zip(running, used, strict=True):
             probes = self._probes[guest]

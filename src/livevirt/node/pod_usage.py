@@ -9,10 +9,11 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import time
+from asyncio import sleep
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from time import monotonic
 from typing import NamedTuple
 
 from livevirt.kube.control.clock import Now
@@ -65,16 +66,16 @@ class PodUsage:
     async def __call__(self) -> Usage:
         """Return what every pod and node uses."""
         async with self._turn:
-            if self._last is not None and time.monotonic() - self._last[0] < SHORTEST:
+            if self._last is not None and monotonic() - self._last[0] < SHORTEST:
                 return self._last[1]
             before, after = self._before, await self._look()
             if before is None or after.at - before.at > LONGEST or not _covers(before, after):
                 before = after
-                await asyncio.sleep(SHORTEST)
+                await sleep(SHORTEST)
                 after = await self._look()
             self._before = after
             usage = self._usage(before, after)
-            self._last = (time.monotonic(), usage)
+            self._last = (monotonic(), usage)
             return usage
 
     def _usage(self, before: Look, after: Look) -> Usage:
@@ -103,7 +104,7 @@ def look(pods: Sequence[Pod]) -> Look:
         counted = count(pod)
         if counted is not None:
             found[pod.node, pod.key] = counted
-    return Look(time.monotonic(), found)
+    return Look(monotonic(), found)
 
 
 def count(pod: Pod) -> Counted | None:
