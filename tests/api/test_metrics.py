@@ -44,14 +44,14 @@ def read(server: ServerProcess, path: str) -> Any:
     return json.loads(server.kubectl("get", "--raw", path))
 
 
-def samples(server: ServerProcess, name: str, **labels: str) -> list[float]:
+def samples(server: ServerProcess, metric: str, /, **labels: str) -> list[float]:
     """Return the values of a metric, of those whose labels are these among others."""
     text = server.kubectl("get", "--raw", "/metrics")
     return [
         sample.value
         for family in text_string_to_metric_families(text)
         for sample in family.samples
-        if sample.name == name and labels.items() <= sample.labels.items()
+        if sample.name == metric and labels.items() <= sample.labels.items()
     ]
 
 
@@ -78,6 +78,7 @@ def test_given_a_vm_then_metrics_describe_it(server: ServerProcess, namespace: s
 
 
 def test_given_a_scrape_then_it_shows_only_what_the_page_lists(server: ServerProcess) -> None:
+    until(lambda: samples(server, "livevirt_node_ready"))
     text = server.kubectl("get", "--raw", "/metrics")
     shown = dict(re.findall(r"^# TYPE (\S+) (\S+)$", text, re.MULTILINE))
     ours = {name: kind for name, kind in shown.items() if name.startswith(("kube", "live"))}
@@ -150,7 +151,7 @@ def test_given_discovery_and_openapi_then_both_know_the_kinds(server: ServerProc
     listed = server.kubectl("api-resources", "--api-group=metrics.k8s.io", "--no-headers")
     assert [line.split()[-1] for line in listed.splitlines()] == ["NodeMetrics", "PodMetrics"]
     assert server.kubectl("get", "nodes", "-o", "name").startswith("node/")  # not the metrics
-    shown = server.kubectl("explain", "podmetrics.metrics.k8s.io.containers.usage")
+    shown = server.kubectl("explain", "podmetrics.containers.usage")
     assert "CPU and memory" in shown
 
 

@@ -8,6 +8,7 @@ prometheus_client cannot write, and because thousands of samples must not hold u
 
 from __future__ import annotations
 
+import functools
 from bisect import bisect_left
 from collections.abc import Awaitable, Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
@@ -21,9 +22,9 @@ BUCKETS = (0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0, 60.0, 120.0, 300.0, 
 _ESCAPES = str.maketrans({"\\": r"\\", '"': r"\"", "\n": r"\n"})
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, eq=False)
 class Family:
-    """One metric: its name, type, help and the names of its labels."""
+    """One metric: its name, type, help and the names of its labels; compared by identity."""
 
     name: str
     type: Type
@@ -92,7 +93,8 @@ def _heading(family: Family) -> str:
     return f"# HELP {family.name} {words}\n# TYPE {family.name} {family.type}\n"
 
 
-def _pairs(names: Sequence[str], values: Sequence[str]) -> str:
+@functools.lru_cache(16384)  # most labels are the same at the next scrape, and in other families
+def _pairs(names: tuple[str, ...], values: tuple[str, ...]) -> str:
     if not names:
         return ""
     pairs = ",".join(
