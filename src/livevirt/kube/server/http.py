@@ -68,7 +68,7 @@ class Front:
         self,
         action: ActionHandler,
         streams: dict[tuple[str, str], StreamHandler],
-        metrics: Iterable[Source],
+        metrics: Iterable[Source] = (),
     ) -> None:
         """Begin to answer what reaches into guests: verbs on VMs, streams by resource, metrics."""
         self._action, self._streams = action, streams
