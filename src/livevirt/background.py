@@ -130,14 +130,14 @@ async def _run_nodes(
 def metrics_sources(
     machines: Collector, agents: Sequence[Agent], data: DataDir, images: ImageStore
 ) -> tuple[Source, ...]:
-    """Return what `/metrics` tells beside the server's own figures."""
+    """Return the sources of `/metrics` beside the server's own figures."""
     guests = GuestMetrics(lambda: (local for agent in agents for local in agent.pods()))
     directories = {"data": data.root, "volumes": data.volumes, "images": images.root}
     return machines.samples, guests.samples, storage_metrics.source(directories)
 
 
 def report_plugged(machines: Collector, guest: Guest) -> None:
-    """Tell the metrics of live changes what QEMU has plugged in, while there is such a change."""
+    """Report what QEMU has plugged in, while a live change is under way."""
     key = Key(guest.intent.namespace, guest.intent.vmi)
     observed = guest.view.observed
     if observed is not None and machines.awaits(key):

@@ -145,7 +145,7 @@ class Agent:
         return local if local and local.intent else None
 
     def _wake(self, key: Key) -> None:
-        """Have a pod looked at, and tell the watchers of its guest."""
+        """Queue a pod for reconciling, and notify the watchers of its guest."""
         self._controller.queue.add(key)
         for local in self._locals.of_key(key):
             if local.guest is not None:

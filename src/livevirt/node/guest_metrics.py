@@ -1,9 +1,9 @@
 """Figures of running guests under KubeVirt's names, asked for when somebody scrapes.
 
-The kernel's figures are read at every scrape. QEMU and guest agents are asked at most every few
-seconds, all at once, and a scrape waits for them for a moment only: what does not answer in time
-is told with a later scrape, and left out once it is too old. So a QEMU or a guest that hangs never
-holds up a scrape, and nobody is asked anything while nobody scrapes.
+CPU time and memory are read from the kernel on every scrape. QEMU and guest agents are queried at
+most every few seconds, all at once, and a scrape waits for them only briefly: an answer that comes late
+is reported by the next scrape, and dropped once it is too old. A QEMU or guest that hangs therefore
+never blocks a scrape, and nothing is queried while nobody scrapes.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ from livevirt.qemu.usage import (
 
 WAIT_SECONDS = 0.5  # that a scrape waits for QEMU and guests
 QEMU_SECONDS, AGENT_SECONDS = 2.0, 15.0  # between two questions
-STALE_SECONDS = 60.0  # after which an answer is not told any more
+STALE_SECONDS = 60.0  # after which an answer is dropped
 _MEMINFO_BYTES = 8192
 _MOST_FILESYSTEMS, _LONGEST = 64, 256  # a guest may say what it likes
 
@@ -146,7 +146,7 @@ class _Counts(msgspec.Struct, frozen=True, rename="kebab"):
 
 @dataclass(frozen=True, slots=True)
 class QemuFigures:
-    """What QEMU says."""
+    """Reported by QEMU."""
 
     disks: dict[str, DiskUsage] = field(default_factory=dict)
     transfer: TransferRates | None = None
@@ -154,7 +154,7 @@ class QemuFigures:
 
 @dataclass(frozen=True, slots=True)
 class AgentFigures:
-    """What the guest says."""
+    """Reported by the guest agent."""
 
     memory: dict[str, int] = field(default_factory=dict)
     network: dict[str, dict[str, int]] = field(default_factory=dict)  # by address
@@ -276,7 +276,7 @@ async def _filesystems(agent: GuestAgent) -> tuple[Filesystem, ...]:
 
 
 class GuestMetrics:
-    """Tells the figures of the guests of some nodes."""
+    """Collects the metrics of the guests of some nodes."""
 
     def __init__(self, pods: Callable[[], Iterable[Local]]) -> None:
         self._pods = pods
@@ -343,7 +343,7 @@ def of_guest(
 def of_process(
     where: tuple[str, ...], usage: ProcessUsage, vcpus: Sequence[Vcpu] | None
 ) -> Iterator[Sample]:
-    """Yield what the kernel counts; `vcpus` is what the guest says of them."""
+    """Yield the figures of the process; `vcpus` are as reported by the guest."""
     yield Sample(CPU, where, usage.cpu)
     yield Sample(CPU_USER, where, usage.user)
     yield Sample(CPU_SYSTEM, where, usage.system)
@@ -359,7 +359,7 @@ def of_process(
 def of_agent(
     where: tuple[str, ...], told: AgentFigures, interfaces: dict[str, str]
 ) -> Iterator[Sample]:
-    """Yield what the guest says; interfaces are named by address, and others are left out."""
+    """Yield what the guest reports; interfaces that `interfaces` does not name are left out."""
     for family, terms in MEMORY.items():
         if all(name in told.memory for name, _ in terms):
             amount = sum(sign * told.memory[name] for name, sign in terms)

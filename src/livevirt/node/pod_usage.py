@@ -163,5 +163,5 @@ def rates(before: Look, after: Look) -> dict[tuple[str, Key], Use]:
 
 
 def _covers(before: Look, after: Look) -> bool:
-    """Tell whether every pod was there before."""
+    """Return whether every pod was there before."""
     return before.pods.keys() >= after.pods.keys()

@@ -25,7 +25,7 @@ FAMILIES = (CAPACITY, AVAILABLE)
 
 
 def source(directories: Mapping[str, Path]) -> Source:
-    """Return what tells how full these directories are, by name."""
+    """Return a source of the usage of these directories, by name."""
 
     async def samples() -> list[Sample]:
         return await asyncio.to_thread(read, directories)

@@ -71,7 +71,7 @@ class Histogram:
             yield f"{name}_count{pairs} {_number(so_far)}\n"
 
 
-#: Returns what there is to tell now.
+#: Returns the current samples.
 Source = Callable[[], Awaitable[Iterable[Sample | Histogram]]]
 
 

@@ -1,4 +1,4 @@
-"""What pods and nodes use, as the resource metrics API tells it."""
+"""What pods and nodes use, in terms of the resource metrics API."""
 
 from __future__ import annotations
 

@@ -56,7 +56,7 @@ class _Durations(Collector):
 
 
 class Metrics:
-    """Counts requests, their duration and open watches; `sources` tell the rest when asked."""
+    """Counts requests, their duration and open watches; `sources` add the rest on every scrape."""
 
     content_type = CONTENT_TYPE_LATEST
 

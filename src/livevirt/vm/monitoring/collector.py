@@ -32,7 +32,7 @@ FAMILIES: tuple[Family, ...] = (
 
 
 class Collector:
-    """Tells the metrics of all virtual machines. `run` it; ask `samples` when somebody scrapes."""
+    """Collects the metrics of all virtual machines. `run` it; a scrape calls `samples`."""
 
     def __init__(self) -> None:
         self._phases, self._changes = Phases(), LiveChanges()
@@ -56,11 +56,11 @@ class Collector:
             self._count(self._changes.guest_changed(key, sockets, memory, self._now()))
 
     def awaits(self, key: Key) -> bool:
-        """Tell whether it matters now what QEMU has plugged in."""
+        """Return whether it matters now what QEMU has plugged in."""
         return self._changes.under_way(key)
 
     async def samples(self) -> list[Sample | Histogram]:
-        """Return everything there is to tell now."""
+        """Return the current metrics."""
         found: list[Sample | Histogram] = [*self._phases.samples(), self._steps, self._whole]
         if self._runtime is None:
             return found

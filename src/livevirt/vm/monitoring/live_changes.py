@@ -72,7 +72,7 @@ class _Open:
     ended: float | None = None
 
     def reached(self, has: int) -> bool:
-        """Tell whether what there is is what is wanted, or already beyond."""
+        """Return whether what there is is what is wanted, or already beyond."""
         return has >= self.wanted if self.grows else has <= self.wanted
 
     def took(self, step: Step, at: float) -> list[Took]:
@@ -153,7 +153,7 @@ class LiveChanges:
         return found
 
     def under_way(self, key: Key) -> bool:
-        """Tell whether it matters now what QEMU has plugged in."""
+        """Return whether it matters now what QEMU has plugged in."""
         open_ = self._open.get(key)
         return open_ is not None and any(each.ended is None for each in open_.values())
 
@@ -190,19 +190,22 @@ def _advanced(each: _Open, name: str, vmi: Object, at: float) -> list[Took]:
     found: list[Took] = []
     if conditions.is_true(listed, "AgentConnected") and _confirmed(each, status):
         found += each.took("confirmed", at)
-    if not conditions.is_true(listed, _SIZES[each.resource]) and _told(each, status) is not None:
+    if (
+        not conditions.is_true(listed, _SIZES[each.resource])
+        and _reported_size(each, status) is not None
+    ):
         found += each.end(at)
     return found
 
 
 def _confirmed(each: _Open, status: Object) -> bool:
-    told = _told(each, status)
+    told = _reported_size(each, status)
     field_ = "currentCPUTopology" if each.resource == "cpu" else "memory"
     return told == each.wanted and (status.get(field_) or {}).get("confirmed") is not False
 
 
-def _told(each: _Open, status: Object) -> int | None:
-    """Return the size that a status tells."""
+def _reported_size(each: _Open, status: Object) -> int | None:
+    """Return the size that a status reports."""
     if each.resource == "cpu":
         sockets: int | None = (status.get("currentCPUTopology") or {}).get("sockets")
         return sockets

@@ -94,7 +94,7 @@ TRANSITIONS = {
 
 VMI_INFO = Family(
     "kubevirt_vmi_info", "gauge",
-    "Always 1; the labels describe an instance and, as far as its agent tells, its guest.",
+    "Always 1; the labels describe an instance and, as reported by its agent, its guest.",
     (
         *_VMI, "phase", *_SYSTEM, *_SIZED_BY, "guest_os_kernel_release", "guest_os_machine",
         "guest_os_arch", "guest_os_name", "guest_os_version_id", "evictable", "outdated", "vmi_pod",
@@ -304,7 +304,7 @@ def _guest(vmi: Object, status: Object) -> tuple[str, ...]:
 
 
 def _must_stay(vmi: Object, listed: list[Object] | None) -> bool:
-    """Tell whether an instance would have to migrate and cannot, or nobody knows yet."""
+    """Return whether an instance would have to migrate and cannot, or nobody knows yet."""
     asked = vmi["spec"].get("evictionStrategy") in ("LiveMigrate", "LiveMigrateIfPossible")
     return asked and not conditions.is_true(listed, "LiveMigratable")
 
