@@ -1,8 +1,8 @@
 """Figures of running guests under KubeVirt's names, asked for when somebody scrapes.
 
 CPU time and memory are read from the kernel on every scrape. QEMU and guest agents are queried at
-most every few seconds, all at once, and a scrape waits for them only briefly: an answer that comes late
-is reported by the next scrape, and dropped once it is too old. A QEMU or guest that hangs therefore
+most every few seconds, all at once, and a scrape waits for them only briefly: a late answer is
+reported by the next scrape, and dropped once it is too old. A QEMU or guest that hangs therefore
 never blocks a scrape, and nothing is queried while nobody scrapes.
 """
 
