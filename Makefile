@@ -42,7 +42,7 @@ demo: setup ## start, boot a guest from kubectl apply, look inside it
 
 bench: setup ## every benchmark, each as JSON
 	@failed=""; \
-	for file in api start scale live rollout instancetypes volumes migration; do \
+	for file in api start scale scrape live rollout instancetypes volumes migration; do \
 	  echo "# benchmarks/$$file.py"; \
 	  $(BIN)/python benchmarks/$$file.py || failed="$$failed $$file"; \
 	done; \

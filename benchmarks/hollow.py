@@ -13,9 +13,10 @@ import itertools
 import os
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 from livevirt import background, main
-from livevirt.node import cgroups, local, process, registration, volumes
+from livevirt.node import cgroups, guest_metrics, local, process, registration, volumes
 from livevirt.node.guest import Guest
 from livevirt.node.guest import guest as guest_module
 from livevirt.node.guest.qmp_connection import QmpConnection
@@ -26,6 +27,7 @@ from livevirt.qemu.lifecycle import standing
 from livevirt.qemu.machine import Machine
 from livevirt.qemu.observe import CpuSlot, Drive, MemoryState, Observed
 from livevirt.qemu.plan import PlugCpu, RequestMemory, Step
+from livevirt.qemu.usage import ProcessUsage, VcpuTime, process_usage
 
 _HOST = Host(Accelerator("tcg", "a hollow node has none"), (7, 2, 0), None)
 _pids = itertools.count(1 << 22)  # beyond what Linux gives out
@@ -49,13 +51,33 @@ class HollowGuest(Guest):
         """Have room for all CPUs there may be."""
         return self.intent.machine.cpu.max_sockets
 
+    def qmp(self) -> Any:
+        """Return a session that answers what a scrape asks."""
+        return HollowQmp(self.intent.machine)
+
     async def do(self, step: Step) -> None:
         """Have done it."""
         assert self.view.observed is not None
         self._views.show(replace(self.view, observed=after(step, self.view.observed)))
 
 
+class HollowQmp:
+    """Counts nothing on every disk."""
+
+    def __init__(self, machine: Machine) -> None:
+        self._answer = [{"qdev": disk.id, "stats": _NOTHING} for disk in machine.disks]
+
+    async def execute(self, command: str) -> Any:
+        """Answer `query-blockstats`."""
+        return self._answer if command == "query-blockstats" else {}
+
+
 _RUNNING = standing("running")
+_NOTHING = {
+    f"{what}_{count}": 0
+    for what in ("rd", "wr", "flush")
+    for count in ("operations", "bytes", "total_time_ns")
+}
 
 
 def observed(machine: Machine) -> Observed:
@@ -90,6 +112,13 @@ async def spawn(order: Order) -> Process:
     return Process(next(_pids), 0)
 
 
+def own_usage(_: int) -> ProcessUsage | None:
+    """Measure this process in place of a QEMU, and one of its threads in place of a vCPU."""
+    used = process_usage(os.getpid())
+    assert used is not None
+    return replace(used, vcpus={0: VcpuTime(used.user, used.system)})
+
+
 async def exited(_: Process) -> None:
     """Wait for the end of a process that has none."""
     await asyncio.Event().wait()
@@ -119,6 +148,7 @@ def hollow_out() -> None:
         (local, "Guest", HollowGuest),
         (volumes, "_qemu_img", qemu_img),
         (cgroups.Cgroups, "discover", discover),
+        (guest_metrics, "process_usage", own_usage),
         (background, "look", look_at_host),
         (registration, "PODS", 1_000_000),
     ):

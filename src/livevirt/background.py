@@ -3,12 +3,16 @@
 from __future__ import annotations
 
 import asyncio
+import functools
+from collections.abc import Sequence
 from pathlib import Path
 
 from livevirt.catalog import controller as catalog
 from livevirt.files.directories import Directories
 from livevirt.kube.client.local import LocalClient
+from livevirt.kube.control.cache import Key
 from livevirt.kube.control.events import Recorder
+from livevirt.kube.control.metrics import Family, Source
 from livevirt.kube.control.runtime import Factory, Runtime
 from livevirt.kube.controllers import embedded
 from livevirt.kube.controllers.storage.claim_controller import Claims
@@ -19,12 +23,15 @@ from livevirt.kube.objects.quantity import Quantity
 from livevirt.kube.server.http import Front
 from livevirt.kube.server.pod_log import Logs
 from livevirt.kube.server.services import Services
-from livevirt.node import registration
+from livevirt.node import guest_metrics, registration, storage_metrics
 from livevirt.node.agent import Agent, NodeConfig
+from livevirt.node.guest import Guest
 from livevirt.node.guest_endpoints import GuestEndpoints
+from livevirt.node.guest_metrics import GuestMetrics
 from livevirt.node.host import look
 from livevirt.node.images import ImageStore
 from livevirt.node.pod_dir import intended
+from livevirt.node.pod_usage import PodUsage
 from livevirt.node.scratch import Scratch
 from livevirt.paths import DataDir, default_data_dir
 from livevirt.settings import Settings
@@ -32,10 +39,18 @@ from livevirt.vm import controllers, kinds
 from livevirt.vm.datavolumes.controller import DataVolumes
 from livevirt.vm.datavolumes.controller import Sources as DataVolumeSources
 from livevirt.vm.datavolumes.importer import Images
+from livevirt.vm.monitoring import collector
+from livevirt.vm.monitoring.collector import Collector
 from livevirt.vm.subresources import router
 from livevirt.vm.subresources.router import Actions
 from livevirt.vm.volumes.usage import Usage
 
+#: Everything `/metrics` may show beside the server's own figures.
+FAMILIES: tuple[Family, ...] = (
+    *collector.FAMILIES,
+    *guest_metrics.FAMILIES,
+    *storage_metrics.FAMILIES,
+)
 NODE_AGENT = "livevirt-node"
 STORAGE = "livevirt-storage"
 
@@ -48,9 +63,14 @@ async def run(
     endpoints = GuestEndpoints(agents)
     verbs = Actions(client.for_component("subresources"), endpoints, router.guest_verbs(endpoints))
     logs = Logs(endpoints, lambda namespace, name: services.reader.get(core.POD, name, namespace))
-    front.attach(verbs.handle, {(core.POD.resource, "log"): logs.stream})
     images = ImageStore(Path(settings.image_store or default_data_dir() / "images"))
-    factories = [*controllers.ALL, storage(data.volumes, images)]
+    machines = Collector()
+    sources = metrics_sources(machines, agents, data, images)
+    front.attach(verbs.handle, {(core.POD.resource, "log"): logs.stream}, sources)
+    services.usage_sources.append(
+        PodUsage(lambda: ((agent.name, agent.pods()) for agent in agents), services.now)
+    )
+    factories = [*controllers.ALL, storage(data.volumes, images), machines.run]
     if settings.catalog:
         factories.append(catalog.run)
     wanted = registration.asked(settings.nodes)
@@ -69,6 +89,7 @@ async def run(
             for name in (*wanted, *retired)
         )
         for agent in agents:
+            agent.watchers.append(functools.partial(report_plugged, machines))
             group.create_task(agent.run(), name=agent.name)
 
 
@@ -83,6 +104,24 @@ def _sweep_scratch(data: DataDir) -> None:
     used = intended(data.nodes, data.run)
     if used is not None:
         Scratch(data.scratch).sweep(used)
+
+
+def metrics_sources(
+    machines: Collector, agents: Sequence[Agent], data: DataDir, images: ImageStore
+) -> tuple[Source, ...]:
+    """Return the sources of `/metrics` beside the server's own figures."""
+    guests = GuestMetrics(lambda: (local for agent in agents for local in agent.pods()))
+    directories = {"data": data.root, "volumes": data.volumes, "images": images.root}
+    return machines.samples, guests.samples, storage_metrics.source(directories)
+
+
+def report_plugged(machines: Collector, guest: Guest) -> None:
+    """Report what QEMU has plugged in, while a live change is under way."""
+    key = Key(guest.intent.namespace, guest.intent.vmi)
+    observed = guest.view.observed
+    if observed is not None and machines.awaits(key):
+        memory = guest.intent.machine.memory.boot + observed.memory.plugged
+        machines.guest_changed(key, observed.sockets, memory)
 
 
 def storage(root: Path, images: Images) -> Factory:

@@ -6,7 +6,7 @@ It can be killed at any moment, and guests run on. What it finds when it starts 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -37,6 +37,9 @@ from livevirt.vm.volumes.volume_lists import claim_of
 
 WORKERS = 8
 
+#: Called whenever something about a guest may be new: what QEMU says, or its agent.
+GuestWatcher = Callable[[Guest], None]
+
 
 @dataclass(frozen=True, slots=True)
 class NodeConfig:
@@ -60,6 +63,7 @@ class Agent:
         now: Now,
     ) -> None:
         self.name = name = node.name
+        self.watchers: list[GuestWatcher] = []
         self._host, self._now = host, now
         self._cgroups = Cgroups.discover(name, node.capacity["cpu"].milli())
         facts = Facts(
@@ -82,9 +86,7 @@ class Agent:
         starter = Starter(name, host, volumes, self._cgroups, Scratch(data.scratch))
         self._migrations = NodeMigrations(api, starter, host.handovers)
         self._reporter = Reporter(api, starter, self._migrations, node.capacity)
-        self._locals = Locals(
-            data.nodes / name / "pods", data.run, lambda key: self._controller.queue.add(key)
-        )
+        self._locals = Locals(data.nodes / name / "pods", data.run, self._wake)
         self._reconciler = PodReconciler(
             api, self._locals, starter, self._migrations, self._reporter
         )
@@ -122,6 +124,10 @@ class Agent:
         """Why no pod can have CPUs of its own here; empty if it can."""
         return self._cgroups.cpuset_problem
 
+    def pods(self) -> list[Local]:
+        """Return what this node has of its pods."""
+        return list(self._locals)
+
     def guest(self, namespace: str, vmi: str) -> Guest | None:
         """Return the running guest of a VMI, if it is on this node."""
         return self._locals.guest(namespace, vmi)
@@ -143,6 +149,14 @@ class Agent:
         pod = self._watched.pods.get(key)
         local = self._locals.get(pod["metadata"]["uid"]) if pod else None
         return local if local and local.intent else None
+
+    def _wake(self, key: Key) -> None:
+        """Queue a pod for reconciling, and notify the watchers of its guest."""
+        self._controller.queue.add(key)
+        for local in self._locals.of_key(key):
+            if local.guest is not None:
+                for watcher in self.watchers:
+                    watcher(local.guest)
 
     def _adopt(self) -> None:
         """Take over what an earlier run left."""

@@ -28,6 +28,7 @@ PAGES = [
 KUBECTL = Path(sys.executable).parent / "kubectl"
 TREES: dict[str, click.Command] = {"livevirt": livevirt.cli, "virtctl": virtctl.cli}
 PROGRAMS = (*TREES, "kubectl")
+WITH_SUBCOMMANDS = ("create", "top")  # of kubectl, with flags of their own
 ENDS = ("|", "&&", ";", ">", "<")
 #: What a page says instead of a whole command: `virtctl cdrom inject|eject`, `virtctl … --force`.
 ELLIPSIS = re.compile(r"…|\.\.\.|\w\|\w")
@@ -87,6 +88,8 @@ def kubectl_flags(verb: str) -> str:
 
 def check_kubectl(words: list[str]) -> None:
     verb, *rest = words[1:]
+    if verb in WITH_SUBCOMMANDS and rest and not rest[0].startswith("-"):
+        verb = f"{verb} {rest.pop(0)}"
     known = kubectl_flags(verb)
     for flag in (word.partition("=")[0] for word in rest if re.match("-.", word)):
         pattern = rf"(?<![\w-]){flag}\b" if flag.startswith("--") else rf"(?<![\w-]){flag},"

@@ -132,9 +132,19 @@ CRD = Kind(  # made from this registry; can be read, not written
     stored=False, verbs=("get", "list", "watch"),
 )  # fmt: skip
 
+_METRICS, _READ = "metrics.k8s.io", ("get", "list")
+NODE_METRICS = Kind(  # measured when asked for; see server.resource_metrics
+    _METRICS, "NodeMetrics", "nodes", ("v1beta1",), "metrics.NodeMetrics", namespaced=False,
+    stored=False, verbs=_READ,
+)  # fmt: skip
+POD_METRICS = Kind(
+    _METRICS, "PodMetrics", "pods", ("v1beta1",), "metrics.PodMetrics", stored=False, verbs=_READ,
+)  # fmt: skip
+
 KINDS: tuple[Kind, ...] = (
     NAMESPACE, NODE, POD, CLAIM, VOLUME, SECRET, CONFIG_MAP, SERVICE_ACCOUNT, EVENT, QUOTA,
     LIMIT_RANGE, REVISION, LEASE, STORAGE_CLASS, EVENT_VIEW, ROLE, ROLE_BINDING, CLUSTER_ROLE,
     CLUSTER_ROLE_BINDING, SELF_REVIEW, TOKEN_REVIEW,
     SELF_ACCESS_REVIEW, ACCESS_REVIEW, LOCAL_ACCESS_REVIEW, RULES_REVIEW, CRD,
+    NODE_METRICS, POD_METRICS,
 )  # fmt: skip

@@ -8,7 +8,7 @@ import gzip
 import json
 import logging
 import time
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Iterable
 from typing import Any
 from urllib.parse import parse_qsl, unquote
 
@@ -18,6 +18,7 @@ from aiohttp import web
 from aiohttp.http import HttpProcessingError
 
 from livevirt.errors import ApiError, BadRequest, Forbidden, LivevirtError, RequestEntityTooLarge
+from livevirt.kube.control.metrics import Source
 from livevirt.kube.objects import refusals
 from livevirt.kube.objects.kind import Kind
 from livevirt.kube.objects.registry import Registry
@@ -62,9 +63,15 @@ class Front:
         self._action: ActionHandler = _not_yet
         self._streams: dict[tuple[str, str], StreamHandler] = {}
 
-    def attach(self, action: ActionHandler, streams: dict[tuple[str, str], StreamHandler]) -> None:
-        """Begin to answer what reaches into guests: verbs on VMs, and streams by resource."""
+    def attach(
+        self,
+        action: ActionHandler,
+        streams: dict[tuple[str, str], StreamHandler],
+        metrics: Iterable[Source] = (),
+    ) -> None:
+        """Begin to answer what reaches into guests: verbs on VMs, streams by resource, metrics."""
         self._action, self._streams = action, streams
+        self._metrics.sources += metrics
 
     async def handle(self, http: web.BaseRequest) -> web.StreamResponse:
         """Answer one HTTP request; every refusal is a Status object."""
@@ -241,9 +248,8 @@ class Front:
         if path in ("/healthz", "/livez", "/readyz"):
             return web.Response(text="ok")
         if path == "/metrics":
-            return web.Response(
-                body=self._metrics.text(), headers={"Content-Type": self._metrics.content_type}
-            )
+            text = await self._metrics.text()
+            return web.Response(body=text, headers={"Content-Type": self._metrics.content_type})
         accept = http.headers.get("Accept", "")
         if parts and parts[0] == "openapi":
             from livevirt.kube.server.openapi import routes  # much to import for what few ever ask

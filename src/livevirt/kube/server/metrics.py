@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import logging
 from bisect import bisect_left
 from collections.abc import Iterable, Iterator
 
@@ -13,7 +14,11 @@ from prometheus_client.platform_collector import PlatformCollector
 from prometheus_client.process_collector import ProcessCollector
 from prometheus_client.registry import Collector
 
+from livevirt.kube.control import metrics
+from livevirt.kube.control.metrics import Histogram, Sample, Source
 from livevirt.kube.store import Store
+
+log = logging.getLogger(__name__)
 
 _BUCKETS = (0.001, 0.005, 0.025, 0.1, 0.5, 2.5, 10.0)
 
@@ -51,12 +56,13 @@ class _Durations(Collector):
 
 
 class Metrics:
-    """Counts requests, their duration and open watches."""
+    """Counts requests, their duration and open watches; `sources` add the rest on every scrape."""
 
     content_type = CONTENT_TYPE_LATEST
 
     def __init__(self, store: Store) -> None:
         self.registry = CollectorRegistry()
+        self.sources: list[Source] = []  # filled by the composition root
         ProcessCollector(registry=self.registry)
         PlatformCollector(registry=self.registry)
         durations = _Durations()
@@ -79,6 +85,13 @@ class Metrics:
         finally:
             self._watches.dec()
 
-    def text(self) -> bytes:
+    async def text(self) -> bytes:
         """Return every metric in Prometheus' text format."""
-        return generate_latest(self.registry)
+        own = generate_latest(self.registry)
+        parts: list[Sample | Histogram] = []
+        for source in tuple(self.sources):
+            try:
+                parts += await source()
+            except Exception:  # one source that fails must not hide the others
+                log.exception("metrics source failed")
+        return own + metrics.text(parts).encode()

@@ -20,6 +20,7 @@ from livevirt.kube.objects.refusals import forbidden
 from livevirt.kube.objects.registry import Registry
 from livevirt.kube.objects.request import Object, Request
 from livevirt.kube.objects.review import Review, Rules
+from livevirt.kube.objects.usage import UsageSource
 from livevirt.kube.server import objects
 from livevirt.kube.store import Compacted, Key, Overrun, Put, Store, Stored, Watch
 
@@ -147,6 +148,8 @@ class Services:
     turns: Turns = field(default_factory=Turns)
     #: Asked before a pod is evicted; they refuse by raising.
     eviction_guards: list[EvictionGuard] = field(default_factory=list)
+    #: Asked what pods and nodes use; empty until there are nodes.
+    usage_sources: list[UsageSource] = field(default_factory=list)
 
     def rules_of(self, kind: Kind) -> Rules:
         """Return what a kind demands of a write."""
