@@ -683,6 +683,9 @@ class Mortal:
         self.died = asyncio.Event()
         self._client, self._left, self._after = client, writes, after
 
+    def for_component(self, name: str) -> Mortal:
+        return self
+
     def __getattr__(self, name: str) -> Any:
         found = getattr(self._client, name)
         return self._writer(found) if name in ("create", "patch", "update", "delete") else found

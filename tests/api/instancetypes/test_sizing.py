@@ -17,7 +17,7 @@ from livevirt.kube.objects.conditions import Failure
 from livevirt.kube.objects.core import CLAIM, REVISION
 from livevirt.kube.objects.kind import Kind
 from livevirt.kube.objects.request import Object
-from livevirt.vm.instancetypes.rules import expansion
+from livevirt.vm.instancetypes.rules import machine
 from livevirt.vm.instancetypes.rules.expansion import Expanded, Sizing, expand
 from livevirt.vm.instancetypes.sizing import NEWER, Sized, Sizes, users
 from livevirt.vm.kinds import CLUSTER_INSTANCETYPE, CLUSTER_PREFERENCE, VM
@@ -156,7 +156,7 @@ async def test_given_a_settled_vm_when_sized_then_it_is_expanded_once_and_nothin
         fetched.append(name)
         raise NotFound(name)
 
-    monkeypatch.setattr(expansion, "expand", expanding)
+    monkeypatch.setattr(machine, "expand", expanding)
     monkeypatch.setattr(world.server.client, "get", get)
     assert domain(await world.sizes.size(vm))["memory"] == {"guest": "512Mi"}
     assert (len(expanded), fetched) == (1, [])
