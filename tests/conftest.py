@@ -41,8 +41,9 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 def pytest_configure(config: pytest.Config) -> None:
     if config.getoption(SCRAMBLE):
         scrambling.install()
-        folders = [str(Path(scrambling.__file__).parent), os.environ.get("PYTHONPATH", "")]
-        os.environ["PYTHONPATH"] = os.pathsep.join(filter(None, folders))
+        os.environ[scrambling.SWITCH_VARIABLE] = "yes"
+    folders = [str(Path(scrambling.__file__).parent), os.environ.get("PYTHONPATH", "")]
+    os.environ["PYTHONPATH"] = os.pathsep.join(filter(None, folders))
 
 
 def pytest_report_header(config: pytest.Config) -> str | None:

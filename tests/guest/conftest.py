@@ -4,22 +4,32 @@ from __future__ import annotations
 
 import shutil
 from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
 
+from ..scramble import recording
 from . import many_disks as many_disks_vm
 from .guest_host import IMAGE, GuestHost, image_missing, running_host
 
 
 @pytest.fixture(scope="session")
-def guest_host() -> Iterator[GuestHost]:
+def status_writers(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The file in which the server of `guest_host` records which component writes which status."""
+    return tmp_path_factory.mktemp("writers") / "status"
+
+
+@pytest.fixture(scope="session")
+def guest_host(status_writers: Path) -> Iterator[GuestHost]:
     """A real server; each test names its own guests."""
     if not shutil.which("qemu-system-x86_64"):
         pytest.skip("QEMU is not installed")
     if image_missing():
         pytest.skip(f"image {IMAGE} is not imported: make setup does it")
-    with running_host() as host:
-        yield host
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv(recording.FILE_VARIABLE, str(status_writers))
+        with running_host() as host:
+            yield host
 
 
 @pytest.fixture(scope="session")

@@ -11,6 +11,8 @@ import hashlib
 import os
 import re
 
+#: Set for processes that are to scramble their messages; see sitecustomize.
+SWITCH_VARIABLE = "SCRAMBLE_MESSAGES"
 #: Set it to the key of a run to see the same gibberish again.
 SEED_VARIABLE = "SCRAMBLE_SEED"
 SEED = (os.environ.get(SEED_VARIABLE) or os.urandom(8).hex()).encode()

@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 from livevirt.kube.control.events import Recorder
 from livevirt.kube.objects import conditions
 
-from .scrambling import SEED_VARIABLE, scrambled
+from .scrambling import SEED_VARIABLE, SWITCH_VARIABLE, scrambled
 
 NOON = datetime(2026, 1, 1, 12, tzinfo=UTC)
 QUOTA = "ResourceQuota tight lacks 1m of requests.cpu; it goes on by itself when there is room"
@@ -66,7 +66,7 @@ async def test_events_are_scrambled() -> None:
 
 def test_a_process_with_the_folder_in_its_path_scrambles_by_the_seed_it_is_given() -> None:
     folders = [str(Path(__file__).parent), *sys.path]
-    environment = {**os.environ, "PYTHONPATH": os.pathsep.join(folders), SEED_VARIABLE: "one"}
+    environment = {**os.environ, "PYTHONPATH": os.pathsep.join(folders), SWITCH_VARIABLE: "yes"}
     program = (
         "from livevirt.kube.objects import conditions;"
         "print(conditions.human_readable('out of room'))"

@@ -5,6 +5,7 @@ from __future__ import annotations
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -90,8 +91,12 @@ def test_given_any_history_then_each_date_is_that_of_the_last_change(
     assert {c["type"]: (c["status"], c["lastTransitionTime"]) for c in conditions} == changed
 
 
-def test_a_condition_leaves_out_what_it_does_not_say() -> None:
+def test_a_condition_leaves_out_what_is_empty() -> None:
     assert condition("Ready", "True") == {"type": "Ready", "status": "True"}
+
+
+@pytest.mark.wording
+def test_a_condition_has_its_reason_and_message() -> None:
     assert condition("Ready", "False", "Broken", "no disk") == {
         "type": "Ready",
         "status": "False",

@@ -42,6 +42,7 @@ def test_pending_changes_say_what_runs_what_waits_and_why() -> None:
     assert found.omitted == 0
 
 
+@pytest.mark.wording
 def test_what_nobody_can_judge_needs_a_restart_and_is_warned_of_in_the_same_words() -> None:
     unknown = Judgement(unknown="lost")
     assert condition(unknown) == {"type": "RestartRequired", "status": "True", "message": "lost"}
@@ -63,11 +64,18 @@ def test_long_lists_and_long_values_are_cut() -> None:
     assert all(len(item[side]) <= 120 for item in found.items for side in ("from", "to"))
 
 
-def test_the_condition_sums_up_what_waits() -> None:
+def test_given_fields_that_wait_then_the_condition_is_true() -> None:
     found = condition(judged(a_spec(), a_spec(domain__cpu__cores=4, domain__cpu__sockets=2)))
 
     assert found is not None
     assert (found["type"], found["status"]) == ("RestartRequired", "True")
+
+
+@pytest.mark.wording
+def test_the_condition_names_the_fields_that_wait() -> None:
+    found = condition(judged(a_spec(), a_spec(domain__cpu__cores=4, domain__cpu__sockets=2)))
+
+    assert found is not None
     assert "2 fields wait for a restart: " in found["message"]
     assert "domain.cpu.cores (NotLiveUpdatable)" in found["message"]
     assert "domain.cpu.sockets (HeldBack)" in found["message"]

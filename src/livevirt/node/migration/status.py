@@ -9,6 +9,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from datetime import datetime
 
+from livevirt.kube.objects.conditions import human_readable
 from livevirt.kube.objects.request import Object
 from livevirt.kube.objects.times import format_time
 from livevirt.node.migration.facts import Migration
@@ -29,9 +30,9 @@ def source_patch(migration: Migration, report: SourceReport, now: datetime) -> O
     if migration.ended:
         return {}
     if report.failed:
-        return _state(_failure(migration, report.failed, now))
+        return _state(_failure(migration, human_readable(report.failed), now))
     if report.overdue and not migration.abort:
-        return _state({"abortRequested": True, "failureReason": report.overdue})
+        return _state({"abortRequested": True, "failureReason": human_readable(report.overdue)})
     if report.ready and not migration.started:  # the target has published its socket
         target = {"targetNodeAddress": "127.0.0.1", "targetNodeDomainDetected": True}
         return _state({**target, "startTimestamp": format_time(now)})
@@ -61,11 +62,15 @@ def failure_patch(vmi: Object, migration: Migration, why: str, now: datetime) ->
     if migration.ended:
         return {}
     state = vmi["status"]["migrationState"]
-    return _state(_failure(migration, state.get("failureReason") or why, now))
+    return _state(_failure(migration, state.get("failureReason") or human_readable(why), now))
 
 
-def _failure(migration: Migration, why: str, now: datetime) -> Object:
-    found: Object = {"failed": True, "failureReason": why, "endTimestamp": format_time(now)}
+def _failure(migration: Migration, reason: str, now: datetime) -> Object:
+    found: Object = {
+        "failed": True,
+        "failureReason": reason,
+        "endTimestamp": format_time(now),
+    }
     return found | ({"abortStatus": "Succeeded"} if migration.abort else {})
 
 

@@ -65,7 +65,7 @@ def failed(reason: str, now: datetime, *, aborted: bool = False) -> Object:
     """Return the fields that a failure adds to a `migrationState`."""
     return {
         "failed": True,
-        "failureReason": reason,
+        "failureReason": conditions.human_readable(reason),
         "endTimestamp": times.format_time(now),
         **({"abortStatus": "Succeeded"} if aborted else {}),
     }

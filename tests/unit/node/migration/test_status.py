@@ -5,6 +5,7 @@ from typing import Any
 
 import pytest
 
+from livevirt.kube.objects.conditions import human_readable
 from livevirt.node.migration import status
 from livevirt.node.migration.facts import Migration, migration_of
 from livevirt.node.migration.status import SourceReport
@@ -44,17 +45,22 @@ REPORTS: dict[str, tuple[dict[str, Any], SourceReport, dict[str, Any]]] = {
     "that the guest stays": (
         {"startTimestamp": AT},
         SourceReport(failed="torn"),
-        {"failed": True, "failureReason": "torn", "endTimestamp": AT},
+        {"failed": True, "failureReason": human_readable("torn"), "endTimestamp": AT},
     ),
     "that it stays because the migration was cancelled": (
         {"abortRequested": True},
         SourceReport(failed="torn"),
-        {"failed": True, "failureReason": "torn", "endTimestamp": AT, "abortStatus": "Succeeded"},
+        {
+            "failed": True,
+            "failureReason": human_readable("torn"),
+            "endTimestamp": AT,
+            "abortStatus": "Succeeded",
+        },
     ),
     "that it takes too long": (
         {"startTimestamp": AT},
         SourceReport(overdue="slow"),
-        {"abortRequested": True, "failureReason": "slow"},
+        {"abortRequested": True, "failureReason": human_readable("slow")},
     ),
     "that only once too": ({"abortRequested": True}, SourceReport(overdue="slow"), {}),
     "nothing after the end": ({"endTimestamp": AT}, SourceReport(failed="torn"), {}),
@@ -87,7 +93,11 @@ def test_a_lost_target_reports_why_the_guest_stays_and_keeps_an_earlier_reason()
         vmi = a_vmi(**state)
         return written(status.failure_patch(vmi, a_migration(**state), "crashed", NOON))
 
-    assert failure() == {"failed": True, "failureReason": "crashed", "endTimestamp": AT}
+    assert failure() == {
+        "failed": True,
+        "failureReason": human_readable("crashed"),
+        "endTimestamp": AT,
+    }
     late = failure(abortRequested=True, failureReason="slow")
     assert (late["failureReason"], late["abortStatus"]) == ("slow", "Succeeded")
     assert failure(endTimestamp=AT) == {}
