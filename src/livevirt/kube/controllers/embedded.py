@@ -23,6 +23,8 @@ from livevirt.kube.objects import core
 from livevirt.kube.objects.registry import Registry
 from livevirt.kube.store import Store
 
+SCHEDULER = "kube-scheduler"
+
 
 @dataclass(frozen=True, slots=True)
 class Embedded:
@@ -60,9 +62,10 @@ async def _expiry(parts: Embedded) -> None:
 
 async def _scheduler(parts: Embedded) -> None:
     kinds = (core.POD, core.NODE, core.NAMESPACE)
-    recorder = Recorder(parts.runtime.client, DEFAULT_SCHEDULER, parts.runtime.now)
+    client = parts.runtime.client.for_component(SCHEDULER)
+    recorder = Recorder(client, DEFAULT_SCHEDULER, parts.runtime.now)
     informers = (parts.runtime.informers.of(kind) for kind in kinds)
-    scheduler = Scheduler(parts.runtime.client, parts.runtime.now, recorder, *informers)
+    scheduler = Scheduler(client, parts.runtime.now, recorder, *informers)
     async with asyncio.TaskGroup() as group:
         group.create_task(recorder.run(), name="scheduler-events")
         group.create_task(scheduler.run(), name="scheduler")
