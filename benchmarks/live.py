@@ -46,7 +46,7 @@ from livevirt.kube.objects.quantity import parse
 from livevirt.kube.objects.request import Object
 from livevirt.node.images import ImageStore
 from livevirt.paths import DataDir, default_data_dir
-from livevirt.qemu import cmdline, translation
+from livevirt.qemu import cmdline, lifecycle
 from livevirt.qemu.agent import GuestAgent
 from livevirt.qemu.machine import MIB, Machine, Thread
 from livevirt.qemu.observe import PERIPHERALS
@@ -174,7 +174,7 @@ class Raw:
     async def settled(self) -> None:
         # QEMU aborts if an emulated CPU comes while its cache is full. livevirt looks after that
         # by itself, and in its turns it is timed.
-        while not await translation.room(self._qmp):
+        while not await lifecycle.room(self._qmp):
             await self._agent.exec("/bin/true")
 
 

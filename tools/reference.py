@@ -22,7 +22,7 @@ from livevirt.kube.objects.kind import Kind
 from livevirt.kube.server import metrics as server_metrics
 from livevirt.node import guest_metrics, storage_metrics
 from livevirt.node.migration import states
-from livevirt.vm.config import bootstrap
+from livevirt.vm.config import controller
 from livevirt.vm.config import settings as config
 from livevirt.vm.instancetypes.rules.matchers import REFERENCE
 from livevirt.vm.kinds import REGISTRY, subresources
@@ -277,7 +277,7 @@ def settings() -> str:
     )
     parts += _table(("field", "default", "counts", ""), rows)
     parts.append(_GATES)
-    opened = bootstrap.KUBEVIRT["spec"]["configuration"]["developerConfiguration"]["featureGates"]
+    opened = controller.KUBEVIRT["spec"]["configuration"]["developerConfiguration"]["featureGates"]
     parts += _table(
         ("gate", "in a new installation", "what it opens"),
         ((f"`{name}`", _state(name, opened), text) for name, text in gates().items()),

@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from livevirt.catalog import controller as catalog
-from livevirt.files.directories import Directories
+from livevirt.files.raw_file import Directories
 from livevirt.kube.client.local import LocalClient
 from livevirt.kube.control.cache import Key
 from livevirt.kube.control.events import Recorder

@@ -36,7 +36,7 @@ from livevirt.kube.store import Store
 from livevirt.paths import DataDir
 from livevirt.settings import Settings
 from livevirt.vm import admission, kinds
-from livevirt.vm.config import bootstrap as kubevirt
+from livevirt.vm.config import controller
 from livevirt.vm.migration import eviction
 
 log = logging.getLogger(__name__)
@@ -82,7 +82,7 @@ async def _serve(settings: Settings, data: DataDir, keys: Pki, store: Store, rea
     services.eviction_guards.append(eviction.Guard(client.for_component("eviction-guard")))
     front = Front(api, Authenticator(tokens, reader, utc_now), Metrics(store))
     await bootstrap.ensure(client)
-    await kubevirt.ensure(client)
+    await controller.ensure(client)
     async with listening(front.handle, keys, settings.host, settings.port) as port:
         host = f"[{settings.host}]" if ":" in settings.host else settings.host
         url = f"https://{host}:{port}"

@@ -22,7 +22,7 @@ from livevirt.cli import volume_import
 from livevirt.cli.volume_import import VolumeError, Wish
 from livevirt.errors import Invalid
 from livevirt.files import loop_device
-from livevirt.files.directories import Directories
+from livevirt.files.raw_file import Directories
 from livevirt.kube.admission import builtin
 from livevirt.kube.client.interface import Client
 from livevirt.kube.client.local import LocalClient

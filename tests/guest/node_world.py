@@ -36,7 +36,7 @@ from livevirt.node.images import ImageStore
 from livevirt.paths import DataDir
 from livevirt.qemu.accelerator import Accelerator
 from livevirt.vm import kinds
-from livevirt.vm.config import bootstrap as kubevirt_bootstrap
+from livevirt.vm.config import controller as config_controller
 
 # Other runs on this machine have other nodes; the program we start has ours.
 NODE = os.environ.setdefault("LIVEVIRT_TEST_NODE", f"node-{os.getpid()}")
@@ -249,7 +249,7 @@ async def opened(root: Path, images: Path) -> AsyncIterator[World]:
         user = User("system:serviceaccount:kubevirt:livevirt-controller", ("system:masters",))
         client = LocalClient(api, user)
         await bootstrap.ensure(client)
-        await kubevirt_bootstrap.ensure(client)
+        await config_controller.ensure(client)
         yield World(root, store, client, reader, an_agent(client, root, images))
     finally:
         await store.close()

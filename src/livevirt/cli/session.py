@@ -15,7 +15,7 @@ from livevirt.cli import cluster
 from livevirt.errors import ApiError, Timeout
 from livevirt.kube.client.refusals import Refusal, causes, classify
 from livevirt.paths import DataDir
-from livevirt.vm.kinds import version
+from livevirt.vm.kinds import support
 from livevirt.vm.kinds.subresources import NO_GUEST_AGENT
 
 if TYPE_CHECKING:  # costly to import, and `virtctl version --client` needs none of it
@@ -96,10 +96,10 @@ async def _compare_versions(client: RemoteClient) -> None:
     """Mention a server of another version: it may be why the request failed."""
     from livevirt.kube.client.wire import decoded
 
-    mine = version.info()
+    mine = support.info()
     with suppress(ApiError):
-        theirs = decoded(await client.raw("GET", version.PATH))
-        if version.differ(mine["gitVersion"], theirs.get("gitVersion", "")):
+        theirs = decoded(await client.raw("GET", support.PATH))
+        if support.differ(mine["gitVersion"], theirs.get("gitVersion", "")):
             click.echo(
                 "You are using a client virtctl version that is different from the KubeVirt"
                 " version running in the cluster\n"

@@ -7,12 +7,12 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from livevirt.errors import LivevirtError, NotFound
-from livevirt.files.directories import Directories
+from livevirt.files.raw_file import Directories
 from livevirt.kube.client import kubeconfig
 from livevirt.kube.client.interface import Client
 from livevirt.kube.client.remote import RemoteClient
 from livevirt.kube.control.cache import Key, key_of
-from livevirt.kube.controllers.storage import provision
+from livevirt.kube.controllers.storage import claim_plan
 from livevirt.kube.objects import core, storage
 from livevirt.kube.objects.conditions import FINAL
 from livevirt.kube.objects.quantity import Format, Quantity, QuantityError, parse
@@ -164,7 +164,7 @@ async def _refuse_used(client: Client, key: Key) -> None:
 async def _order(client: Client, directories: Directories, claim: Object, image: Image) -> Order:
     found = await client.get(core.VOLUME, claim["spec"]["volumeName"])
     name = found["metadata"]["name"]
-    if not provision.is_ours(found) or not directories.exists(name):
+    if not claim_plan.is_ours(found) or not directories.exists(name):
         raise VolumeError(
             f"volume {name} is not kept in {directories.root}, so it cannot be filled here"
         )

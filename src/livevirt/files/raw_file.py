@@ -1,9 +1,18 @@
-"""Raw disk images in files: sparse when made, and later only larger. No link is ever followed."""
+"""Raw disk images in files, one directory per volume. No link is ever followed."""
 
+from __future__ import annotations
+
+import contextlib
+import errno
 import fcntl
 import os
+import shutil
 import stat
+from dataclasses import dataclass
 from pathlib import Path
+
+from livevirt.files import loop_device
+from livevirt.files.durable import sync
 
 MIB = 2**20
 
@@ -72,3 +81,56 @@ def _open(path: Path, access: int) -> int:
         os.close(handle)
         raise OSError(f"{path.name} is not a regular file")
     return handle
+
+
+DISK = "disk.img"
+_FULL = (errno.ENOSPC, errno.EDQUOT)
+
+
+@dataclass(frozen=True, slots=True)
+class Directories:
+    """One directory per volume below a root. A path in a manifest is never followed."""
+
+    root: Path
+
+    def of(self, volume: str) -> Path:
+        """Return a volume's directory."""
+        return self.root / volume
+
+    def disk(self, volume: str) -> Path:
+        """Return the file that is a volume's disk."""
+        return self.of(volume) / DISK
+
+    def exists(self, volume: str) -> bool:
+        """Return whether a volume has its directory."""
+        return self.of(volume).is_dir()
+
+    def size(self, volume: str) -> int | None:
+        """Return how large a volume's disk is, None if it has none yet."""
+        return size(self.disk(volume))
+
+    def grow(self, volume: str, size: int) -> None:
+        """Make a volume's disk larger, durably, whoever has it open."""
+        grow(self.disk(volume), size)
+
+    def make(self, volume: str) -> None:
+        """Make a volume's directory, durably."""
+        # QEMU, as its own user, must be able to pass through; what is inside has its own owner.
+        self.root.mkdir(mode=0o711, parents=True, exist_ok=True)
+        self.of(volume).mkdir(mode=0o711, exist_ok=True)
+        sync(self.root)
+
+    def remove(self, volume: str) -> None:
+        """Remove a volume's directory and all in it; nothing happens if it is gone."""
+        if self.exists(volume):
+            with contextlib.suppress(FileNotFoundError):
+                loop_device.release(self.disk(volume))  # or the file would live on in its device
+            shutil.rmtree(self.of(volume))
+            sync(self.root)
+
+
+def write_problem(error: OSError, where: str) -> str:
+    """Return why something could not be written, and what to do about it."""
+    if error.errno in _FULL:
+        return f"no space left below {where}: free some, or remove volumes that are not needed"
+    return f"cannot write below {where}: {error.strerror or error}"

@@ -17,7 +17,7 @@ from dataclasses import replace
 from typing import Any, TypeVar
 
 from livevirt.errors import ApiError, LivevirtError, QmpError
-from livevirt.node import attachments, copying, io_threads
+from livevirt.node import attachments, copying, domain
 from livevirt.node.attachments import Attachments, Goal, Item, Problem, Wanted
 from livevirt.node.copying import Copies, Failures
 from livevirt.node.domain import DISK_PREFIX, volume_of
@@ -192,7 +192,7 @@ class Attacher:
             if isinstance(step, ChangeMedium) and volume_of(step.drive.id) in goal.forced
             else step
             for step in disks(
-                io_threads.plugged(wanted.disks, seen.machine), seen, wanted.kept, wanted.copied
+                domain.plugged(wanted.disks, seen.machine), seen, wanted.kept, wanted.copied
             )
             if not isinstance(step, UnplugDisk) or step.id.startswith(DISK_PREFIX)
             if not isinstance(step, StartCopy) or not self._failures.waits(step.disk.node, _time())

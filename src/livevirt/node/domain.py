@@ -1,16 +1,17 @@
-"""From a VMI's `spec.domain` to a QEMU machine. Pure."""
+"""From a VMI's `spec.domain` to a QEMU machine: devices, CPUs, IO threads. Pure."""
 
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
+from itertools import cycle
 from typing import Any, cast, get_args
+from zlib import crc32
 
 from livevirt.errors import LivevirtError
 from livevirt.kube.objects import quantity
 from livevirt.kube.objects.request import Object
-from livevirt.node import io_threads
 from livevirt.node.volumes import Prepared
 from livevirt.qemu.accelerator import Accelerator
 from livevirt.qemu.cmdline import occupied_ports
@@ -30,6 +31,67 @@ from livevirt.qemu.machine import (
 from livevirt.vm.spec import defaults
 from livevirt.vm.spec.disks import bus, hotpluggable, may_come_later
 from livevirt.vm.volumes.claims import Use, clash, use_of
+
+SUPPLEMENTAL = "supplementalPool"
+_POOL = "io"
+
+
+def served(machine: Machine, domain: Object) -> Machine:
+    """Return the machine with the threads a domain asks for; drives may have one already."""
+    own = [disk.io_thread for disk in machine.disks if disk.io_thread is not None]
+    others = [disk.id for disk in machine.disks if _shares(disk)]
+    pool = [f"{_POOL}{n}" for n in range(_pool_size(machine, domain, len(own), len(others)))]
+    threads = dict(zip(others, cycle(pool), strict=False)) if pool else {}
+    return replace(
+        machine,
+        io_threads=(*pool, *own),
+        disks=tuple(_served(disk, threads.get(disk.id)) for disk in machine.disks),
+    )
+
+
+def plugged(disks: Iterable[Disk], machine: Machine) -> tuple[Disk, ...]:
+    """Return disks that come later, each with one of the threads that the machine shares out."""
+    own = {disk.io_thread for disk in machine.disks if disk.io_thread == own_thread(disk.id)}
+    pool = [id for id in machine.io_threads if id not in own]
+    if not pool:
+        return tuple(disks)
+    # By its id and not by its place in the list, which changes as disks come and go.
+    return tuple(_served(disk, pool[crc32(disk.id.encode()) % len(pool)]) for disk in disks)
+
+
+def _served(disk: Disk, thread: str | None) -> Disk:
+    return replace(disk, io_thread=thread) if _shares(disk) else disk
+
+
+def _shares(disk: Disk) -> bool:
+    return disk.bus == "virtio" and disk.io_thread is None
+
+
+def supplemental(domain: Object) -> list[str]:
+    """Return the ids of the threads that count as CPUs of the pod."""
+    if domain.get("ioThreadsPolicy") != SUPPLEMENTAL:
+        return []
+    return [f"{_POOL}{n}" for n in range(_asked_for(domain))]
+
+
+def _pool_size(machine: Machine, domain: Object, own: int, others: int) -> int:
+    """Return how many threads the disks without one of their own have between them."""
+    cpu = domain.get("cpu") or {}
+    match domain.get("ioThreadsPolicy"):
+        case "shared":
+            return 1
+        case "auto":
+            isolated = cpu.get("dedicatedCpuPlacement") and cpu.get("isolateEmulatorThread")
+            most = 1 if isolated else 2 * machine.cpu.sockets * machine.cpu.per_socket
+            return max(1, min(others, most - own))
+        case policy if policy == SUPPLEMENTAL:
+            return _asked_for(domain)
+    return 0
+
+
+def _asked_for(domain: Object) -> int:
+    return int((domain.get("ioThreads") or {}).get("supplementalPoolThreadCount") or 0)
+
 
 DISK_PREFIX = "ua-"  # libvirt's mark of an id that a user chose; KubeVirt's disks have it
 NIC_PREFIX = "net-"
@@ -87,7 +149,7 @@ def _machine(
         smbios=_smbios(domain.get("chassis") or {}, firmware),
         paused=spec.get("startStrategy") == "Paused",
     )
-    made = io_threads.served(made, domain)
+    made = served(made, domain)
     made = replace(made, numa=tuple(_numa(domain.get("cpu") or {}, made, place.cells)))
     return replace(made, spare_ports=_spare_ports(made.memory.boot, occupied_ports(made)))
 

@@ -12,7 +12,7 @@ from typing import Protocol
 
 from livevirt.errors import LivevirtError
 from livevirt.kube.objects.request import Object
-from livevirt.node import io_threads
+from livevirt.node import domain as node_domain
 from livevirt.node.cgroups import cpu_list
 from livevirt.node.intent import Exclusive
 from livevirt.node.process import Process
@@ -94,7 +94,7 @@ def asked(vmi: Object) -> Asked | None:
     vcpus = 1
     for name in ("sockets", "cores", "threads"):
         vcpus *= booted.get(name) or 1
-    threads = tuple(io_threads.supplemental(domain))
+    threads = tuple(node_domain.supplemental(domain))
     return Asked(vcpus, threads, bool(cpu.get("isolateEmulatorThread")))
 
 

@@ -19,7 +19,7 @@ from livevirt.node.attacher import Attacher
 from livevirt.node.cgroups import PodCgroup
 from livevirt.node.exit_record import ExitRecord
 from livevirt.node.guest import Guest
-from livevirt.node.guest.reboot import RebootRequest
+from livevirt.node.guest.view import RebootRequest
 from livevirt.node.intent import Intent, UnknownIntent
 from livevirt.node.migration.facts import PodFacts, Side, migration_of, side
 from livevirt.node.migration.source import SourceMigration

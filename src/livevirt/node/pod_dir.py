@@ -16,7 +16,7 @@ from livevirt.files import durable
 from livevirt.node import exit_record, intent
 from livevirt.node.exit_record import ExitRecord
 from livevirt.node.intent import Intent, UnknownIntent
-from livevirt.node.migration.notes import MigrationNotes
+from livevirt.node.migration.handover import MigrationNotes
 
 _PASS_THROUGH = 0o711
 _LOG_TAIL = 2000  # bytes of stderr worth showing on an object

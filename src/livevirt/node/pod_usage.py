@@ -18,7 +18,7 @@ from typing import NamedTuple
 
 from livevirt.kube.control.cache import Key
 from livevirt.kube.control.clock import Now
-from livevirt.kube.objects.usage import Usage, Use
+from livevirt.kube.objects.node_share import Usage, Use
 from livevirt.node.intent import CgroupDir
 from livevirt.node.local import Local
 from livevirt.qemu.usage import process_usage

@@ -26,7 +26,7 @@ from livevirt.node import host, intent, pod_dir
 from livevirt.node.intent import UnknownIntent
 from livevirt.qemu.accelerator import Accelerator
 from livevirt.qemu.offer import NOTHING, Offer
-from livevirt.vm.spec.node_labels import CPU_FEATURE, CPU_MODEL, MACHINE_TYPE, NO
+from livevirt.vm.spec.placement_validation import CPU_FEATURE, CPU_MODEL, MACHINE_TYPE, NO
 from livevirt.vm.verdict.verdict_inputs import ACCELERATOR
 
 log = logging.getLogger(__name__)

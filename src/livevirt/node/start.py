@@ -12,7 +12,7 @@ from livevirt.errors import LivevirtError
 from livevirt.kube.objects import pod_resources, quantity
 from livevirt.kube.objects.request import Object
 from livevirt.kube.objects.times import format_time
-from livevirt.node import attachments, domain, exclusive, io_threads, resize
+from livevirt.node import attachments, domain, exclusive, resize
 from livevirt.node import intent as intents
 from livevirt.node import process as processes
 from livevirt.node.attacher import Attacher
@@ -221,7 +221,7 @@ class Starter:
         fixed = {item.id for item in unknown if not item.hot}  # only their image can be another
         later = [
             _switched(disk, machine) if disk.id in fixed else disk
-            for disk in io_threads.plugged(known, machine)
+            for disk in domain.plugged(known, machine)
         ]
         return migration.as_it_stands(machine, observed, places, later)
 

@@ -1,13 +1,13 @@
-"""Starting, stopping and ending a machine, and reading why it stopped.
+"""Starting, stopping and ending a machine, why it stopped, and its translation cache."""
 
-QEMU runs with `-action shutdown=pause,panic=pause`: after a shutdown or a panic it is still there,
-stopped, and says why. Nothing of the guest is left then; `quit` ends the process.
-"""
+from __future__ import annotations
 
+import asyncio
+import re
 from dataclasses import dataclass
 from typing import Literal
 
-from livevirt.qemu.errors import Disconnected
+from livevirt.qemu.errors import CommandFailed, Disconnected
 from livevirt.qemu.session import Event, Session
 
 WATCHED = ("SHUTDOWN", "GUEST_PANICKED", "STOP", "RESUME", "RESET", "BLOCK_IO_ERROR")
@@ -98,3 +98,41 @@ async def quit(qmp: Session) -> None:
     except Disconnected:
         return  # gone before it answered
     await qmp.closed()
+
+
+_MIB = 1024 * 1024
+_LEAST_REGION = 2 * _MIB
+_REGIONS_PER_CPU = 8
+_SPARE = 2  # regions that may be taken between looking and plugging
+_USED = re.compile(r"gen code size\s+(\d+)/(\d+)")
+
+
+async def room(qmp: Session) -> int:
+    """Return how many CPUs can be plugged at this moment; with KVM any that are missing."""
+    # Both at once: the first walks over all translated code, which takes a while.
+    told, slots = await asyncio.gather(_told(qmp), qmp.execute("query-hotpluggable-cpus"))
+    return fitting(told, len(slots), sum("qom-path" in slot for slot in slots))
+
+
+async def _told(qmp: Session) -> str:
+    try:
+        found: str = (await qmp.execute("x-query-jit"))["human-readable-text"]
+    except CommandFailed:
+        return ""  # nothing is translated
+    return found
+
+
+def fitting(told: str, cpus: int, present: int) -> int:
+    """Read `x-query-jit` of a machine for that many CPUs: for how many more a region is left."""
+    missing = cpus - present
+    found = _USED.search(told)
+    if found is None:
+        return missing  # nothing is translated, or QEMU words it otherwise
+    used, size = map(int, found.groups())
+    regions = max(min(size // _LEAST_REGION, cpus * _REGIONS_PER_CPU), 1)
+
+    def fits(more: int) -> bool:
+        held = present + more - 1 + _SPARE  # at worst each CPU has just begun one
+        return used < size * max(regions - held, regions // 2) // regions
+
+    return next((more - 1 for more in range(1, missing + 1) if not fits(more)), missing)

@@ -9,7 +9,7 @@ from livevirt.kube.control.events import Recorder
 from livevirt.kube.control.runtime import Factory, Runtime
 from livevirt.kube.objects import core
 from livevirt.vm import kinds
-from livevirt.vm.config import controller as kubevirt
+from livevirt.vm.config import controller as config_controller
 from livevirt.vm.evacuation.controller import EvacuationController
 from livevirt.vm.lifecycle.vm.controller import VirtualMachines
 from livevirt.vm.lifecycle.vmi.controller import Instances
@@ -99,7 +99,7 @@ async def evacuations(runtime: Runtime) -> None:
 ALL: tuple[Factory, ...] = (
     virtual_machines,
     instances,
-    kubevirt.run,
+    config_controller.run,
     migrations,
     workload_updates,
     evacuations,

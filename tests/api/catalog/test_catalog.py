@@ -26,7 +26,7 @@ from livevirt.kube.server.api import Api
 from livevirt.kube.server.services import Services, StoreReader
 from livevirt.kube.store import Store
 from livevirt.vm import admission, kinds
-from livevirt.vm.config import bootstrap as kubevirt_bootstrap
+from livevirt.vm.config import controller as config_controller
 
 from ...server_process import BIN, COMMAND_SECONDS, ServerProcess, short_directory
 
@@ -82,7 +82,7 @@ class Place:
 async def place(tmp_path: Path) -> AsyncIterator[Place]:
     made = Place(tmp_path / "store.db")
     await bootstrap.ensure(made.client)
-    await kubevirt_bootstrap.ensure(made.client)
+    await config_controller.ensure(made.client)
     yield made
     await made.store.close()
 
@@ -113,7 +113,7 @@ async def test_everybody_may_see_what_all_share(place: Place) -> None:
     ]
     await place.client.patch(core.CLUSTER_ROLE, name, "", {"rules": []})
     await bootstrap.ensure(place.client)
-    await kubevirt_bootstrap.ensure(place.client)
+    await config_controller.ensure(place.client)
     assert (place.read.get(core.CLUSTER_ROLE, name) or {})["rules"] == [], "it is its owner's"
 
 

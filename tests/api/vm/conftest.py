@@ -14,7 +14,7 @@ from livevirt.kube.server.api import Api
 from livevirt.kube.server.services import Services, StoreReader
 from livevirt.kube.store import Store
 from livevirt.vm import admission, kinds
-from livevirt.vm.config import bootstrap as kubevirt_bootstrap
+from livevirt.vm.config import controller
 from livevirt.vm.migration import eviction
 
 from .vm_world import ADMIN, CONTROLLER, PlayedNode, World, now, running
@@ -30,7 +30,7 @@ async def quiet(tmp_path: Path) -> AsyncIterator[World]:
     world = World(store, reader, api, LocalClient(api, ADMIN), LocalClient(api, CONTROLLER))
     api.services.eviction_guards.append(eviction.Guard(world.components))
     await bootstrap.ensure(world.components)
-    await kubevirt_bootstrap.ensure(world.components)
+    await controller.ensure(world.components)
     yield world
     await store.close()
 

@@ -17,7 +17,7 @@ from livevirt.kube.objects.pod_resources import YES
 from livevirt.kube.objects.request import Object
 from livevirt.vm import controllers, kinds
 from livevirt.vm.config import controller
-from livevirt.vm.spec.node_labels import MACHINE_TYPE
+from livevirt.vm.spec.placement_validation import MACHINE_TYPE
 
 from .vm_world import NAMESPACE, NODE, World, now
 

@@ -25,7 +25,7 @@ from livevirt.kube.server.api import Api
 from livevirt.kube.server.services import Services, StoreReader
 from livevirt.kube.store import Store
 from livevirt.vm import admission, kinds
-from livevirt.vm.config import bootstrap as kubevirt_bootstrap
+from livevirt.vm.config import controller
 from livevirt.vm.sizing import hot_change
 from livevirt.vm.verdict.judgement import LIVE_VERDICTS
 
@@ -395,7 +395,7 @@ async def a_world(strategy: str, gates: list[str]) -> AsyncIterator[World]:
         )
         world = World(store, reader, api, LocalClient(api, ADMIN), LocalClient(api, CONTROLLER))
         await bootstrap.ensure(world.components)
-        await kubevirt_bootstrap.ensure(world.components)
+        await controller.ensure(world.components)
         await configure(
             world, vmRolloutStrategy=strategy, developerConfiguration={"featureGates": gates}
         )

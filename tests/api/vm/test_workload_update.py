@@ -21,7 +21,7 @@ from livevirt.vm import controllers, kinds
 from livevirt.vm.config import controller
 from livevirt.vm.lifecycle.vmi import launcher
 from livevirt.vm.sizing import hot_change
-from livevirt.vm.spec.node_labels import MACHINE_TYPE
+from livevirt.vm.spec.placement_validation import MACHINE_TYPE
 from livevirt.vm.spec.resources import Namespace
 
 from .edits import configure, plan, template

@@ -22,7 +22,7 @@ from livevirt.kube.server.services import StoreReader
 from livevirt.kube.store import Store
 from livevirt.vm import controllers, kinds
 from livevirt.vm.config import controller
-from livevirt.vm.spec.node_labels import MACHINE_TYPE
+from livevirt.vm.spec.placement_validation import MACHINE_TYPE
 
 NAMESPACE = "default"
 UNCOUNTED = (core.EVENT.resource, core.SERVICE_ACCOUNT.resource)

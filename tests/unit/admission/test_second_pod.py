@@ -17,7 +17,7 @@ from livevirt.kube.objects.quantity import parse
 from livevirt.kube.objects.request import Object
 from livevirt.vm.lifecycle.vmi import launcher
 from livevirt.vm.spec.resources import Namespace
-from livevirt.vm.verdict import node_choice
+from livevirt.vm.verdict import headroom
 from livevirt.vm.verdict.verdict_inputs import VerdictInputs
 
 from ..rollout.cases import Surroundings, a_spec, room, running
@@ -132,8 +132,8 @@ TOLERATIONS = {
 def test_a_tainted_node_takes_who_tolerates_it(toleration: Object, taken: bool) -> None:
     node = a_node("there", spec={"taints": [TAINT]})
     spec = a_guest()["spec"]
-    assert not node_choice.takes(node, spec)
-    assert node_choice.takes(node, {**spec, "tolerations": [toleration]}) is taken
+    assert not headroom.takes(node, spec)
+    assert headroom.takes(node, {**spec, "tolerations": [toleration]}) is taken
 
 
 # ---------------------------------------------------------------- the law
@@ -208,4 +208,4 @@ def test_a_node_takes_a_guest_just_if_the_scheduler_would_choose_it(
 
     chosen = isinstance(plan(objects.read_pod(a_pod(vmi, "")), fleet), Place)
 
-    assert node_choice.takes(node, vmi["spec"]) == chosen
+    assert headroom.takes(node, vmi["spec"]) == chosen

@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 from livevirt.catalog import guests, series
 from livevirt.cli.virtctl import cli
 from livevirt.cli.vm.customize import Wish, variant
-from livevirt.cli.vm.objects import INSTANCETYPES, PREFERENCES, Named, named
+from livevirt.cli.vm.documents import INSTANCETYPES, PREFERENCES, Named, named
 from livevirt.kube.objects import quantity
 from livevirt.kube.objects.field_error import FieldError
 from livevirt.kube.objects.request import User

@@ -6,8 +6,8 @@ from typing import Any
 
 import pytest
 
+from livevirt.cli.vm.documents import Named
 from livevirt.cli.vm.fits import Fit, Reach, document, fit, ordered
-from livevirt.cli.vm.objects import Named
 from livevirt.vm import kinds
 
 Object = dict[str, Any]

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from livevirt.cli.vm import switch
-from livevirt.cli.vm.objects import Named
+from livevirt.cli.vm.documents import Named
 from livevirt.cli.vm.switch import Outcome, Planned, Since, Switch
 from livevirt.vm import kinds
 from livevirt.vm.verdict.live_patch import MEMORY, SOCKETS

@@ -19,9 +19,8 @@ from livevirt.kube.server import patches
 from livevirt.node import intent as intents
 from livevirt.node.intent import Incoming, Intent, Limits
 from livevirt.node.local import Locals
-from livevirt.node.migration.handover import Handovers
+from livevirt.node.migration.handover import Handovers, MigrationNotes
 from livevirt.node.migration.migrations import NodeMigrations
-from livevirt.node.migration.notes import MigrationNotes
 from livevirt.node.pod_dir import PodDir
 from livevirt.node.pod_reconciler import PodReconciler
 from livevirt.node.report import Reporter

@@ -6,8 +6,7 @@ from typing import Any
 import pytest
 
 from livevirt.node import domain
-from livevirt.node.domain import Place
-from livevirt.node.io_threads import plugged, supplemental
+from livevirt.node.domain import Place, plugged, supplemental
 from livevirt.node.volumes import Prepared
 from livevirt.qemu.accelerator import Accelerator
 from livevirt.qemu.disk import Disk, Image

@@ -13,7 +13,7 @@ import pytest
 from livevirt.node import pod_reconciler
 from livevirt.node.exit_record import destroyed
 from livevirt.node.migration import source, target
-from livevirt.node.migration.notes import Departure
+from livevirt.node.migration.handover import Departure
 
 from .moving_pod import AT, SOURCE, MovingPod
 from .moving_qemu import Qmp

@@ -13,7 +13,7 @@ from typing import Any, cast
 import pytest
 
 from livevirt.kube.control.cache import Key
-from livevirt.kube.objects.usage import Use
+from livevirt.kube.objects.node_share import Use
 from livevirt.node import pod_usage
 from livevirt.node.intent import CgroupDir
 from livevirt.node.local import Local

@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 
 from livevirt.node.migration.facts import PodFacts
-from livevirt.node.migration.notes import Departure
+from livevirt.node.migration.handover import Departure
 from livevirt.node.shutdown import Role, role
 
 

@@ -1,6 +1,6 @@
 import pytest
 
-from livevirt.qemu.translation import fitting
+from livevirt.qemu.lifecycle import fitting
 
 MIB = 2**20
 

@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 
-from livevirt.vm.spec.node_labels import needed
+from livevirt.vm.spec.placement_validation import needed
 
 
 def feature(name: str, policy: str | None = None) -> dict[str, Any]:

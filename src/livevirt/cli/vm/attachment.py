@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from enum import Enum
 
-from livevirt.cli.vm.objects import status_of
+from livevirt.cli.vm.documents import status_of
 from livevirt.kube.objects.conditions import FINAL
 from livevirt.kube.objects.request import Object
 from livevirt.vm.verdict.comparison import TEMPLATE

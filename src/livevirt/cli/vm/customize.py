@@ -11,10 +11,9 @@ import click
 from livevirt import catalog
 from livevirt.cli import cluster
 from livevirt.cli.session import Session, refusals, talk
-from livevirt.cli.vm.documents import print_yaml
+from livevirt.cli.vm.documents import INSTANCETYPES, PREFERENCES, Named, named, print_yaml
 from livevirt.cli.vm.flags import Command, quantity
 from livevirt.cli.vm.manifest import TOPOLOGIES
-from livevirt.cli.vm.objects import INSTANCETYPES, PREFERENCES, Named, named
 from livevirt.kube.objects import names
 from livevirt.kube.objects.kind import Kind
 from livevirt.kube.objects.quantity import Quantity, parse

@@ -12,8 +12,8 @@ import click
 
 from livevirt.cli import cluster
 from livevirt.cli.session import VM, Session, refusals, talk
+from livevirt.cli.vm.documents import INSTANCETYPES, Named
 from livevirt.cli.vm.flags import Command
-from livevirt.cli.vm.objects import INSTANCETYPES, Named
 from livevirt.cli.vm.switch import Switch
 from livevirt.kube.objects import quantity
 from livevirt.kube.objects.request import Object

@@ -12,8 +12,8 @@ from livevirt.cli import cluster
 from livevirt.cli.session import DRY_RUN, VM, VMI, Session, refusals, talk
 from livevirt.cli.vm import attachment, wait
 from livevirt.cli.vm.attachment import Attachment, Outcome
+from livevirt.cli.vm.documents import instance, status_of
 from livevirt.cli.vm.flags import Command, announce, dry_runs, waits
-from livevirt.cli.vm.objects import instance, status_of
 from livevirt.errors import BadRequest, Conflict, NotFound
 from livevirt.kube.objects import core
 from livevirt.kube.objects.kind import Kind

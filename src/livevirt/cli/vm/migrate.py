@@ -14,8 +14,8 @@ from livevirt.cli import cluster
 from livevirt.cli.frame import waiting
 from livevirt.cli.session import DRY_RUN, VM, Session, refusals, talk
 from livevirt.cli.vm import wait
+from livevirt.cli.vm.documents import instance, status_of
 from livevirt.cli.vm.flags import Command, FlagError, announce, dry_runs, waits
-from livevirt.cli.vm.objects import instance, status_of
 from livevirt.errors import NotFound
 from livevirt.kube.objects import conditions, core
 from livevirt.kube.objects.conditions import FINAL

@@ -13,8 +13,8 @@ from livevirt.cli import cluster
 from livevirt.cli.frame import Tell
 from livevirt.cli.session import VM, Session, refusals, talk
 from livevirt.cli.vm import plan, switch, wait
+from livevirt.cli.vm.documents import INSTANCETYPES, PREFERENCES, Named, named, status_of
 from livevirt.cli.vm.flags import Command, announce, dry_runs, times_out, waits
-from livevirt.cli.vm.objects import INSTANCETYPES, PREFERENCES, Named, named, status_of
 from livevirt.cli.vm.switch import Outcome, Planned, Since, Switch
 from livevirt.errors import Conflict
 from livevirt.kube.objects import conditions

@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 from enum import Enum
 from typing import Any
 
-from livevirt.cli.vm.objects import Named, status_of
+from livevirt.cli.vm.documents import Named, status_of
 from livevirt.kube.objects import conditions, quantity
 from livevirt.kube.objects.conditions import FINAL, Condition
 from livevirt.kube.objects.request import Object

@@ -8,7 +8,7 @@ import click
 
 from livevirt.cli import cluster
 from livevirt.cli.vm.flags import Command
-from livevirt.vm.kinds import version as versions
+from livevirt.vm.kinds import support
 
 
 @click.command(cls=Command)
@@ -21,11 +21,11 @@ def version(client: bool) -> None:
     virtctl version
     virtctl version --client
     """
-    click.echo(f"Client Version: {versions.text(versions.info())}")
+    click.echo(f"Client Version: {support.text(support.info())}")
     if client:
         return
     from livevirt.cli.session import refusals, talk
 
     with refusals("{}"):
-        answer = talk(lambda session: session.client.raw("GET", versions.PATH))
-    click.echo(f"Server Version: {versions.text(json.loads(answer))}")
+        answer = talk(lambda session: session.client.raw("GET", support.PATH))
+    click.echo(f"Server Version: {support.text(json.loads(answer))}")

@@ -9,7 +9,7 @@ from typing import Any
 
 from livevirt.cli.frame import Tell, waiting
 from livevirt.cli.session import Session
-from livevirt.cli.vm.objects import instance, status_of
+from livevirt.cli.vm.documents import instance, status_of
 from livevirt.errors import Expired, NotFound, Timeout
 from livevirt.kube.objects import conditions
 from livevirt.kube.objects.kind import Kind

@@ -1,10 +1,11 @@
-"""What a pod takes of its node, as a kubelet counts it."""
+"""What a pod takes of its node: what it was granted, and what it uses."""
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Iterable, Sequence
-from dataclasses import dataclass
-from typing import Generic, NamedTuple, TypeVar
+from collections.abc import Hashable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from datetime import datetime
+from typing import Generic, NamedTuple, Protocol, TypeVar
 
 from livevirt.kube.objects import pod_resources
 from livevirt.kube.objects.conditions import FINAL
@@ -131,3 +132,27 @@ class NodeUsage(Generic[K]):
         """Return the key of an instance's pod on a node, and what the node's other pods use."""
         key, used = self._launchers.get((node, instance)), self._used.get(node, NOTHING)
         return key, used if key is None else used - self._counted[key].share
+
+
+class Use(NamedTuple):
+    """Billionths of a CPU on average over some time, and bytes of memory at its end."""
+
+    cpu_nano: int
+    memory: int
+
+
+@dataclass(frozen=True, slots=True)
+class Usage:
+    """What was measured at one moment; CPU is an average over the window before it."""
+
+    at: datetime
+    window: float  # seconds
+    pods: Mapping[tuple[str, str], Mapping[str, Use]] = field(default_factory=dict)  # containers
+    nodes: Mapping[str, Use] = field(default_factory=dict)
+
+
+class UsageSource(Protocol):
+    """Measures the pods of some nodes."""
+
+    async def __call__(self) -> Usage:
+        """Return what they use; it may take as long as the shortest window."""

@@ -6,7 +6,7 @@ from collections.abc import AsyncIterator, Awaitable, Callable
 
 from livevirt.kube.objects import core, refusals
 from livevirt.kube.objects.request import Answer, Request, WatchEvent
-from livevirt.kube.server import change, create, delete, pod_subresources, read, resource_metrics
+from livevirt.kube.server import change, create, delete, metrics, pod_subresources, read
 from livevirt.kube.server import watch as watching
 from livevirt.kube.server.openapi import crd_view
 from livevirt.kube.server.services import Services
@@ -19,8 +19,8 @@ Verb = Callable[[Services, Request], Awaitable[Answer]]
 _POSTS: dict[tuple[str, str], Verb] = {
     (core.POD.resource, "binding"): pod_subresources.bind,
     (core.POD.resource, "eviction"): pod_subresources.evict,
-    (core.NODE_METRICS.resource, ""): resource_metrics.nodes,
-    (core.POD_METRICS.resource, ""): resource_metrics.pods,
+    (core.NODE_METRICS.resource, ""): metrics.nodes,
+    (core.POD_METRICS.resource, ""): metrics.pods,
 }
 _THROUGH = ("status", "resize", "finalize")
 #: Doors into a pod's containers, which our pods have not.

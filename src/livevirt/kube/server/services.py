@@ -15,12 +15,11 @@ from livevirt.kube.control.turns import Turns
 from livevirt.kube.objects import core, metadata, refusals
 from livevirt.kube.objects.core import POD
 from livevirt.kube.objects.kind import Kind
-from livevirt.kube.objects.node_share import NodeUsage, Share
+from livevirt.kube.objects.node_share import NodeUsage, Share, UsageSource
 from livevirt.kube.objects.refusals import forbidden
 from livevirt.kube.objects.registry import Registry
 from livevirt.kube.objects.request import Object, Request
 from livevirt.kube.objects.review import Review, Rules
-from livevirt.kube.objects.usage import UsageSource
 from livevirt.kube.server import objects
 from livevirt.kube.store import Compacted, Key, Overrun, Put, Store, Stored, Watch
 

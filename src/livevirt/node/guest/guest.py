@@ -11,11 +11,10 @@ from livevirt.node import exclusive
 from livevirt.node import process as processes
 from livevirt.node.guest.agent_poller import AgentPoller
 from livevirt.node.guest.qmp_connection import QmpConnection
-from livevirt.node.guest.reboot import LEAST_SECONDS, RebootRequest
-from livevirt.node.guest.view import View, ViewStore
+from livevirt.node.guest.view import LEAST_SECONDS, RebootRequest, View, ViewStore
 from livevirt.node.intent import Intent
 from livevirt.node.process import Process
-from livevirt.qemu import lifecycle, translation
+from livevirt.qemu import lifecycle
 from livevirt.qemu import plan as qemu_plan
 from livevirt.qemu.act import act
 from livevirt.qemu.errors import AgentUnavailable, CommandFailed, QmpError
@@ -150,7 +149,7 @@ class Guest:
 
     async def room(self) -> int:
         """Return how many CPUs QEMU can be given now; emulated ones need translation cache."""
-        return await translation.room(self.qmp())
+        return await lifecycle.room(self.qmp())
 
     async def stir(self) -> bool:
         """Give an idle guest something to do, so that an emulating QEMU frees its cache.

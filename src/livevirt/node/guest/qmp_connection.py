@@ -7,8 +7,7 @@ import logging
 from collections.abc import Awaitable, Callable
 from dataclasses import replace
 
-from livevirt.node.guest.reboot import RebootRequest
-from livevirt.node.guest.view import ViewStore
+from livevirt.node.guest.view import RebootRequest, ViewStore
 from livevirt.node.intent import Intent
 from livevirt.qemu import lifecycle, mirror
 from livevirt.qemu.act import forget_files

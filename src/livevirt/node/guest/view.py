@@ -1,10 +1,13 @@
-"""What is known about a guest at one moment, from QEMU and from its guest agent."""
+"""What is known of a running QEMU and its guest, and a reboot that was requested."""
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable
 from dataclasses import dataclass
+from pathlib import Path
 
+from livevirt.files import durable
 from livevirt.qemu.agent import Interface, OsInfo, Timezone, Vcpu
 from livevirt.qemu.lifecycle import Standing
 from livevirt.qemu.observe import Observed
@@ -63,3 +66,31 @@ class ViewStore:
         if view != self.current:
             self.current = view
             self._wake()
+
+
+LEAST_SECONDS = 60.0  # a guest has at least so long to shut down for a reboot
+
+
+class RebootRequest:
+    """The request that one guest be started again after it shuts down."""
+
+    def __init__(self, path: Path, now: Callable[[], float] = time.monotonic) -> None:
+        """`now` must continue for as long as the machine runs; a guest ends with it."""
+        self._path, self._now = path, now
+
+    @property
+    def pending(self) -> bool:
+        """Whether a guest that is found off now is to be started again."""
+        try:
+            return self._now() < float(self._path.read_text())
+        except FileNotFoundError:
+            return False
+
+    def write(self, seconds: float) -> None:
+        """Record the request durably, for so long."""
+        until = self._now() + max(seconds, LEAST_SECONDS)
+        durable.write(self._path, str(until).encode())
+
+    def remove(self) -> None:
+        """Withdraw the request: a guest that shuts down stays off."""
+        self._path.unlink(missing_ok=True)

@@ -12,7 +12,7 @@ from enum import Enum
 
 from livevirt.kube.objects.request import Object
 from livevirt.kube.objects.times import parse_time
-from livevirt.node.migration.notes import Departure
+from livevirt.node.migration.handover import Departure
 
 
 @dataclass(frozen=True, slots=True)

@@ -20,9 +20,8 @@ from livevirt.errors import LivevirtError
 from livevirt.kube.control.clock import Now
 from livevirt.node.guest import Guest
 from livevirt.node.migration.facts import Migration, Side
-from livevirt.node.migration.handover import Handovers, Offer
+from livevirt.node.migration.handover import Departure, Handovers, MigrationNotes, Offer
 from livevirt.node.migration.limits import SourceTimer, limits
-from livevirt.node.migration.notes import Departure, MigrationNotes
 from livevirt.node.migration.states import SourceFacts, SourceState, SourceStep, resumes, source
 from livevirt.node.migration.status import SourceReport
 from livevirt.qemu import lifecycle, migration

@@ -17,7 +17,7 @@ from typing import Generic, TypeVar
 
 from livevirt.node.migration import limits
 from livevirt.node.migration.facts import Migration, PodFacts
-from livevirt.node.migration.notes import Departure
+from livevirt.node.migration.handover import Departure
 from livevirt.qemu.lifecycle import SENT_WHOLE
 from livevirt.qemu.migration import COMPLETED, FAILED, NEVER
 

@@ -18,8 +18,7 @@ from livevirt.node import exit_record
 from livevirt.node import guest as guests
 from livevirt.node.local import Local
 from livevirt.node.migration.facts import Side
-from livevirt.node.migration.handover import Handovers
-from livevirt.node.migration.notes import Departure
+from livevirt.node.migration.handover import Departure, Handovers
 from livevirt.node.migration.source import SourceMigration
 from livevirt.node.migration.states import COMPLETING, resumes
 from livevirt.qemu import lifecycle, migration

@@ -20,8 +20,7 @@ from livevirt.errors import LivevirtError
 from livevirt.node.guest import Guest
 from livevirt.node.intent import Incoming
 from livevirt.node.migration.facts import Migration, PodFacts, Side
-from livevirt.node.migration.handover import Handovers
-from livevirt.node.migration.notes import MigrationNotes
+from livevirt.node.migration.handover import Handovers, MigrationNotes
 from livevirt.node.migration.states import TargetStep, target
 from livevirt.qemu import lifecycle, migration
 from livevirt.qemu.session import Events, Session

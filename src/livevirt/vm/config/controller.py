@@ -1,4 +1,4 @@
-"""Reports on the KubeVirt object that everything it asks for is in force."""
+"""The KubeVirt object: created on the first start, and its status kept."""
 
 from __future__ import annotations
 
@@ -10,16 +10,74 @@ from typing import Any
 import msgspec
 
 from livevirt import __version__
-from livevirt.errors import NotFound
+from livevirt.errors import AlreadyExists, NotFound
 from livevirt.kube.client.interface import Client
 from livevirt.kube.control.cache import Key
 from livevirt.kube.control.clock import Now
 from livevirt.kube.control.controller import DONE, Controller, Result
 from livevirt.kube.control.informer import Informer
 from livevirt.kube.control.runtime import Runtime
-from livevirt.kube.objects import conditions
+from livevirt.kube.objects import conditions, core
 from livevirt.kube.objects.request import Object
 from livevirt.vm import kinds
+
+NAMESPACE: Object = {
+    "apiVersion": "v1", "kind": "Namespace", "metadata": {"name": "kubevirt"},
+}  # fmt: skip
+#: Visible and editable on purpose: what an administrator sees here is what is in force.
+KUBEVIRT: Object = {
+    "apiVersion": "kubevirt.io/v1",
+    "kind": "KubeVirt",
+    "metadata": {"name": "kubevirt", "namespace": "kubevirt"},
+    "spec": {
+        "configuration": {
+            "developerConfiguration": {
+                "featureGates": ["VMLiveUpdateFeatures", "HotplugVolumes", "InjectEjectCDROM"]
+            },
+            "vmRolloutStrategy": "LiveUpdate",
+        }
+    },
+}
+
+_VIEW = "instancetype.kubevirt.io:view"
+
+#: Everybody may see the instance types and preferences that all share.
+VIEW_ROLE: Object = {
+    "apiVersion": core.CLUSTER_ROLE.api_version,
+    "kind": core.CLUSTER_ROLE.kind,
+    "metadata": {"name": _VIEW},
+    "rules": [
+        {
+            "apiGroups": [kinds.CLUSTER_INSTANCETYPE.group],
+            "resources": [
+                kinds.CLUSTER_INSTANCETYPE.plural,
+                kinds.CLUSTER_PREFERENCE.plural,
+            ],
+            "verbs": ["get", "list", "watch"],
+        }
+    ],
+}
+
+VIEW_BINDING: Object = {
+    "apiVersion": core.CLUSTER_ROLE_BINDING.api_version,
+    "kind": core.CLUSTER_ROLE_BINDING.kind,
+    "metadata": {"name": _VIEW},
+    "roleRef": {"kind": core.CLUSTER_ROLE.kind, "name": _VIEW},
+    "subjects": [{"kind": "Group", "name": "system:authenticated"}],
+}
+
+
+async def ensure(client: Client) -> None:
+    """Create what is missing; what is there belongs to its owner and is left alone."""
+    for kind, obj, namespace in (
+        (core.NAMESPACE, NAMESPACE, ""),
+        (kinds.KUBEVIRT, KUBEVIRT, "kubevirt"),
+        (core.CLUSTER_ROLE, VIEW_ROLE, ""),
+        (core.CLUSTER_ROLE_BINDING, VIEW_BINDING, ""),
+    ):
+        with contextlib.suppress(AlreadyExists):
+            await client.create(kind, obj, namespace)
+
 
 VERSION = f"v{__version__}"
 REGISTRY = "livevirt"

@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 from datetime import timedelta
 
 from livevirt.errors import AlreadyExists, Forbidden, Invalid, NotFound
-from livevirt.files.directories import Directories
+from livevirt.files.raw_file import Directories
 from livevirt.kube.client.interface import Client, if_unchanged
 from livevirt.kube.control.cache import Key, key_of
 from livevirt.kube.control.clock import Now
@@ -20,7 +20,7 @@ from livevirt.kube.objects.quantity import parse
 from livevirt.kube.objects.request import Object
 from livevirt.kube.objects.storage import BIND_AT_ONCE, class_of, default_class
 from livevirt.vm import kinds
-from livevirt.vm.datavolumes import filling, importer, sources
+from livevirt.vm.datavolumes import filling, importer
 from livevirt.vm.datavolumes import plan as steps
 from livevirt.vm.datavolumes.importer import Blank, Clone, Images, Order, Stored
 from livevirt.vm.datavolumes.imports import Imports, Job
@@ -199,9 +199,9 @@ class DataVolumes:
         source = dv["spec"]["source"][name]
         match name:
             case "http":
-                return await sources.http(source, namespace, self._client)
+                return await importer.http(source, namespace, self._client)
             case "registry":
-                return Stored(sources.image_name(source), self._images)
+                return Stored(importer.image_name(source), self._images)
             case "pvc":
                 (key,) = source_claim(dv)
                 claim = await self._client.get(core.CLAIM, key.name, key.namespace)

@@ -12,8 +12,8 @@ from collections.abc import AsyncIterator
 from pathlib import Path
 
 from livevirt.errors import LivevirtError, Terminal
-from livevirt.files.directories import DISK, write_problem
 from livevirt.files.durable import finished, sync
+from livevirt.files.raw_file import DISK, write_problem
 
 
 class ImportFailed(LivevirtError):

@@ -1,11 +1,10 @@
-"""Act: the writes of the migration controller, each safe to repeat.
-
-A write that cannot be undone is preceded by a read from the API: the caches may be behind.
-"""
+"""What a migration does: target pods, the handover in the instance, its own status."""
 
 from __future__ import annotations
 
 import contextlib
+import copy
+import hashlib
 import logging
 from datetime import timedelta
 
@@ -19,11 +18,85 @@ from livevirt.kube.objects import core
 from livevirt.kube.objects.kind import Kind
 from livevirt.kube.objects.request import Object
 from livevirt.vm import kinds
-from livevirt.vm.migration import events, policy, queue, status, target
+from livevirt.vm.lifecycle.vmi import launcher
+from livevirt.vm.migration import events, policy, queue, status
 from livevirt.vm.migration.admission import FINALIZER
 from livevirt.vm.migration.caches import Caches, Expectations, instance_key
+from livevirt.vm.migration.migratability import NODE_NAME
 from livevirt.vm.migration.phases import failure, phases
-from livevirt.vm.migration.snapshot import JOB_UID, TARGET_NODE, Snapshot, read_pod, read_state
+from livevirt.vm.migration.snapshot import (
+    JOB_NAME,
+    JOB_UID,
+    TARGET_NODE,
+    Snapshot,
+    read_pod,
+    read_state,
+)
+from livevirt.vm.sizing.reservation import covers, reservation, told
+from livevirt.vm.spec.resources import Namespace
+
+HOSTNAME = "kubernetes.io/hostname"
+_NOT_COPIED = (NODE_NAME, TARGET_NODE)  # of the instance's labels: they name the source
+_SUFFIX = "bcdfghjklmnpqrstvwxz2456789"  # what Kubernetes makes generated names from
+_SUFFIX_LENGTH = 5
+
+
+def pod_of(vmi: Object, migration: Object, namespace: Namespace) -> Object:
+    """Return the target pod of a migration.
+
+    It has room for the larger of the guest's current and requested size: the guest is resized
+    only after it has moved.
+    """
+    job = migration["metadata"]
+    pod = launcher.pod_of(vmi, namespace)
+    meta, spec = pod["metadata"], pod["spec"]
+    meta["name"] = pod_name(vmi, migration)
+    for label in _NOT_COPIED:
+        meta["labels"].pop(label, None)
+    meta["labels"][JOB_UID] = job["uid"]
+    meta["annotations"][JOB_NAME] = job["name"]
+    needed = reservation(vmi, told(vmi), namespace)
+    meta["annotations"][launcher.OVERHEAD] = str(needed.overhead)
+    for container in spec["containers"]:
+        if container["name"] == launcher.CONTAINER:
+            container["resources"] = {"requests": needed.requests, "limits": needed.limits}
+    added = migration["spec"].get("addedNodeSelector") or {}
+    spec["nodeSelector"] = {**added, **spec["nodeSelector"]}
+    spec["affinity"] = _anti_affinity(spec.get("affinity") or {}, vmi["metadata"]["uid"])
+    return pod
+
+
+def is_too_small(pod: Object, vmi: Object, namespace: Namespace) -> bool:
+    """Return whether a target pod has less than the guest's current or requested size."""
+    needed = reservation(vmi, told(vmi), namespace)
+    return not any(
+        covers(container.get("resources") or {}, needed)
+        for container in pod["spec"]["containers"]
+        if container["name"] == launcher.CONTAINER
+    )
+
+
+def pod_name(vmi: Object, migration: Object) -> str:
+    """Return the name of a target pod, derived from the uid of its migration."""
+    first = launcher.pod_name(vmi)
+    digest = hashlib.sha256(migration["metadata"]["uid"].encode()).digest()[:_SUFFIX_LENGTH]
+    suffix = "".join(_SUFFIX[byte % len(_SUFFIX)] for byte in digest)
+    return f"{first[:-_SUFFIX_LENGTH]}{suffix}"
+
+
+def _anti_affinity(affinity: Object, uid: str) -> Object:
+    """Return an affinity that also excludes every node with a pod of the instance."""
+    found = copy.deepcopy(affinity)
+    against = found.setdefault("podAntiAffinity", {})
+    against["requiredDuringSchedulingIgnoredDuringExecution"] = [
+        *(against.get("requiredDuringSchedulingIgnoredDuringExecution") or ()),
+        {
+            "labelSelector": {"matchLabels": {launcher.CREATED_BY: uid}},
+            "topologyKey": HOSTNAME,
+        },
+    ]
+    return found
+
 
 log = logging.getLogger(__name__)
 
@@ -49,7 +122,7 @@ class TargetPods:
         try:
             await check_current(self._client, kinds.MIGRATION, migration)
             await check_current(self._client, kinds.VMI, vmi)
-            pod = target.pod_of(vmi, migration, self._caches.sources.namespace(namespace))
+            pod = pod_of(vmi, migration, self._caches.sources.namespace(namespace))
             name = pod["metadata"]["name"]
             try:
                 await self._client.create(core.POD, pod, namespace)
@@ -233,7 +306,7 @@ async def check_failure(
     if vmi is not None:
         await check_current(client, kinds.VMI, vmi)
         if snapshot.target is None and snapshot.migration.phase in ("Scheduling", "Scheduled"):
-            await check_absent(client, vmi, target.pod_name(vmi, migration))
+            await check_absent(client, vmi, pod_name(vmi, migration))
         return
     key = instance_key(migration)
     with contextlib.suppress(NotFound):

@@ -8,7 +8,7 @@ from livevirt.kube.control.cache import Change, Key, key_of
 from livevirt.kube.control.clock import Now
 from livevirt.kube.objects.conditions import FINAL
 from livevirt.kube.objects.request import Object
-from livevirt.vm.migration import policy, target
+from livevirt.vm.migration import actions, policy
 from livevirt.vm.migration.caches import (
     Caches,
     Expectations,
@@ -146,7 +146,7 @@ class Observer:
                 return read_pod(obj)
             if vmi["metadata"]["uid"] in instance_uids(obj):
                 namespace = self.caches.sources.namespace(vmi["metadata"]["namespace"])
-                return replace(read_pod(obj), too_small=target.is_too_small(obj, vmi, namespace))
+                return replace(read_pod(obj), too_small=actions.is_too_small(obj, vmi, namespace))
         return None
 
     def _source(self, found: Snapshot, namespace: str) -> Pod | None:

@@ -1,4 +1,4 @@
-"""What a spec may ask of its node: dedicated CPUs, affinity, tolerations and the like."""
+"""What a spec asks of its node: labels, dedicated CPUs, affinity, tolerations and the like."""
 
 from __future__ import annotations
 
@@ -7,12 +7,39 @@ from collections.abc import Iterator
 from livevirt.kube.objects import names
 from livevirt.kube.objects.field_checks import named, optional_one_of
 from livevirt.kube.objects.field_error import FieldError, invalid
+from livevirt.kube.objects.pod_resources import CPU_MANAGER, YES
 from livevirt.kube.objects.request import Object
 from livevirt.kube.objects.scheduling_validation import DNS_POLICIES, validate_scheduling
 from livevirt.vm.spec.instance import Instance
-from livevirt.vm.spec.node_labels import CPU_FEATURE, CPU_MODEL, MACHINE_TYPE
 from livevirt.vm.spec.sizes import topology
 from livevirt.vm.volumes.admission import wrong
+
+#: KubeVirt's prefixes; the name of the model, feature or type follows.
+CPU_MODEL = "cpu-model.node.kubevirt.io/"
+CPU_FEATURE = "cpu-feature.node.kubevirt.io/"
+MACHINE_TYPE = "machine-type.node.kubevirt.io/"
+
+NO = "false"
+_ANY_NODE_HAS = ("", "host-model", "host-passthrough")
+_DEMANDS = ("", "require")  # policies of a feature; every other one can do without
+
+
+def needed(spec: Object) -> dict[str, str]:
+    """Return the labels of nodes that have what an instance's spec names."""
+    domain = spec.get("domain") or {}
+    cpu, machine = domain.get("cpu") or {}, domain.get("machine") or {}
+    found = []
+    if (cpu.get("model") or "") not in _ANY_NODE_HAS:
+        found.append(CPU_MODEL + cpu["model"])
+    for feature in cpu.get("features") or ():
+        if (feature.get("policy") or "") in _DEMANDS:
+            found.append(CPU_FEATURE + feature["name"])
+    if machine.get("type"):
+        found.append(MACHINE_TYPE + machine["type"])
+    if cpu.get("dedicatedCpuPlacement"):
+        found.append(CPU_MANAGER)
+    return dict.fromkeys(found, YES)
+
 
 _ISOLATED_ALONE = (
     "IsolateEmulatorThread should be only set in combination with DedicatedCPUPlacement"

@@ -21,7 +21,7 @@ from livevirt.vm.guest.console import ConsoleDoor, Consoles
 from livevirt.vm.guest.exec import ExecDoor
 from livevirt.vm.guest.interface import GuestDoor
 from livevirt.vm.instancetypes import expand
-from livevirt.vm.kinds import subresources, version
+from livevirt.vm.kinds import subresources, support
 from livevirt.vm.lifecycle import start_stop
 from livevirt.vm.migration import request
 from livevirt.vm.subresources.call import Call, Verb
@@ -104,4 +104,4 @@ def guest_verbs(door: AccessDoor) -> dict[tuple[str, str], Verb]:
 async def _version(call: Call) -> Answer:
     if call.http.method not in ("GET", "HEAD"):
         raise refusals.method_not_allowed()
-    return Answer(200, dict(version.info()))
+    return Answer(200, dict(support.info()))

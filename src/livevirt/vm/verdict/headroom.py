@@ -1,27 +1,97 @@
-"""What nodes, quotas and limit ranges leave for a guest's pod: to grow, to migrate, to start.
-
-Pure, and counted as those count who later decide on a resize: a kubelet for its node, admission for
-the namespace.
-"""
+"""Where a guest's pod could grow or a second one run: nodes, quotas and limit ranges. Pure."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from typing import Any
 
-from livevirt.kube.objects import field_checks, pod_resources
+from livevirt.kube.objects import conditions, field_checks, pod_resources
 from livevirt.kube.objects.core import POD
 from livevirt.kube.objects.node_share import Share
 from livevirt.kube.objects.pod_resources import Amounts, amounts
 from livevirt.kube.objects.quantity import ZERO, Quantity
 from livevirt.kube.objects.quota_usage import MUST_BE_STATED, compute_usage, in_scope
 from livevirt.kube.objects.request import Object
+from livevirt.kube.objects.selector import LabelRequirement
 from livevirt.vm.config import settings as config
 from livevirt.vm.config.settings import Config
-from livevirt.vm.spec import defaults, instance, resources
+from livevirt.vm.spec import defaults, instance, placement_validation, resources
 from livevirt.vm.spec.effective import filled
 from livevirt.vm.spec.resources import Namespace
-from livevirt.vm.verdict import growth, node_choice
+from livevirt.vm.verdict import growth
 from livevirt.vm.verdict.verdict_inputs import Bound
+
+_FORBIDDING = ("NoSchedule", "NoExecute")
+_REQUIRED = "requiredDuringSchedulingIgnoredDuringExecution"
+_OPERATORS = {
+    "In": "in", "NotIn": "notin", "Exists": "exists", "DoesNotExist": "!", "Gt": "gt", "Lt": "lt",
+}  # fmt: skip
+
+
+def takes(node: Object, spec: Object) -> bool:
+    """Return whether the scheduler could place the pod of an instance with that spec on a node."""
+    labels = node["metadata"].get("labels") or {}
+    wanted = {
+        "kubevirt.io/schedulable": "true",
+        "kubernetes.io/arch": spec.get("architecture", "amd64"),
+        **placement_validation.needed(spec),
+        **(spec.get("nodeSelector") or {}),
+    }
+    return (
+        all(_tolerated(taint, spec) for taint in _taints(node))
+        and all(labels.get(key) == value for key, value in wanted.items())
+        and _chosen(node["metadata"]["name"], labels, spec)
+    )
+
+
+def _taints(node: Object) -> list[Object]:
+    """Return the taints that keep pods away from a node, cordoned or not ready included."""
+    spec = node.get("spec") or {}
+    found = [each for each in spec.get("taints") or () if each["effect"] in _FORBIDDING]
+    if spec.get("unschedulable"):
+        found.append(_keep_away("unschedulable"))
+    ready = conditions.find((node.get("status") or {}).get("conditions"), "Ready") or {}
+    silent = {"False": "not-ready", "Unknown": "unreachable"}.get(ready.get("status", ""))
+    return [*found, _keep_away(silent)] if silent else found
+
+
+def _keep_away(why: str) -> Object:
+    return {"key": f"node.kubernetes.io/{why}", "effect": "NoSchedule"}
+
+
+def _tolerated(taint: Object, spec: Object) -> bool:
+    return any(
+        (each.get("effect") or taint["effect"]) == taint["effect"]
+        and (each.get("key") or taint["key"]) == taint["key"]
+        and (
+            each.get("operator") == "Exists"
+            or (each.get("value") or "") == (taint.get("value") or "")
+        )
+        for each in spec.get("tolerations") or ()
+    )
+
+
+def _chosen(name: str, labels: Mapping[str, str], spec: Object) -> bool:
+    """Return whether one of the required node affinity terms matches."""
+    affinity = (spec.get("affinity") or {}).get("nodeAffinity") or {}
+    if (required := affinity.get(_REQUIRED)) is None:
+        return True
+    return any(
+        bool(term.get("matchExpressions") or term.get("matchFields"))
+        and _all(term.get("matchExpressions"), labels)
+        and _all(term.get("matchFields"), {"metadata.name": name})
+        for term in required.get("nodeSelectorTerms") or ()
+    )
+
+
+def _all(expressions: Any, values: Mapping[str, str]) -> bool:
+    return all(
+        LabelRequirement(
+            each["key"], _OPERATORS[each["operator"]], tuple(each.get("values") or ())
+        ).matches(values)
+        for each in expressions or ()
+    )
+
 
 _CONTAINER = "compute"  # the one that grows with the guest
 _MOST_REASONS = 3
@@ -82,7 +152,7 @@ def on_others(
     exclusive = bool(pod_resources.exclusive_cpus(own))
     for node, taken in nodes:
         name = node["metadata"]["name"]
-        if name != here and node_choice.takes(node, vmi["spec"]):
+        if name != here and takes(node, vmi["spec"]):
             yield _for_new(node, taken, asked, beside, exclusive=exclusive)
 
 
@@ -92,7 +162,7 @@ def for_start(
     """Yield what each node that takes a guest of that spec leaves for it."""
     exclusive = bool((spec["domain"].get("cpu") or {}).get("dedicatedCpuPlacement"))
     for node, taken in nodes:
-        if node_choice.takes(node, spec):
+        if takes(node, spec):
             yield _for_new(node, taken, asked, {}, exclusive=exclusive)
 
 

@@ -23,7 +23,8 @@ from livevirt.vm.migration.snapshot import WORKLOAD_UPDATE, migration_uids
 from livevirt.vm.verdict import growth
 from livevirt.vm.verdict.gather import gather_room_now
 from livevirt.vm.verdict.verdict_inputs import VerdictInputs
-from livevirt.vm.workload_update import events, view
+from livevirt.vm.workload_update import plan as workload_update_plan
+from livevirt.vm.workload_update import view
 from livevirt.vm.workload_update.plan import Abort, Evict, Migrate, ReportStuck, Step, Wait, plan
 from livevirt.vm.workload_update.view import Guest, Need, WorkloadSnapshot
 
@@ -164,7 +165,7 @@ class WorkloadUpdateController:
             case ReportStuck(why=why):
                 if self._stuck.get(_uid(vmi)) != why:
                     self._stuck[_uid(vmi)] = why
-                    events.stuck(self._recorder, vmi, why)
+                    workload_update_plan.stuck(self._recorder, vmi, why)
 
     async def _migrate(self, vmi: Object, priority: str) -> None:
         key, need = key_of(vmi), view.need(vmi)
@@ -172,14 +173,14 @@ class WorkloadUpdateController:
         try:
             created = await self._client.create(kinds.MIGRATION, manifest, key.namespace)
         except ApiError as error:
-            events.migration_refused(self._recorder, vmi, error.message)
+            workload_update_plan.migration_refused(self._recorder, vmi, error.message)
             raise
         name = created["metadata"]["name"]
         if self._migrations.get(Key(key.namespace, name)) is None:
             self._created[_uid(vmi)] = name
         log.info("migration created", extra={"vmi": str(key), "migration": name})
         reason = need.value if need is not None else "another pod"
-        events.migration_created(self._recorder, vmi, name, reason)
+        workload_update_plan.migration_created(self._recorder, vmi, name, reason)
 
     async def _evict(self, vmi: Object, pod: str) -> None:
         namespace = vmi["metadata"]["namespace"]
@@ -193,10 +194,10 @@ class WorkloadUpdateController:
         except NotFound:
             return
         except ApiError as error:
-            events.eviction_refused(self._recorder, vmi, pod, error.message)
+            workload_update_plan.eviction_refused(self._recorder, vmi, pod, error.message)
             return  # retried with the next batch
         log.info("pod evicted", extra={"vmi": str(key_of(vmi)), "pod": pod})
-        events.evicted(self._recorder, vmi, pod)
+        workload_update_plan.evicted(self._recorder, vmi, pod)
 
     async def _abort(self, vmi: Object, name: str, uid: str) -> None:
         namespace = vmi["metadata"]["namespace"]
@@ -205,10 +206,10 @@ class WorkloadUpdateController:
         except NotFound:
             return
         except ApiError as error:
-            events.deletion_refused(self._recorder, vmi, name, error.message)
+            workload_update_plan.deletion_refused(self._recorder, vmi, name, error.message)
             raise
         log.info("migration deleted", extra={"vmi": str(key_of(vmi)), "migration": name})
-        events.migration_deleted(self._recorder, vmi, name)
+        workload_update_plan.migration_deleted(self._recorder, vmi, name)
 
     async def _count(self, kubevirt: Object, number: int) -> None:
         """Write how many guests need another pod, if the number has changed."""

@@ -6,7 +6,7 @@ import pytest
 
 from livevirt.kube.objects.request import Object
 from livevirt.vm.lifecycle.vmi import launcher
-from livevirt.vm.migration import target
+from livevirt.vm.migration import actions
 from livevirt.vm.spec.resources import Namespace
 
 PLAIN = Namespace()
@@ -26,19 +26,19 @@ def a_migration(uid: str = "m1", **spec: Any) -> Object:
 
 def test_it_is_a_launcher_pod_of_the_instance_with_a_name_of_its_own() -> None:
     vmi = a_vmi()
-    pod = target.pod_of(vmi, a_migration(), PLAIN)
+    pod = actions.pod_of(vmi, a_migration(), PLAIN)
     first = launcher.pod_of(vmi, PLAIN)
     assert pod["metadata"]["ownerReferences"] == first["metadata"]["ownerReferences"]
     own, other = (each["spec"]["containers"][0]["resources"] for each in (pod, first))
     assert own["requests"] == other["requests"]
     assert pod["metadata"]["name"] != first["metadata"]["name"]
     assert len(pod["metadata"]["name"]) == len(first["metadata"]["name"])
-    assert pod["metadata"]["name"] == target.pod_of(vmi, a_migration(), PLAIN)["metadata"]["name"]
-    assert pod["metadata"]["name"] != target.pod_name(vmi, a_migration("m2"))
+    assert pod["metadata"]["name"] == actions.pod_of(vmi, a_migration(), PLAIN)["metadata"]["name"]
+    assert pod["metadata"]["name"] != actions.pod_name(vmi, a_migration("m2"))
 
 
 def test_it_names_its_migration_and_not_the_node_it_leaves() -> None:
-    meta = target.pod_of(a_vmi(), a_migration(), PLAIN)["metadata"]
+    meta = actions.pod_of(a_vmi(), a_migration(), PLAIN)["metadata"]
     assert meta["labels"]["kubevirt.io/migrationJobUID"] == "m1"
     assert meta["annotations"]["kubevirt.io/migrationJobName"] == "move"
     assert meta["labels"]["app"] == "db"
@@ -48,7 +48,7 @@ def test_it_names_its_migration_and_not_the_node_it_leaves() -> None:
 def test_it_keeps_away_from_the_other_pods_of_the_guest() -> None:
     own = {"labelSelector": {"matchLabels": {"a": "b"}}, "topologyKey": "zone"}
     vmi = a_vmi(affinity={"nodeAffinity": {}, "podAntiAffinity": {_REQUIRED: [own]}})
-    affinity = target.pod_of(vmi, a_migration(), PLAIN)["spec"]["affinity"]
+    affinity = actions.pod_of(vmi, a_migration(), PLAIN)["spec"]["affinity"]
     assert affinity["podAntiAffinity"][_REQUIRED] == [
         own,
         {
@@ -62,7 +62,9 @@ def test_it_keeps_away_from_the_other_pods_of_the_guest() -> None:
 def test_of_the_added_labels_the_guests_own_win() -> None:
     vmi = a_vmi(nodeSelector={"disk": "ssd"})
     added = {"disk": "any", "zone": "x", "kubevirt.io/schedulable": "false"}
-    chosen = target.pod_of(vmi, a_migration(addedNodeSelector=added), PLAIN)["spec"]["nodeSelector"]
+    chosen = actions.pod_of(vmi, a_migration(addedNodeSelector=added), PLAIN)["spec"][
+        "nodeSelector"
+    ]
     assert (chosen["disk"], chosen["zone"]) == ("ssd", "x")
     assert chosen["kubevirt.io/schedulable"] == "true"
 
@@ -71,7 +73,7 @@ def test_it_holds_the_larger_of_what_the_guest_has_and_should_have() -> None:
     shrinking = a_vmi({"currentCPUTopology": {"sockets": 3}, "memory": {"guestCurrent": "2Gi"}})
     growing = a_vmi({"currentCPUTopology": {"sockets": 1}, "memory": {"guestCurrent": "512Mi"}})
     large, small = (
-        target.pod_of(vmi, a_migration(), PLAIN)["spec"]["containers"][0]["resources"]["requests"]
+        actions.pod_of(vmi, a_migration(), PLAIN)["spec"]["containers"][0]["resources"]["requests"]
         for vmi in (shrinking, growing)
     )
     assert (small["cpu"], large["cpu"]) == ("100m", "300m")
@@ -88,8 +90,8 @@ def test_it_is_too_small_once_the_guest_has_or_should_have_more(memory: Object) 
     guests = {"small": a_vmi(), "large": a_vmi(LARGE)}
     for vmi in guests.values():
         vmi["spec"]["domain"]["memory"] |= memory
-    pods = {size: target.pod_of(vmi, a_migration(), PLAIN) for size, vmi in guests.items()}
-    assert target.is_too_small(pods["small"], guests["large"], PLAIN)
-    assert not target.is_too_small(pods["large"], guests["small"], PLAIN)
+    pods = {size: actions.pod_of(vmi, a_migration(), PLAIN) for size, vmi in guests.items()}
+    assert actions.is_too_small(pods["small"], guests["large"], PLAIN)
+    assert not actions.is_too_small(pods["large"], guests["small"], PLAIN)
     for size, pod in pods.items():
-        assert not target.is_too_small(pod, guests[size], PLAIN)  # or it would be made for ever
+        assert not actions.is_too_small(pod, guests[size], PLAIN)  # or it would be made for ever

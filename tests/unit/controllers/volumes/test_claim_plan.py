@@ -21,10 +21,11 @@ from livevirt.kube.controllers.storage.claim_plan import (
     Rest,
     Seen,
     Step,
+    claim_reference,
     plan,
     resizing,
+    volume_for,
 )
-from livevirt.kube.controllers.storage.provision import claim_reference, volume_for
 from livevirt.kube.objects.request import Object
 from livevirt.kube.objects.storage import BIND_AT_ONCE, PROTECTION
 

@@ -10,7 +10,7 @@ from pathlib import Path
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from livevirt.kube.controllers.storage import claim_plan, provision, volume_plan
+from livevirt.kube.controllers.storage import claim_plan, volume_plan
 from livevirt.kube.objects.quantity import parse
 from livevirt.kube.objects.request import Object
 
@@ -224,7 +224,7 @@ def check_settled(model: Model) -> None:
             volume = model.volumes[claim["spec"]["volumeName"]]
             assert claim_plan.held_by(volume, claim)
             assert volume["status"]["phase"] == "Bound"
-            if provision.is_ours(volume):
+            if claim_plan.is_ours(volume):
                 assert volume["metadata"]["name"] in model.directories
                 assert claim["status"]["capacity"] == volume["spec"]["capacity"]
                 assert "conditions" not in claim["status"]

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from livevirt.kube.controllers.storage.provision import VOLUME_PROTECTION
+from livevirt.kube.controllers.storage.claim_plan import VOLUME_PROTECTION
 from livevirt.kube.controllers.storage.volume_plan import (
     Delete,
     MakeDirectory,

@@ -5,9 +5,8 @@ from __future__ import annotations
 from typing import Any
 
 from livevirt.kube.controllers import bootstrap
-from livevirt.kube.controllers.storage import provision
-from livevirt.kube.controllers.storage.claim_plan import BIND_COMPLETED
-from livevirt.kube.controllers.storage.provision import VOLUME_PROTECTION
+from livevirt.kube.controllers.storage import claim_plan
+from livevirt.kube.controllers.storage.claim_plan import BIND_COMPLETED, VOLUME_PROTECTION
 from livevirt.kube.objects import storage
 from livevirt.kube.objects.request import Object
 from livevirt.kube.objects.storage import PROTECTION
@@ -72,7 +71,7 @@ def a_volume(
     meta: dict[str, Any] = {"name": name, "uid": f"uid-{name}", "finalizers": list(finalizers)}
     meta["labels"] = labels or {}
     if ours:
-        meta["annotations"] = {provision.PROVISIONED_BY: storage.PROVISIONER}
+        meta["annotations"] = {claim_plan.PROVISIONED_BY: storage.PROVISIONER}
     if deleting:
         meta["deletionTimestamp"] = "2026-01-01T00:00:00Z"
     content = {
@@ -83,7 +82,7 @@ def a_volume(
         **spec,
     }
     if claim is not None:
-        content["claimRef"] = provision.claim_reference(claim)
+        content["claimRef"] = claim_plan.claim_reference(claim)
     return {"metadata": meta, "spec": content, "status": {"phase": phase}}
 
 

@@ -13,7 +13,7 @@ from livevirt.node import exclusive
 from livevirt.node import process as processes
 from livevirt.node.guest import Guest
 from livevirt.node.guest import guest as guest_module
-from livevirt.node.guest.reboot import RebootRequest
+from livevirt.node.guest.view import RebootRequest
 from livevirt.node.intent import Exclusive
 from livevirt.node.process import Process
 from livevirt.qemu.machine import Thread

@@ -11,7 +11,7 @@ import pytest
 
 from livevirt.node import process as processes
 from livevirt.node.guest import Guest, qmp_connection
-from livevirt.node.guest.reboot import RebootRequest
+from livevirt.node.guest.view import RebootRequest
 from livevirt.qemu.observe import MemoryState, Observed
 from livevirt.qemu.session import Event, Events
 

@@ -2,7 +2,7 @@ from pathlib import Path
 
 import pytest
 
-from livevirt.node.guest.reboot import LEAST_SECONDS, RebootRequest
+from livevirt.node.guest.view import LEAST_SECONDS, RebootRequest
 
 
 class Clock:

@@ -19,7 +19,7 @@ from livevirt.node.migration.facts import (
     migration_of,
     side,
 )
-from livevirt.node.migration.notes import Departure
+from livevirt.node.migration.handover import Departure
 
 NOON = datetime(2026, 1, 1, 12, tzinfo=UTC)
 AT = "2026-01-01T12:00:00Z"

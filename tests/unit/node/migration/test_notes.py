@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from livevirt.node.migration.notes import Departure, MigrationNotes
+from livevirt.node.migration.handover import Departure, MigrationNotes
 
 
 def test_notes_outlive_the_agent_that_wrote_them(tmp_path: Path) -> None:

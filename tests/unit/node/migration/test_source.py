@@ -12,8 +12,7 @@ import pytest
 from livevirt.node.migration import limits
 from livevirt.node.migration import source as source_module
 from livevirt.node.migration.facts import Migration
-from livevirt.node.migration.handover import Handovers
-from livevirt.node.migration.notes import Departure, MigrationNotes
+from livevirt.node.migration.handover import Departure, Handovers, MigrationNotes
 from livevirt.node.migration.source import SourceMigration
 from livevirt.node.migration.status import SourceReport
 from livevirt.qemu.machine import Machine

@@ -11,7 +11,7 @@ import pytest
 
 from livevirt.node.migration import states
 from livevirt.node.migration.facts import Migration, PodFacts
-from livevirt.node.migration.notes import Departure
+from livevirt.node.migration.handover import Departure
 from livevirt.node.migration.states import (
     SourceFacts,
     SourceState,

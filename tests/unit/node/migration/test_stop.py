@@ -13,8 +13,7 @@ import pytest
 from livevirt.node import guest as guests
 from livevirt.node.migration import stop
 from livevirt.node.migration.facts import Side
-from livevirt.node.migration.handover import Handovers
-from livevirt.node.migration.notes import Departure
+from livevirt.node.migration.handover import Departure, Handovers
 from livevirt.node.pod_dir import PodDir
 
 from ..moving_qemu import Qmp

@@ -8,8 +8,7 @@ import pytest
 
 from livevirt.node.intent import Incoming
 from livevirt.node.migration import target
-from livevirt.node.migration.handover import Handovers
-from livevirt.node.migration.notes import MigrationNotes
+from livevirt.node.migration.handover import Handovers, MigrationNotes
 from livevirt.node.migration.target import TargetMigration
 
 from ..moving_qemu import MACHINE, Qmp, a_guest

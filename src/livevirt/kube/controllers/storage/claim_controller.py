@@ -7,13 +7,13 @@ from dataclasses import dataclass, replace
 
 from livevirt.errors import AlreadyExists, LivevirtError, NotFound
 from livevirt.files import durable, loop_device
-from livevirt.files.directories import Directories, write_problem
+from livevirt.files.raw_file import Directories, write_problem
 from livevirt.kube.client.interface import Client, if_unchanged
 from livevirt.kube.control.cache import Key, key_of
 from livevirt.kube.control.controller import DONE, Controller, Result
 from livevirt.kube.control.events import Recorder
 from livevirt.kube.control.informer import Informer
-from livevirt.kube.controllers.storage import claim_plan, provision
+from livevirt.kube.controllers.storage import claim_plan
 from livevirt.kube.controllers.storage.claim_plan import Seen, Step, Usage, plan
 from livevirt.kube.objects import core, storage
 from livevirt.kube.objects.request import Object
@@ -86,7 +86,7 @@ class Claims:
         )
 
     def _disk(self, volume: Object | None) -> int | None:
-        if volume is None or not provision.is_ours(volume):
+        if volume is None or not claim_plan.is_ours(volume):
             return None
         return self._directories.size(volume["metadata"]["name"])
 

@@ -10,13 +10,93 @@ from typing import Any, Literal, Protocol
 from livevirt.files.raw_file import whole
 from livevirt.kube.control.cache import Key, ToKeys
 from livevirt.kube.control.controller import Controller
-from livevirt.kube.controllers.storage import provision
 from livevirt.kube.objects import conditions, storage
 from livevirt.kube.objects.conditions import Condition
 from livevirt.kube.objects.quantity import Quantity, parse
 from livevirt.kube.objects.request import Object
 from livevirt.kube.objects.selector import label_selector
-from livevirt.kube.objects.storage import BIND_AT_ONCE, PROTECTION, ClaimUser
+from livevirt.kube.objects.storage import (
+    BIND_AT_ONCE,
+    PROTECTION,
+    PROVISIONED_ACCESS_MODES,
+    PROVISIONER,
+    VOLUME_MODE,
+    ClaimUser,
+)
+
+PROVISIONED_BY = "pv.kubernetes.io/provisioned-by"
+VOLUME_PROTECTION = "kubernetes.io/pv-protection"
+
+
+def volume_name(claim: Object) -> str:
+    """Return the name of the volume that is made for a claim; the same every time."""
+    return f"pvc-{claim['metadata']['uid']}"
+
+
+def objection(claim: Object, no_devices: str) -> str:
+    """Say why no directory can serve the claim, or nothing.
+
+    `no_devices` tells why no file of this machine can be a block device, if none can.
+    """
+    spec = claim["spec"]
+    if spec.get("volumeMode") == "Block" and no_devices:
+        return (
+            f"{PROVISIONER} keeps disks as files, and makes block devices of them where it has loop"
+            f" devices; {no_devices}: create the claim without volumeMode Block"
+        )
+    unknown = [
+        mode for mode in spec.get("accessModes") or () if mode not in PROVISIONED_ACCESS_MODES
+    ]
+    if unknown:
+        offered = ", ".join(PROVISIONED_ACCESS_MODES)
+        return f"{PROVISIONER} does not offer access mode {unknown[0]}, only {offered}"
+    if spec.get("selector") is not None:
+        return f"{PROVISIONER} makes new volumes, which no selector can choose"
+    if spec.get("dataSource") is not None or spec.get("dataSourceRef") is not None:
+        return f"{PROVISIONER} makes empty volumes: use a DataVolume to fill one"
+    return ""
+
+
+def volume_for(claim: Object, storage_class: Object, root: Path) -> Object:
+    """Return the volume to create for a claim, reserved for it from the start."""
+    name = volume_name(claim)
+    return {
+        "apiVersion": "v1",
+        "kind": "PersistentVolume",
+        "metadata": {
+            "name": name,
+            "annotations": {PROVISIONED_BY: PROVISIONER},
+            "finalizers": [VOLUME_PROTECTION],
+        },
+        "spec": {
+            "capacity": {"storage": str(storage.size(claim))},
+            "accessModes": list(claim["spec"]["accessModes"]),
+            "volumeMode": claim["spec"].get("volumeMode") or VOLUME_MODE,
+            "storageClassName": storage_class["metadata"]["name"],
+            "persistentVolumeReclaimPolicy": storage_class.get("reclaimPolicy", "Delete"),
+            "hostPath": {"path": str(root / name), "type": ""},
+            "claimRef": claim_reference(claim),
+        },
+    }
+
+
+def claim_reference(claim: Object) -> Object:
+    """Return the reference by which a volume says whose it is."""
+    meta = claim["metadata"]
+    return {
+        "apiVersion": "v1",
+        "kind": "PersistentVolumeClaim",
+        "namespace": meta["namespace"],
+        "name": meta["name"],
+        "uid": meta["uid"],
+        "resourceVersion": meta.get("resourceVersion", ""),
+    }
+
+
+def is_ours(volume: Object) -> bool:
+    """Return whether a volume was made by us, so that its directory is ours to remove."""
+    annotations = volume["metadata"].get("annotations") or {}
+    return bool(annotations.get(PROVISIONED_BY) == PROVISIONER)
 
 
 def best(claim: Object, volumes: Iterable[Object]) -> Object | None:
@@ -196,7 +276,7 @@ def _find(seen: Seen, root: Path) -> Step:
         why = "waiting for first consumer to be created before binding"
         return Rest("Normal", storage.WAIT, why)
     if (found := best(claim, seen.others)) is not None:
-        return Reserve(found, provision.claim_reference(claim))
+        return Reserve(found, claim_reference(claim))
     name = storage.class_of(claim)
     if not name:
         why = "no persistent volumes available for this claim and no storage class is set"
@@ -207,9 +287,9 @@ def _find(seen: Seen, root: Path) -> Step:
     if not storage.is_ours(storage_class):
         why = f"waiting for the provisioner {storage_class.get('provisioner')} to make a volume"
         return Rest("Normal", "ExternalProvisioning", why)
-    if why := provision.objection(claim, seen.no_devices):
+    if why := objection(claim, seen.no_devices):
         return Rest("Warning", "ProvisioningFailed", why)
-    return Provision(provision.volume_for(claim, storage_class, root))
+    return Provision(volume_for(claim, storage_class, root))
 
 
 def _has_consumer(seen: Seen) -> bool:
@@ -231,14 +311,14 @@ def _towards(seen: Seen, volume: Object) -> Step:
             return _without(claim, name)
         if why := _mismatch(claim, volume):
             return Rest("Warning", "VolumeMismatch", why)
-        return Reserve(volume, provision.claim_reference(claim))
+        return Reserve(volume, claim_reference(claim))
     if (volume.get("status") or {}).get("phase") != "Bound":
         return Rest()  # its own controller makes it ready, and that wakes us
     annotations = claim["metadata"].get("annotations") or {}
     if claim["spec"].get("volumeName") != name or annotations.get(BIND_COMPLETED) != "yes":
         return Bind(name)
     if storage.size(claim) > capacity(volume) and seen.storage_class is not None:
-        if not provision.is_ours(volume):
+        if not is_ours(volume):
             why = f"waiting for the provisioner of volume {name} to expand it"
             return Rest("Normal", "ExternalExpanding", why)
         return Grow(str(storage.size(claim)))

@@ -7,12 +7,12 @@ import logging
 from dataclasses import replace
 
 from livevirt.errors import NotFound
-from livevirt.files.directories import Directories
+from livevirt.files.raw_file import Directories
 from livevirt.kube.client.interface import Client, if_unchanged
 from livevirt.kube.control.cache import Key, key_of
 from livevirt.kube.control.controller import DONE, Controller, Result
 from livevirt.kube.control.events import Recorder
-from livevirt.kube.controllers.storage import claim_plan, provision
+from livevirt.kube.controllers.storage import claim_plan
 from livevirt.kube.controllers.storage import volume_plan as steps
 from livevirt.kube.controllers.storage.claim_controller import Sources, volume_claim
 from livevirt.kube.controllers.storage.volume_plan import Seen, Step, plan
@@ -63,7 +63,7 @@ class Volumes:
             claim = await self._claim(key, volume)
             held = claim is not None and claim_plan.held_by(volume, claim)
             used = not held and bool(self._usage.of(key))
-        directory = provision.is_ours(volume) and self._directories.exists(name)
+        directory = claim_plan.is_ours(volume) and self._directories.exists(name)
         return Seen(volume, claim, directory, used)
 
     async def _claim(self, key: Key, volume: Object) -> Object | None:

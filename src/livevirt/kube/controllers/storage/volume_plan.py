@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from livevirt.kube.controllers.storage import claim_plan, provision
-from livevirt.kube.controllers.storage.provision import VOLUME_PROTECTION
+from livevirt.kube.controllers.storage import claim_plan
+from livevirt.kube.controllers.storage.claim_plan import VOLUME_PROTECTION
 from livevirt.kube.objects.request import Object
 
 
@@ -89,14 +89,14 @@ def plan(seen: Seen) -> Step:
 def _serve(seen: Seen, phase: str | None) -> Step:
     if phase == "Bound":
         return Rest()
-    if provision.is_ours(seen.volume) and not seen.directory:
+    if claim_plan.is_ours(seen.volume) and not seen.directory:
         return MakeDirectory()  # only now: an empty one in place of lost data would hide the loss
     return SetPhase("Bound")
 
 
 def _reclaim(seen: Seen, finalizers: tuple[str, ...], going: bool) -> Step:
     policy = seen.volume["spec"].get("persistentVolumeReclaimPolicy")
-    if policy == "Delete" and provision.is_ours(seen.volume):
+    if policy == "Delete" and claim_plan.is_ours(seen.volume):
         if seen.directory:
             return RemoveDirectory()
         if not going:

@@ -16,7 +16,7 @@ from livevirt.vm import kinds
 from livevirt.vm.config import settings as config
 from livevirt.vm.instancetypes.rules.matchers import ROLES, reference_policy
 from livevirt.vm.instancetypes.sizing import KINDS, Sized, Sizes, is_missed, revisions_used, users
-from livevirt.vm.lifecycle.vm import events, snapshot
+from livevirt.vm.lifecycle.vm import snapshot, writer
 from livevirt.vm.lifecycle.vm import status as statuses
 from livevirt.vm.lifecycle.vm.instances import InstanceLifecycle
 from livevirt.vm.lifecycle.vm.live_update import LiveUpdate
@@ -140,7 +140,7 @@ class VirtualMachines:
         # The status comes first: it counts a failed start, which the next step forgets.
         changed = statuses.changes(vm, vmi, seen, judgement=judgement, newer=sized.newer)
         await self._writer.write_status(vm, changed)
-        events.report(self._recorder, vm, vmi, changed)
+        writer.report(self._recorder, vm, vmi, changed)
         return await self._follow(vm, vmi, steps)
 
     async def _sized(self, vm: Object) -> Sized | None:
@@ -175,7 +175,7 @@ class VirtualMachines:
         changed = statuses.changes(sized.vm, vmi, seen, failure, newer=sized.newer)
         await self._writer.write_status(sized.vm, changed)
         if "conditions" in changed:
-            events.not_sized(self._recorder, sized.vm, failure)
+            writer.not_sized(self._recorder, sized.vm, failure)
         starting = (CreateInstance, CreateVolume)
         allowed: list[Step] = [step for step in steps if not isinstance(step, starting)]
         return await self._follow(sized.vm, vmi, allowed)
@@ -197,8 +197,8 @@ class VirtualMachines:
         except Conflict:
             raise
         except ApiError as error:
-            events.not_started(self._recorder, vm, error.message)
-            failure = Failure(events.FAILED_CREATE, error.message)
+            writer.not_started(self._recorder, vm, error.message)
+            failure = Failure(writer.FAILED_CREATE, error.message)
             changed = statuses.changes(vm, vmi, seen, failure, Judgement())
             await self._writer.write_status(vm, changed)
             raise

@@ -15,7 +15,7 @@ from livevirt.kube.objects.kind import Kind
 from livevirt.kube.objects.request import Object
 from livevirt.vm import kinds
 from livevirt.vm.instancetypes.rules.machine import detached, instance_annotations, sized_by
-from livevirt.vm.lifecycle.vm import events, snapshot
+from livevirt.vm.lifecycle.vm import snapshot, writer
 from livevirt.vm.lifecycle.vm.status import GENERATION, marks
 from livevirt.vm.lifecycle.vm.writer import facts
 from livevirt.vm.spec import defaults, disks
@@ -145,7 +145,7 @@ class InstanceLifecycle:
                 return  # created before, and not in the cache yet
             raise
         log.info("instance created", extra=facts(vm) | {"uid": created["metadata"]["uid"]})
-        events.started(self._recorder, vm)
+        writer.started(self._recorder, vm)
         if vm["metadata"]["generation"] > 1 or sized_by(vm):
             await self._delete_old_revisions(vm)
 
@@ -155,7 +155,7 @@ class InstanceLifecycle:
         with contextlib.suppress(NotFound):
             await self._client.delete(kinds.VMI, meta["name"], meta["namespace"], uid=uid)
             log.info("instance deleted", extra=facts(vm) | {"uid": uid})
-            events.stopped(self._recorder, vm)
+            writer.stopped(self._recorder, vm)
 
     async def adopt(self, vm: Object, vmi: Object) -> None:
         """Make the VM the owner of an instance of its name that has none."""
@@ -178,9 +178,9 @@ class InstanceLifecycle:
         except AlreadyExists:
             return None  # it will show up
         except ApiError as error:
-            events.volume_failed(self._recorder, vm, name, error.message)
+            writer.volume_failed(self._recorder, vm, name, error.message)
             return error
-        events.volume_created(self._recorder, vm, name)
+        writer.volume_created(self._recorder, vm, name)
         return None
 
     async def _has_instance(self, vm: Object) -> bool:

@@ -15,8 +15,8 @@ from livevirt.kube.objects.kind import Kind
 from livevirt.kube.objects.node_share import Share
 from livevirt.kube.objects.request import Object
 from livevirt.vm import kinds
-from livevirt.vm.lifecycle.vm import events
 from livevirt.vm.lifecycle.vm import status as statuses
+from livevirt.vm.lifecycle.vm import writer
 from livevirt.vm.lifecycle.vm.volumes import VolumeUpdates
 from livevirt.vm.lifecycle.vm.writer import facts
 from livevirt.vm.sizing import hot_change
@@ -75,7 +75,7 @@ class LiveUpdate:
         except NotFound:
             return False
         if patch:
-            events.rolled_out(self._recorder, vm, judgement)
+            writer.rolled_out(self._recorder, vm, judgement)
         return True
 
     def _add_status(

@@ -1,4 +1,4 @@
-"""Writes to a VirtualMachine itself: status, finalizer and spec, each against what was read."""
+"""Writes to a VirtualMachine, and the events about it."""
 
 from __future__ import annotations
 
@@ -7,9 +7,16 @@ from typing import Any
 
 from livevirt.errors import Conflict, NotFound
 from livevirt.kube.client.interface import Client
+from livevirt.kube.control.events import Recorder
+from livevirt.kube.objects import conditions
+from livevirt.kube.objects.conditions import Condition, Failure
 from livevirt.kube.objects.request import Object
 from livevirt.vm import kinds
 from livevirt.vm.lifecycle.vm_admission import FINALIZER
+from livevirt.vm.sizing import hot_change
+from livevirt.vm.verdict.judgement import Judgement
+from livevirt.vm.verdict.summary import RESTART_REQUIRED, compact
+from livevirt.vm.volumes import volume_migration
 
 
 class VirtualMachineWriter:
@@ -62,3 +69,104 @@ class VirtualMachineWriter:
 def facts(vm: Object) -> dict[str, object]:
     """Return the fields that identify a VM in logs."""
     return {"vm": f"{vm['metadata']['namespace']}/{vm['metadata']['name']}"}
+
+
+SUCCESSFUL_CREATE = "SuccessfulCreate"
+SUCCESSFUL_DELETE = "SuccessfulDelete"
+FAILED_CREATE = "FailedCreate"
+VOLUME_CREATED = "SuccessfulDataVolumeCreate"
+VOLUME_FAILED = "FailedDataVolumeCreate"
+LIVE_UPDATE = "LiveUpdate"
+_BEGUN = (hot_change.WAITING, hot_change.UNPLUGGING)
+_GOOD = (
+    hot_change.WAITING, hot_change.PLUGGING, hot_change.UNPLUGGING, hot_change.ATTACHING,
+    hot_change.DETACHING, volume_migration.COPYING, volume_migration.SWITCHING,
+    volume_migration.CANCELLED,
+)  # fmt: skip
+_VOLUMES = (hot_change.VOLUME, volume_migration.VOLUMES_CHANGE)
+_DONE = {hot_change.CPU: "VCPUsChanged", hot_change.MEMORY_TYPE: "MemoryChanged"}
+
+
+def started(recorder: Recorder, vm: Object) -> None:
+    """Record that the guest was started."""
+    message = (
+        "Started the virtual machine by creating the new virtual machine instance "
+        f"{vm['metadata']['name']}"
+    )
+    recorder.event(vm, "Normal", SUCCESSFUL_CREATE, message)
+
+
+def stopped(recorder: Recorder, vm: Object) -> None:
+    """Record that the guest was asked to stop."""
+    message = (
+        "Stopped the virtual machine by deleting the virtual machine instance "
+        f"{vm['metadata']['name']}"
+    )
+    recorder.event(vm, "Normal", SUCCESSFUL_DELETE, message)
+
+
+def not_started(recorder: Recorder, vm: Object, why: str) -> None:
+    """Record that the guest could not be started."""
+    recorder.event(vm, "Warning", FAILED_CREATE, f"Error creating virtual machine instance: {why}")
+
+
+def not_sized(recorder: Recorder, vm: Object, failure: Failure) -> None:
+    """Record that the instance type or preference cannot be used."""
+    recorder.event(vm, "Warning", failure.reason, failure.message)
+
+
+def volume_created(recorder: Recorder, vm: Object, name: str) -> None:
+    """Record that a DataVolume was created."""
+    recorder.event(vm, "Normal", VOLUME_CREATED, f"Created DataVolume {name}")
+
+
+def volume_failed(recorder: Recorder, vm: Object, name: str, why: str) -> None:
+    """Record that a DataVolume could not be created."""
+    recorder.event(vm, "Warning", VOLUME_FAILED, f"Error creating DataVolume {name}: {why}")
+
+
+def rolled_out(recorder: Recorder, vm: Object, judgement: Judgement) -> None:
+    """Record which fields the running guest is about to follow."""
+    named = [
+        f"{change.path} {compact(change.path, change.running)}"
+        f" -> {compact(change.path, change.wanted)}"
+        for change in judgement.changes
+        if change.live
+    ]
+    if named:
+        message = f"The running guest follows: {', '.join(named[:5])}"
+        recorder.event(vm, "Normal", LIVE_UPDATE, message)
+
+
+def report(recorder: Recorder, vm: Object, vmi: Object | None, changed: dict[str, Any]) -> None:
+    """Record what changed in the conditions that follow an edit."""
+    if "conditions" not in changed:
+        return
+    before: list[Condition] | None = (vm.get("status") or {}).get("conditions")
+    after: list[Condition] | None = changed["conditions"]
+    for type_ in (RESTART_REQUIRED, *hot_change.TYPES, *_VOLUMES):
+        old, new = conditions.find(before, type_), conditions.find(after, type_)
+        if new is not None and (old is None or old.get("reason") != new.get("reason")):
+            if old is not None or new.get("reason") not in _BEGUN:  # LiveUpdate has reported that
+                _record(recorder, vm, new)
+        elif old is not None and new is None and vmi is not None:
+            _record_end(recorder, vm, vmi, type_)
+
+
+def _record(recorder: Recorder, vm: Object, condition: Condition) -> None:
+    reason = condition.get("reason") or condition["type"]
+    message = f"{condition['type']}: {condition.get('message', '')}"
+    if reason in _GOOD:
+        recorder.event(vm, "Normal", reason, message)
+    else:
+        recorder.event(vm, "Warning", reason, message)
+
+
+def _record_end(recorder: Recorder, vm: Object, vmi: Object, type_: str) -> None:
+    status = vmi.get("status") or {}
+    if type_ == RESTART_REQUIRED:
+        recorder.event(vm, "Normal", "RestartNotRequired", "Nothing waits for a restart any more")
+    elif type_ in _VOLUMES:
+        recorder.event(vm, "Normal", "VolumesChanged", "Every volume is where it should be")
+    elif status.get("phase") == "Running":
+        recorder.event(vm, "Normal", _DONE[type_], hot_change.reached(vmi, type_))

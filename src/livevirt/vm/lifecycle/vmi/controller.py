@@ -20,8 +20,8 @@ from livevirt.kube.objects.conditions import FINAL
 from livevirt.kube.objects.request import Object
 from livevirt.vm import kinds
 from livevirt.vm.config import settings as config
-from livevirt.vm.lifecycle.vmi import events, launcher, view
-from livevirt.vm.lifecycle.vmi import status as statuses
+from livevirt.vm.lifecycle.vmi import launcher, view
+from livevirt.vm.lifecycle.vmi import status as vmi_status
 from livevirt.vm.lifecycle.vmi.plan import CreatePod, DeletePod, LetGo, Wait, plan, untold
 from livevirt.vm.lifecycle.vmi.view import Problem
 from livevirt.vm.lifecycle.vmi_admission import FINALIZER
@@ -55,7 +55,7 @@ class Sources:
     def launcher(self, pod: Object, vmi: Object) -> view.Launcher:
         """Return the view of a pod, and of a claim that its node does not find."""
         found = view.pod(pod, vmi)
-        if found.problem is None or found.problem.reason != events.CLAIM_NOT_FOUND:
+        if found.problem is None or found.problem.reason != vmi_status.CLAIM_NOT_FOUND:
             return found
         namespace, volumes = vmi["metadata"]["namespace"], vmi["spec"].get("volumes") or ()
         for claim in filter(None, map(claim_of, volumes)):
@@ -76,7 +76,7 @@ class Sources:
                 return Problem("DataVolumesNotReady", f"DataVolume {claim} is not ready yet")
             if found is None:
                 message = f"PVC {key} does not exist, waiting for it to appear"
-                return Problem(events.CLAIM_NOT_FOUND, message, claim)
+                return Problem(vmi_status.CLAIM_NOT_FOUND, message, claim)
         return None
 
     def bounds(self, namespace: str) -> Bounds:
@@ -163,7 +163,7 @@ class Instances:
             await self._create_pod(vmi, seen)
             return DONE  # the pod will wake us
         if seen.missing is not None and seen.pod is None and not seen.vmi.deleting:
-            events.waits_for(self._recorder, vmi, seen.missing)
+            vmi_status.waits_for(self._recorder, vmi, seen.missing)
         home, obstacle = pods[0] if seen.pod is not None else None, hot_change.obstacle(vmi)
         if home is not None and not seen.vmi.deleting:
             obstacle = await self._resize(key, vmi, home)
@@ -214,7 +214,7 @@ class Instances:
                 found = resizing.refusal(error, pod, ask)
                 self._attempts[key] = replace(attempts.failed(now), refused=ask, obstacle=found)
                 if known is None or found.reason != known.reason:
-                    events.resize_refused(self._recorder, vmi, found)
+                    vmi_status.resize_refused(self._recorder, vmi, found)
                 return found
         if back:
             return known
@@ -232,7 +232,7 @@ class Instances:
         with contextlib.suppress(NotFound):
             await self._client.patch(core.POD, name, namespace, patch, subresource="resize")
             log.info("pod to be resized", extra=_facts(vmi) | {"pod": name})
-            events.resize_asked(self._recorder, vmi, pod, containers)
+            vmi_status.resize_asked(self._recorder, vmi, pod, containers)
 
     # ------------------------------------------------------------ reading
 
@@ -269,13 +269,13 @@ class Instances:
             await self._check_own(vmi, name)
             return
         except ApiError as error:
-            events.pod_failed(self._recorder, vmi, error.message)
+            vmi_status.pod_failed(self._recorder, vmi, error.message)
             await self._write(
-                vmi, None, replace(seen, failure=Problem(events.FAILED_CREATE, error.message))
+                vmi, None, replace(seen, failure=Problem(vmi_status.FAILED_CREATE, error.message))
             )
             raise
         log.info("pod created", extra=_facts(vmi) | {"pod": name})
-        events.pod_created(self._recorder, vmi, name)
+        vmi_status.pod_created(self._recorder, vmi, name)
 
     async def _check_current(self, vmi: Object) -> None:
         """Raise Conflict unless the instance is as it was read: a second pod must never be."""
@@ -299,7 +299,7 @@ class Instances:
                 core.POD, name, vmi["metadata"]["namespace"], uid=uid, grace_seconds=grace
             )
             log.info("pod deleted", extra=_facts(vmi) | {"pod": name, "grace": grace})
-            events.pod_deleted(self._recorder, vmi, name)
+            vmi_status.pod_deleted(self._recorder, vmi, name)
 
     async def _write(
         self,
@@ -311,8 +311,8 @@ class Instances:
     ) -> None:
         """Write status, labels and finalizers in one patch, if anything changes."""
         meta = vmi["metadata"]
-        status = statuses.changes(vmi, pod, seen, self._now())
-        labels = statuses.label_changes(vmi, seen)
+        status = vmi_status.changes(vmi, pod, seen, self._now())
+        labels = vmi_status.label_changes(vmi, seen)
         if not (status or labels or let_go):
             return
         changed: Object = {"uid": meta["uid"], "resourceVersion": meta["resourceVersion"]}

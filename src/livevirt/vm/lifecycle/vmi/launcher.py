@@ -10,7 +10,7 @@ from livevirt import __version__
 from livevirt.kube.objects.request import Object
 from livevirt.vm import kinds
 from livevirt.vm.config import settings
-from livevirt.vm.spec import instance, node_labels, resources
+from livevirt.vm.spec import instance, placement_validation, resources
 from livevirt.vm.spec.resources import Namespace
 
 CREATED_BY = "kubevirt.io/created-by"
@@ -72,7 +72,7 @@ def pod_of(vmi: Object, namespace: Namespace) -> Object:
         "nodeSelector": {
             "kubevirt.io/schedulable": "true",
             "kubernetes.io/arch": spec.get("architecture", "amd64"),
-            **node_labels.needed(spec),
+            **placement_validation.needed(spec),
             **(spec.get("nodeSelector") or {}),
         },
         "initContainers": [_console_log(container["resources"])],
