@@ -23,8 +23,19 @@ check: ## format, lint, types, layers and sizes: the static half of CI
 	$(BIN)/lint-imports --no-cache
 	$(BIN)/python tools/limits.py
 
-test: setup ## every suite, with small rounds of the fault suites (under 15 minutes)
-	$(PYTEST) -m "not long and not kubernetes" -p no:cacheprovider
+# Behaviour must not depend on the text of a message: the API suites, the unit suites once more and a
+# guest test of each capability, with a restart of the server, run with all messages scrambled.
+SHORT := not long and not kubernetes
+SCRAMBLED_GUESTS := tests/guest/test_lifecycle.py::test_given_a_stop_then_the_guest_hears_the_button_and_shuts_itself_down \
+  tests/guest/test_live_size.py::test_given_the_control_plane_is_killed_meanwhile_then_the_change_and_the_next_are_done \
+  tests/guest/test_hot_volumes.py::test_a_disk_is_added_written_read_and_removed_by_plain_edits \
+  tests/guest/test_migration.py::test_given_a_migration_is_cancelled_then_the_guest_stays_and_no_target_is_left \
+  tests/guest/test_instancetypes.py::test_given_virtctl_waits_then_it_tells_what_goes_on_and_ends_when_the_guest_has_it
+
+test: setup ## every suite, with small rounds of the fault suites (under 17 minutes)
+	$(PYTEST) -m "$(SHORT)" -p no:cacheprovider --ignore=tests/api
+	$(PYTEST) -m "$(SHORT) and wording" -p no:cacheprovider -q tests/api
+	$(PYTEST) -m "$(SHORT)" -p no:cacheprovider -q --scramble-messages tests/unit tests/api $(SCRAMBLED_GUESTS)
 
 test-fast: ## what needs no guest and takes no time (under 2 minutes)
 	@tools/setup --python-only

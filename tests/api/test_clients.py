@@ -183,6 +183,7 @@ async def test_an_informer_and_a_controller_follow_the_server(client: Client) ->
             task.cancel()
 
 
+@pytest.mark.wording
 async def test_repeated_events_are_one_event(client: Client) -> None:
     recorder = Recorder(client, "tester", now)
     about = await client.create(CONFIG_MAP, a_map("about"))

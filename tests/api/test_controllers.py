@@ -301,6 +301,7 @@ async def test_events_go_an_hour_after_they_last_happened(quiet: World) -> None:
 # ---------------------------------------------------------------- scheduling
 
 
+@pytest.mark.wording
 async def test_a_pod_gets_a_node_and_its_owner_is_told(world: World) -> None:
     await world.node("n1")
     await world.pod("p")
@@ -317,6 +318,7 @@ async def test_a_pod_of_another_scheduler_is_left_alone(world: World) -> None:
     assert world.node_of("theirs") == ""
 
 
+@pytest.mark.wording
 async def test_a_pod_that_fits_nowhere_says_why_and_recovers(world: World) -> None:
     await world.pod("p", memory="16Gi")
     await world.until(lambda: world.waits("p") == "no nodes available to schedule pods")
@@ -336,6 +338,7 @@ async def test_a_pod_that_fits_nowhere_says_why_and_recovers(world: World) -> No
     assert (scheduled["status"], "message" in scheduled) == ("True", False)
 
 
+@pytest.mark.wording
 async def test_a_pod_gets_the_room_another_leaves(world: World) -> None:
     await world.node("n1")
     await world.pod("first", memory="6Gi")

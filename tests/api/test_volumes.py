@@ -431,6 +431,7 @@ async def test_an_image_of_the_local_store_is_copied_in(world: World, tmp_path: 
     assert world.leftovers("system") == []
 
 
+@pytest.mark.wording
 async def test_an_image_that_is_not_there_is_waited_for(world: World, tmp_path: Path) -> None:
     await world.data_volume("system", registry={"url": "docker://team/guest:1"})
     await world.until(lambda: world.says("system", "Running").get("reason") == "ImagePullFailed")
@@ -443,6 +444,7 @@ async def test_an_image_that_is_not_there_is_waited_for(world: World, tmp_path: 
     assert holds(world.disk("system"))
 
 
+@pytest.mark.wording
 async def test_a_disk_larger_than_the_claim_fails_with_both_sizes(
     world: World, tmp_path: Path
 ) -> None:
@@ -457,6 +459,7 @@ async def test_a_disk_larger_than_the_claim_fails_with_both_sizes(
     assert world.leftovers("system") == []
 
 
+@pytest.mark.wording
 async def test_a_source_we_do_not_have_fails_at_once(world: World) -> None:
     await world.data_volume("system", s3={"url": "s3://bucket/disk"})
     await world.until(lambda: world.phase(kinds.DATA_VOLUME, "system") == "Failed")
@@ -610,6 +613,7 @@ async def test_a_file_that_breaks_off_is_never_used_and_fetched_again(
     assert world.leftovers("system") == []
 
 
+@pytest.mark.wording
 async def test_a_missing_file_says_what_the_server_said_but_no_secret(
     world: World, site: Site
 ) -> None:
@@ -768,6 +772,7 @@ def enlarge(root: Path) -> None:
 
 
 @pytest.mark.parametrize("source", ["http", "registry"])
+@pytest.mark.wording
 async def test_a_full_disk_is_said_and_tried_again_until_there_is_room(
     little_room: Path, world: World, site: Site, tmp_path: Path, source: str
 ) -> None:

@@ -152,6 +152,7 @@ async def test_given_no_such_type_when_it_appears_then_the_vm_starts(
     await world.until(lambda: world.ready() and not condition(world, FAILURE))
 
 
+@pytest.mark.wording
 async def test_given_the_revision_in_use_is_removed_then_the_vm_says_so_and_the_guest_runs_on(
     world: World, node: PlayedNode
 ) -> None:
@@ -218,6 +219,7 @@ async def test_given_an_edited_type_when_refreshed_then_it_is_warned_of_like_an_
     assert any("domain.memory.guest 512Mi -> 1Gi" in text for text in told)
 
 
+@pytest.mark.wording
 async def test_given_a_type_that_comes_later_and_is_too_small_then_the_vm_says_so(
     world: World, node: PlayedNode
 ) -> None:

@@ -179,6 +179,7 @@ async def test_given_a_switch_and_back_when_sized_then_the_first_revision_is_use
     assert [reference["controllerRevisionRef"]["name"]] == first
 
 
+@pytest.mark.wording
 async def test_given_an_edited_type_when_sized_then_the_vm_stays_and_says_so_until_refreshed(
     world: World,
 ) -> None:

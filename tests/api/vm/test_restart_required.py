@@ -59,6 +59,7 @@ async def written(world: World, since: int) -> list[str]:
 # ---------------------------------------------------------------- raised and cleared
 
 
+@pytest.mark.wording
 async def test_a_restart_only_edit_is_named_field_by_field(running: World) -> None:
     before = running.vmi()["spec"]
     await running.patch_vm(CORES)
@@ -107,6 +108,7 @@ async def test_a_stop_clears_it(running: World) -> None:
     assert "pendingChanges" not in running.vm()["status"]
 
 
+@pytest.mark.wording
 async def test_the_message_follows_what_waits_and_the_time_stays(running: World) -> None:
     await running.patch_vm(CORES)
     await running.until(lambda: required(running))
@@ -123,6 +125,7 @@ async def lose_record(world: World) -> str:
     return f"the record of the guest's start ({name}) is missing; a restart makes a new one"
 
 
+@pytest.mark.wording
 async def test_without_the_record_of_the_start_an_edit_needs_a_restart(running: World) -> None:
     lost = await lose_record(running)
     assert await edit(running, CORES) == (lost,)
@@ -141,6 +144,7 @@ async def test_without_an_edit_a_missing_record_is_nothing_to_tell(running: Worl
     assert not required(running)
 
 
+@pytest.mark.wording
 async def test_without_the_record_of_the_start_what_waits_stays_listed(running: World) -> None:
     await running.patch_vm(CORES)
     await running.until(lambda: required(running))

@@ -71,6 +71,7 @@ async def test_given_another_field_waits_then_volumes_do_not(running: World) -> 
     assert "hostname" not in running.vmi()["spec"]
 
 
+@pytest.mark.wording
 async def test_given_a_gate_is_closed_then_volumes_wait_and_opening_it_lets_them_through(
     running: World,
 ) -> None:
