@@ -3,7 +3,7 @@
 from dataclasses import dataclass
 
 from livevirt.qemu.disk import Disk
-from livevirt.qemu.plan import Seen, Step, Wanted, disks, resize
+from livevirt.qemu.plan import MachineSnapshot, Step, Wanted, disks, resize
 
 
 @dataclass(frozen=True, slots=True)
@@ -16,7 +16,7 @@ class Wish:
     paused: bool = False
 
 
-def plan(wish: Wish, seen: Seen) -> list[Step]:
+def plan(wish: Wish, seen: MachineSnapshot) -> list[Step]:
     """List the steps to all of it."""
     size = Wanted(wish.sockets, wish.memory, paused=wish.paused)
     return [*resize(size, seen), *disks(wish.disks, seen)]

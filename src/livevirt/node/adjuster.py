@@ -13,7 +13,16 @@ from livevirt.node.sizing import IDLE, NO_TROUBLE, Progress, Trouble, progress, 
 from livevirt.qemu.errors import AgentUnavailable, CommandFailed, Disconnected, NotNow, QmpError
 from livevirt.qemu.lifecycle import HELD
 from livevirt.qemu.machine import Thread
-from livevirt.qemu.plan import Blocked, PlugCpu, RequestMemory, Seen, SetVcpus, Step, Wanted, resize
+from livevirt.qemu.plan import (
+    Blocked,
+    MachineSnapshot,
+    PlugCpu,
+    RequestMemory,
+    SetVcpus,
+    Step,
+    Wanted,
+    resize,
+)
 from livevirt.vm.sizing.reservation import Size
 
 FRESH_SECONDS = 0.1  # in which a CPU translates far less than the regions kept in reserve
@@ -97,7 +106,7 @@ class Pursuit:
     look: float = _FIRST_LOOK
     retry: float = _FIRST_RETRY
 
-    def note(self, seen: Seen, now: float, *, plugged: bool) -> None:
+    def note(self, seen: MachineSnapshot, now: float, *, plugged: bool) -> None:
         """Take in what a round saw, and whether it plugged a CPU."""
         has = seen.sockets, seen.memory
         if has != self.has or seen.observed.run_state in HELD:
@@ -119,7 +128,7 @@ class Pursuit:
 class Round:
     """What a round saw before it did anything, what went wrong, and whether a CPU was plugged."""
 
-    seen: Seen
+    seen: MachineSnapshot
     cpu: Trouble = NO_TROUBLE
     memory: Trouble = NO_TROUBLE
     plugged: bool = False
@@ -261,7 +270,7 @@ class Adjuster:
         pursuit.looked = True
         return Round(seen, cpu, memory, plugged)
 
-    async def _look(self) -> Seen:
+    async def _look(self) -> MachineSnapshot:
         seen = await self._guest.look()
         self._plugged.clear()
         return seen
@@ -314,6 +323,6 @@ class Adjuster:
         return {"vmi": f"{intent.namespace}/{intent.vmi}", "error": str(error)}
 
 
-def _lacks_cpu(seen: Seen, sockets: int) -> bool:
+def _lacks_cpu(seen: MachineSnapshot, sockets: int) -> bool:
     """Tell whether a CPU must be plugged before the guest can have so many sockets."""
     return any(not slot.present and slot.thread.socket < sockets for slot in seen.observed.cpus)

@@ -34,8 +34,8 @@ from livevirt.qemu.plan import (
     CloseImage,
     EndThread,
     GrowDisk,
+    MachineSnapshot,
     PlugDisk,
-    Seen,
     Step,
     UnplugDisk,
     disks,
@@ -186,7 +186,9 @@ class Attacher:
         return problems
 
     def _plan(self, goal: Goal, wanted: Wanted, now: Observed) -> list[Step]:
-        seen = Seen(self._guest.intent.machine, now)  # disks do not depend on the guest's word
+        seen = MachineSnapshot(
+            self._guest.intent.machine, now
+        )  # disks do not depend on the guest's word
         steps = [
             replace(step, force=True)
             if isinstance(step, ChangeMedium) and volume_of(step.drive.id) in goal.forced

@@ -23,7 +23,7 @@ Wanted = Literal["run", "stop", "ended", "gone"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Seen:
+class PodSnapshot:
     """One pod and its process, at one moment."""
 
     wanted: Wanted
@@ -132,12 +132,12 @@ Step = (
 )
 
 
-def plan(seen: Seen) -> list[Step]:
+def plan(seen: PodSnapshot) -> list[Step]:
     """List the next steps."""
     return [Leave(), *_next(seen)] if seen.left and not seen.noted else _next(seen)
 
 
-def _next(seen: Seen) -> list[Step]:
+def _next(seen: PodSnapshot) -> list[Step]:
     """List them by the first rule that matches."""
     if seen.locked and not seen.known:
         return [Wait(seen.now + LOOK_AGAIN)]  # a launcher on its way to become QEMU
@@ -156,7 +156,7 @@ def _next(seen: Seen) -> list[Step]:
     return _never_ran(seen)
 
 
-def _alive(seen: Seen) -> list[Step]:
+def _alive(seen: PodSnapshot) -> list[Step]:
     at = format_time(seen.now)
     if seen.ending is not None:
         return [Quit(), Wait(seen.now)]
@@ -177,7 +177,7 @@ def _alive(seen: Seen) -> list[Step]:
     return [Report(), *press, Wait(min(until, seen.deadline or until))]
 
 
-def _over(seen: Seen) -> list[Step]:
+def _over(seen: PodSnapshot) -> list[Step]:
     match seen.wanted:
         case "run" | "ended":
             return [Clean(), Report()]
@@ -187,7 +187,7 @@ def _over(seen: Seen) -> list[Step]:
             return [Clean(), Report(), Forget()]
 
 
-def _never_ran(seen: Seen) -> list[Step]:
+def _never_ran(seen: PodSnapshot) -> list[Step]:
     match seen.wanted:
         case "run" if seen.intent:
             return [Spawn(), Wait(seen.now)]

@@ -26,12 +26,12 @@ from livevirt.node.plan import (
     Clean,
     Forget,
     Leave,
+    PodSnapshot,
     Press,
     Quit,
     Record,
     Remove,
     Report,
-    Seen,
     Spawn,
     Stand,
     Start,
@@ -100,14 +100,14 @@ class PodReconciler:
 
     # ------------------------------------------------------------ what is there
 
-    def _observe(self, local: Local, pod: Object | None) -> Seen:
+    def _observe(self, local: Local, pod: Object | None) -> PodSnapshot:
         locked = local.look()
         guest = local.guest
         vmi = self.instance(local, pod)
         gone = not locked and local.ending is None
         target = self._migrations.target_state(local, vmi)
         may_start = target in (None, TargetState.OFFERED)
-        return Seen(
+        return PodSnapshot(
             wanted=_wanted(pod),
             now=self._now(),
             awaited=target in states.AWAITING,

@@ -34,7 +34,7 @@ class Resources:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Seen:
+class ObservedPod:
     """Everything the status depends on."""
 
     pod: Object
@@ -47,7 +47,7 @@ class Seen:
     ending: ExitRecord | None = None
 
 
-def status(seen: Seen) -> Object:
+def status(seen: ObservedPod) -> Object:
     """Return the whole status of a pod that is bound to this node."""
     old = seen.pod.get("status") or {}
     new = {
@@ -89,13 +89,13 @@ def refused(pod: Object, message: str, now: datetime) -> Object:
     }
 
 
-def _phase(seen: Seen) -> str:
+def _phase(seen: ObservedPod) -> str:
     if seen.ending is not None:
         return seen.ending.phase
     return "Running" if seen.started else "Pending"
 
 
-def _container(seen: Seen, container: Object) -> Object:
+def _container(seen: ObservedPod, container: Object) -> Object:
     running = bool(seen.started) and seen.ending is None
     found: Object = {
         "name": container["name"],
@@ -112,14 +112,14 @@ def _container(seen: Seen, container: Object) -> Object:
     return found
 
 
-def _resources(seen: Seen) -> Object:
+def _resources(seen: ObservedPod) -> Object:
     found: Object = {"resources": seen.resources.in_force}
     if seen.resources.allocated:
         found["allocatedResources"] = seen.resources.allocated
     return found
 
 
-def _state(seen: Seen) -> Object:
+def _state(seen: ObservedPod) -> Object:
     ending = seen.ending
     if ending is not None:
         ended = {
@@ -150,7 +150,7 @@ def _exit_reason(ending: ExitRecord) -> str:
     return ending.reason if ending.reason == "OOMKilled" else "Error"
 
 
-def _conditions(seen: Seen) -> list[Condition]:
+def _conditions(seen: ObservedPod) -> list[Condition]:
     found: list[Condition] = (seen.pod.get("status") or {}).get("conditions") or []
     for wanted in _wanted(seen):
         found = conditions.with_condition(found, wanted, seen.now)
@@ -162,7 +162,7 @@ def _conditions(seen: Seen) -> list[Condition]:
     return found
 
 
-def _wanted(seen: Seen) -> list[Condition]:
+def _wanted(seen: ObservedPod) -> list[Condition]:
     names = [each["name"] for each in seen.pod["spec"].get("containers") or ()]
     unready: Condition | None = None
     if seen.ending is not None:
@@ -187,13 +187,13 @@ def _wanted(seen: Seen) -> list[Condition]:
     return [*wanted, {**ready, "type": "Ready"}]
 
 
-def _unpaused(seen: Seen) -> Condition:
+def _unpaused(seen: ObservedPod) -> Condition:
     if seen.paused:
         return conditions.condition(UNPAUSED, False, "Paused", "the virtual machine is paused")
     return conditions.condition(UNPAUSED, True, "NotPaused", "the virtual machine is not paused")
 
 
-def _resize(seen: Seen) -> dict[str, Condition | None]:
+def _resize(seen: ObservedPod) -> dict[str, Condition | None]:
     found: dict[str, Condition | None] = {RESIZE_PENDING: None, RESIZE_IN_PROGRESS: None}
     if seen.ending is not None:
         return found

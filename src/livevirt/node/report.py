@@ -74,7 +74,7 @@ class Reporter:
     async def report_pod(self, local: Local, pod: Object) -> Resources:
         """Bring the pod's status up to date, and a resize that it asks for into force."""
         resources = self._resources(local, pod)
-        seen = pod_status.Seen(
+        seen = pod_status.ObservedPod(
             pod=pod,
             now=self._now(),
             resources=resources,
@@ -107,7 +107,7 @@ class Reporter:
     async def report_place(self, local: Local, pod: Object) -> None:
         """Say that a pod is ready for a guest that is to come, with no QEMU yet."""
         state = (resize.container_status(pod).get("state") or {}).get("running") or {}
-        seen = pod_status.Seen(
+        seen = pod_status.ObservedPod(
             pod=pod,
             now=self._now(),
             resources=self._resources(local, pod),
@@ -134,7 +134,7 @@ class Reporter:
     async def _report_vmi(self, local: Local, pod: Object | None, vmi: Object) -> None:
         assert local.intent is not None
         changed = vmi_status.patch(
-            vmi_status.Seen(
+            vmi_status.GuestSnapshot(
                 vmi=vmi,
                 now=self._now(),
                 machine=local.intent.machine,

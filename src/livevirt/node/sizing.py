@@ -12,7 +12,7 @@ from livevirt.kube.objects.quantity import Format, Quantity, parse
 from livevirt.kube.objects.request import Object
 from livevirt.node import resize
 from livevirt.node.pod_status import RESIZE_IN_PROGRESS, RESIZE_PENDING
-from livevirt.qemu.plan import Seen
+from livevirt.qemu.plan import MachineSnapshot
 from livevirt.vm.sizing import hot_change
 from livevirt.vm.sizing.hot_change import NOT_ACCEPTING, PLUG_FAILED, PLUGGING, UNPLUGGING, Obstacle
 from livevirt.vm.sizing.reservation import Size, asked, covers, reservation
@@ -49,19 +49,19 @@ class Trouble:
 NO_TROUBLE = Trouble()
 
 
-def size(seen: Seen) -> Size:
+def size(seen: MachineSnapshot) -> Size:
     """Return the size a guest has; of memory also what it was offered and may take any time."""
     return Size(seen.sockets, max(seen.memory, seen.offered))
 
 
-def reached(wanted: Size, seen: Seen) -> bool:
+def reached(wanted: Size, seen: MachineSnapshot) -> bool:
     """Tell whether the guest has just what is wanted."""
     return (seen.sockets, seen.memory) == (wanted.sockets, wanted.memory)
 
 
 def progress(
     wanted: Size,
-    seen: Seen,
+    seen: MachineSnapshot,
     *,
     late: bool = False,
     cpu: Trouble = NO_TROUBLE,
@@ -88,7 +88,7 @@ def _stage(
     return Stage(PLUGGING if has < wanted else UNPLUGGING, what)
 
 
-def _cpu_words(wanted: Size, seen: Seen) -> tuple[str, str]:
+def _cpu_words(wanted: Size, seen: MachineSnapshot) -> tuple[str, str]:
     what = f"the guest uses {seen.sockets} of {wanted.sockets} sockets"
     if seen.sockets > wanted.sockets:
         cure = "Something in it holds on to its CPUs: look at its kernel log"
@@ -104,7 +104,7 @@ def _cpu_words(wanted: Size, seen: Seen) -> tuple[str, str]:
     )
 
 
-def _memory_words(wanted: Size, seen: Seen) -> tuple[str, str]:
+def _memory_words(wanted: Size, seen: MachineSnapshot) -> tuple[str, str]:
     has, should = _shown(seen.memory), _shown(wanted.memory)
     if seen.memory > wanted.memory:
         return f"the guest still has {has}, {should} is wanted", (
@@ -122,7 +122,7 @@ def _shown(amount: int) -> str:
     return str(Quantity.from_int(amount, Format.BINARY_SI))
 
 
-def goal(vmi: Object, pod: Object, seen: Seen) -> Size:
+def goal(vmi: Object, pod: Object, seen: MachineSnapshot) -> Size:
     """Return the size to bring a guest to: the one asked for as soon as the pod has room for it.
 
     Until then the guest gets nothing more; what it should give back it gives at once.
@@ -151,7 +151,7 @@ class _Resize:
 def size_status(
     vmi: Object,
     pod: Object | None,
-    seen: Seen,
+    seen: MachineSnapshot,
     stands: Progress,
     now: datetime,
     begun: Begun = Begun.REPORTED,
@@ -206,7 +206,11 @@ def _condition(vmi: Object, type_: str, resizing: _Resize, stage: Stage | None) 
 
 
 def _with_forgotten_cpus(
-    found: list[Condition] | None, wanted: Size, seen: Seen, stage: Stage | None, now: datetime
+    found: list[Condition] | None,
+    wanted: Size,
+    seen: MachineSnapshot,
+    stage: Stage | None,
+    now: datetime,
 ) -> list[Condition] | None:
     """Return the conditions with the CPUs that a change of memory alone found to be others.
 

@@ -34,7 +34,7 @@ _LONGEST_WORD, _MOST_ADDRESSES = 256, 64  # of the guest's own: it may say what 
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Seen:
+class GuestSnapshot:
     """Everything the status depends on."""
 
     vmi: Object
@@ -51,7 +51,7 @@ class Seen:
     copies: Copies = field(default_factory=dict)  # of volumes, as far as they were looked at
 
 
-def patch(seen: Seen) -> Object:
+def patch(seen: GuestSnapshot) -> Object:
     """Return the fields of the status that must change; nothing if it is right as it is."""
     old = seen.vmi.get("status") or {}
     if old.get("phase") in FINAL:
@@ -77,7 +77,7 @@ def _merge_patch(old: Object, new: Object) -> Object:
     return changed
 
 
-def _ended(seen: Seen, ending: ExitRecord) -> Object:
+def _ended(seen: GuestSnapshot, ending: ExitRecord) -> Object:
     found: list[Condition] | None = (seen.vmi.get("status") or {}).get("conditions")
     gone = (*hot_change.TYPES, hot_change.VOLUME, volume_migration.VOLUMES_CHANGE)
     for type_ in ("AgentConnected", "Paused", *gone):
@@ -88,7 +88,7 @@ def _ended(seen: Seen, ending: ExitRecord) -> Object:
     return new
 
 
-def _running(seen: Seen) -> Object:
+def _running(seen: GuestSnapshot) -> Object:
     view = seen.view
     if view.standing is None or view.observed is None:
         return {}
@@ -98,7 +98,7 @@ def _running(seen: Seen) -> Object:
     new = _phase(seen, "Running")
     cpu, guest, unasked = seen.machine.cpu, _guest(seen, view.observed), _unasked(seen)
     listed, observed = _sizes(seen, guest)
-    volumes = volume_status.told(
+    volumes = volume_status.volume_statuses(
         seen.vmi, seen.machine, view.observed, _claims(seen), seen.attachments, _moving(seen)
     )
     new |= {
@@ -127,12 +127,12 @@ def _running(seen: Seen) -> Object:
     return new
 
 
-def _guest(seen: Seen, observed: Observed) -> qemu_plan.Seen:
+def _guest(seen: GuestSnapshot, observed: Observed) -> qemu_plan.MachineSnapshot:
     vcpus = seen.view.agent.vcpus if seen.view.agent is not None else None
-    return qemu_plan.Seen(seen.machine, observed, vcpus)
+    return qemu_plan.MachineSnapshot(seen.machine, observed, vcpus)
 
 
-def _phase(seen: Seen, phase: str) -> Object:
+def _phase(seen: GuestSnapshot, phase: str) -> Object:
     old = seen.vmi.get("status") or {}
     if old.get("phase") == phase:
         return {"phase": phase}
@@ -143,7 +143,7 @@ def _phase(seen: Seen, phase: str) -> Object:
     }
 
 
-def _unasked(seen: Seen) -> bool:
+def _unasked(seen: GuestSnapshot) -> bool:
     """Tell whether a guest was found with an agent at work that nobody has asked yet.
 
     What an earlier run was told by it holds until then.
@@ -155,7 +155,7 @@ def _unasked(seen: Seen) -> bool:
     return conditions.is_true(listed, "AgentConnected")
 
 
-def _agent(seen: Seen) -> Condition | None:
+def _agent(seen: GuestSnapshot) -> Condition | None:
     there = seen.view.agent is not None or _unasked(seen)
     return _true("AgentConnected") if there else None
 
@@ -164,7 +164,9 @@ def _os_info(agent: AgentView | None) -> Object:
     return os_info(agent) if agent is not None else {}
 
 
-def _sizes(seen: Seen, guest: qemu_plan.Seen) -> tuple[list[Condition] | None, Object | None]:
+def _sizes(
+    seen: GuestSnapshot, guest: qemu_plan.MachineSnapshot
+) -> tuple[list[Condition] | None, Object | None]:
     """Return conditions and `observedSizeRevision` with what is true of a change of size."""
     if _unasked(seen):
         status = seen.vmi.get("status") or {}
@@ -176,7 +178,7 @@ def _sizes(seen: Seen, guest: qemu_plan.Seen) -> tuple[list[Condition] | None, O
 
 
 def _conditions(
-    seen: Seen, listed: list[Condition] | None, volumes: list[Object]
+    seen: GuestSnapshot, listed: list[Condition] | None, volumes: list[Object]
 ) -> list[Condition]:
     found = listed
     wanted = {
@@ -194,7 +196,7 @@ def _conditions(
     return copying.with_condition(seen.vmi, found, seen.copies, seen.now)
 
 
-def _volumes_changing(seen: Seen, found: list[Condition]) -> list[Condition]:
+def _volumes_changing(seen: GuestSnapshot, found: list[Condition]) -> list[Condition]:
     """Return the conditions with what is true of volumes that come and go."""
     if seen.attachments is None:
         return found
@@ -204,7 +206,7 @@ def _volumes_changing(seen: Seen, found: list[Condition]) -> list[Condition]:
     return conditions.replaced(found, changing, seen.now)
 
 
-def _moving(seen: Seen) -> frozenset[str]:
+def _moving(seen: GuestSnapshot) -> frozenset[str]:
     """Return the volumes that the guest has on the claim they are copied from."""
     return frozenset(each["volumeName"] for each in copying.listed(seen.vmi, seen.copies))
 
@@ -244,7 +246,7 @@ def _migratable(why_not: str) -> Condition:
     return conditions.condition("LiveMigratable", False, "DisksNotLiveMigratable", message)
 
 
-def _copying(seen: Seen) -> str:
+def _copying(seen: GuestSnapshot) -> str:
     """Return which copies keep the guest here: a target would open what they are to fill."""
     moving = sorted(_moving(seen))
     stuck = {name for name, each in seen.copies.items() if each.problem is not None}
@@ -266,7 +268,7 @@ def _unshared(vmi: Object, volumes: list[Object]) -> str:
     return ""
 
 
-def _claims(seen: Seen) -> Mapping[str, Object]:
+def _claims(seen: GuestSnapshot) -> Mapping[str, Object]:
     """Return the claims the guest has, by volume; those that come and go as they are by now."""
     if seen.attachments is None:
         return seen.claims
@@ -316,7 +318,7 @@ def os_info(agent: AgentView) -> Object:
 # ---------------------------------------------------------------- interfaces
 
 
-def _interfaces(seen: Seen) -> list[Object]:
+def _interfaces(seen: GuestSnapshot) -> list[Object]:
     agent = seen.view.agent
     cards = {card.hardware_address.lower(): card for card in agent.interfaces} if agent else {}
     found = []

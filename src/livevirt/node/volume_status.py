@@ -19,7 +19,7 @@ from livevirt.vm.volumes.volume_lists import claim_info, claim_of
 _DISCS = ("cloudInitNoCloud", "cloudInitConfigDrive")
 
 
-def told(
+def volume_statuses(
     vmi: Object,
     machine: Machine,
     observed: Observed,

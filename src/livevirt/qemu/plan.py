@@ -39,7 +39,7 @@ class Wanted:
 
 
 @dataclass(frozen=True, slots=True)
-class Seen:
+class MachineSnapshot:
     """Everything a plan depends on: how it was started, how it is, and what the guest says."""
 
     machine: Machine
@@ -180,7 +180,7 @@ Step = (
 _CHANGEABLE = ("running", *HELD)
 
 
-def resize(wanted: Wanted, seen: Seen) -> list[Step]:
+def resize(wanted: Wanted, seen: MachineSnapshot) -> list[Step]:
     """List the steps to the CPUs and the memory that are wanted, in the order to do them.
 
     A machine that ended, broke or migrates is left alone.
@@ -190,7 +190,7 @@ def resize(wanted: Wanted, seen: Seen) -> list[Step]:
     return [*_cpus(wanted, seen), *_memory(wanted, seen)]
 
 
-def _cpus(wanted: Wanted, seen: Seen) -> Iterator[Step]:
+def _cpus(wanted: Wanted, seen: MachineSnapshot) -> Iterator[Step]:
     cpu = seen.machine.cpu
     if not 1 <= wanted.sockets <= cpu.max_sockets:
         reason = f"the machine was started for 1 to {cpu.max_sockets} sockets"
@@ -203,7 +203,7 @@ def _cpus(wanted: Wanted, seen: Seen) -> Iterator[Step]:
     yield from _vcpus_to_online(wanted, seen)
 
 
-def _surplus_cpus(wanted: Wanted, seen: Seen) -> Iterator[Step]:
+def _surplus_cpus(wanted: Wanted, seen: MachineSnapshot) -> Iterator[Step]:
     surplus = [
         slot for slot in seen.observed.cpus if slot.present and slot.thread.socket >= wanted.sockets
     ]
@@ -229,14 +229,14 @@ def _surplus_cpus(wanted: Wanted, seen: Seen) -> Iterator[Step]:
             yield SetVcpus(online, online=False)
 
 
-def _vcpus_to_online(wanted: Wanted, seen: Seen) -> Iterator[Step]:
+def _vcpus_to_online(wanted: Wanted, seen: MachineSnapshot) -> Iterator[Step]:
     keep = wanted.sockets * seen.machine.cpu.per_socket
     offline = tuple(v.logical_id for v in seen.vcpus or () if not v.online and v.logical_id < keep)
     if offline and not wanted.paused:
         yield SetVcpus(offline, online=True)
 
 
-def _memory(wanted: Wanted, seen: Seen) -> Iterator[Step]:
+def _memory(wanted: Wanted, seen: MachineSnapshot) -> Iterator[Step]:
     observed, memory = seen.observed.memory, seen.machine.memory
     most = memory.boot_size + memory.headroom
     if wanted.memory > most or wanted.memory < memory.boot:
@@ -250,7 +250,7 @@ def _memory(wanted: Wanted, seen: Seen) -> Iterator[Step]:
 
 def disks(
     wanted: Sequence[Disk],
-    seen: Seen,
+    seen: MachineSnapshot,
     kept: frozenset[str] = frozenset(),
     copied: Mapping[str, bool] = MappingProxyType({}),
 ) -> list[Step]:
@@ -265,7 +265,7 @@ def disks(
     return list(_disks(wanted, seen, kept, copied))
 
 
-def growth(sizes: Mapping[str, int], seen: Seen) -> list[Step]:
+def growth(sizes: Mapping[str, int], seen: MachineSnapshot) -> list[Step]:
     """List the steps to drives as large as their images should be, by the images' nodes."""
     if seen.observed.run_state not in _CHANGEABLE:
         return []
@@ -277,7 +277,7 @@ def growth(sizes: Mapping[str, int], seen: Seen) -> list[Step]:
 
 
 def _disks(
-    wanted: Sequence[Disk], seen: Seen, kept: frozenset[str], copied: Mapping[str, bool]
+    wanted: Sequence[Disk], seen: MachineSnapshot, kept: frozenset[str], copied: Mapping[str, bool]
 ) -> Iterator[Step]:
     observed = seen.observed
     moving = {disk.id: there for disk in wanted if (there := _moving(disk, observed, copied))}
@@ -317,7 +317,9 @@ def _disks(
     yield from _leftovers(wanted, observed, names)
 
 
-def _boot_orders(plugged: Sequence[Disk], seen: Seen, names: set[str]) -> set[int | None]:
+def _boot_orders(
+    plugged: Sequence[Disk], seen: MachineSnapshot, names: set[str]
+) -> set[int | None]:
     """Return the places in the boot order that are taken by devices which stay."""
     started = [
         disk
@@ -350,7 +352,7 @@ def _moving(disk: Disk, observed: Observed, copied: Mapping[str, bool]) -> Drive
     return there
 
 
-def _remove(drive: Drive, seen: Seen) -> Step:
+def _remove(drive: Drive, seen: MachineSnapshot) -> Step:
     at_start = {disk.id: disk.driver for disk in seen.machine.disks}
     driver = seen.observed.devices.get(drive.id) or at_start.get(drive.id, "")
     if driver and driver not in MOVABLE:

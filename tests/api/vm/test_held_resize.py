@@ -19,7 +19,7 @@ from livevirt.node.pod_status import RESIZE_PENDING
 from livevirt.node.sizing import IDLE
 from livevirt.qemu.machine import Cpu, Machine, Memory, Thread
 from livevirt.qemu.observe import CpuSlot, MemoryState, Observed
-from livevirt.qemu.plan import Seen
+from livevirt.qemu.plan import MachineSnapshot
 from livevirt.vm import kinds
 
 from .edits import template
@@ -37,7 +37,7 @@ MACHINE = Machine(
     run_dir="/run/1",
     serial_log="/log",
 )
-AS_STARTED = Seen(
+AS_STARTED = MachineSnapshot(
     MACHINE,
     Observed(
         "running",

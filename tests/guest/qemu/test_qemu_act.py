@@ -20,10 +20,10 @@ from livevirt.qemu.plan import (
     ChangeMedium,
     CloseImage,
     EndThread,
+    MachineSnapshot,
     PlugCpu,
     PlugDisk,
     RequestMemory,
-    Seen,
     Step,
     UnplugDisk,
 )
@@ -43,7 +43,7 @@ def an_image(folder: Path, name: str, size: int = MIB) -> Image:
 
 async def follow(wanted: Wish, machine: Machine, qmp: Session) -> tuple[list[Step], Observed]:
     """Do what the plan says, twice over, and return it and what came of it."""
-    steps = plan(wanted, Seen(machine, await observe(qmp)))
+    steps = plan(wanted, MachineSnapshot(machine, await observe(qmp)))
     for step in steps:
         await act(step, qmp)
     for step in steps:
@@ -75,7 +75,7 @@ async def test_cpus_and_memory_grow_to_what_is_wanted_and_then_there_is_nothing_
         assert after.sockets == 4
         # Nobody in the guest has taken it yet, and so it is not called plugged.
         assert (after.memory.requested, after.memory.plugged) == (64 * MIB, 0)
-        assert plan(wanted, Seen(machine, after)) == []
+        assert plan(wanted, MachineSnapshot(machine, after)) == []
 
 
 @pytest.mark.parametrize("bus", ["scsi", "virtio"])
@@ -91,7 +91,7 @@ async def test_a_disk_is_plugged_and_unplugged_and_its_image_let_go(
         [drive] = plugged.drives
         assert (drive.id, drive.node, drive.size) == ("ua-data", disk.node, MIB)
         assert plugged.free_ports == (() if bus == "virtio" else ("port3",))
-        assert plan(wanted, Seen(machine, plugged)) == []
+        assert plan(wanted, MachineSnapshot(machine, plugged)) == []
         if bus == "virtio":
             return  # a guest must consent, and there is none
 
@@ -120,7 +120,7 @@ async def test_a_drive_is_plugged_empty_filled_and_taken_away_with_its_medium(
         steps, filled = await follow(wanted, machine, guest.qmp)
         assert steps == [ChangeMedium(full)]
         assert filled.drive("ua-cd").node == full.node
-        assert plan(wanted, Seen(machine, filled)) == []
+        assert plan(wanted, MachineSnapshot(machine, filled)) == []
 
         _, gone = await follow(replace(wanted, disks=()), machine, guest.qmp)
         assert (gone.drives, gone.idle_nodes) == ((), ())
@@ -318,7 +318,7 @@ async def test_a_medium_is_injected_swapped_and_ejected(
             assert found.size == size
             assert not found.tray_open
             assert after.idle_nodes == ()
-            assert plan(wanted, Seen(machine, after)) == []
+            assert plan(wanted, MachineSnapshot(machine, after)) == []
 
 
 async def test_a_missing_image_leaves_the_old_medium_in(a_machine, start, run_dir: Path) -> None:

@@ -15,7 +15,7 @@ from livevirt.qemu.disk import Disk, Image
 from livevirt.qemu.errors import AgentUnavailable
 from livevirt.qemu.machine import Cpu, Machine, Memory, Nic
 from livevirt.qemu.observe import Observed, observe
-from livevirt.qemu.plan import Seen, SetVcpus, UnplugDisk
+from livevirt.qemu.plan import MachineSnapshot, SetVcpus, UnplugDisk
 from livevirt.qemu.session import Session
 
 from ...wish import Wish, plan
@@ -62,7 +62,7 @@ async def follow(wanted: Wish, machine: Machine, qmp: Session, agent: GuestAgent
     """Plan and act until there is nothing left to do."""
 
     async def settled() -> bool:
-        steps = plan(wanted, Seen(machine, await observe(qmp), await agent.vcpus()))
+        steps = plan(wanted, MachineSnapshot(machine, await observe(qmp), await agent.vcpus()))
         for step in steps:
             await act(step, qmp, agent)
         return not steps
@@ -108,7 +108,7 @@ async def test_a_guest_follows_every_change_and_its_end_is_told(
         await until("one CPU", lambda: has("nproc", "1"))
         await until("the memory back", lambda: plugged(qmp, 0))
         assert (await observe(qmp)).sockets == 3  # emulated: offline, still plugged
-        seen = Seen(machine, await observe(qmp), await agent.vcpus())
+        seen = MachineSnapshot(machine, await observe(qmp), await agent.vcpus())
         assert seen.sockets == 1
         assert plan(replace(base, sockets=2), seen) == [SetVcpus((1,), online=True)]
 

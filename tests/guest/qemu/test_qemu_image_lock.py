@@ -10,7 +10,7 @@ from livevirt.qemu.act import act
 from livevirt.qemu.disk import Disk, Image
 from livevirt.qemu.errors import CommandFailed
 from livevirt.qemu.observe import observe
-from livevirt.qemu.plan import Seen, disks
+from livevirt.qemu.plan import MachineSnapshot, disks
 
 pytestmark = pytest.mark.guest
 MIB = 1024 * 1024
@@ -37,11 +37,13 @@ async def test_it_is_taken_just_where_qemu_does_not_open_it(
     async with start(a_machine(disks=(found[has],))), start(machine) as other:
         for name, disk in found.items():
             wanted = replace(disk, id=f"ua-{name}")
-            (step,) = disks((wanted,), Seen(machine, await observe(other.qmp)))
+            (step,) = disks((wanted,), MachineSnapshot(machine, await observe(other.qmp)))
             assert block_nodes.image_taken(wanted) is ((has, name) not in TOGETHER), name
             if (has, name) in TOGETHER:
                 await act(step, other.qmp)
-                await act(disks((), Seen(machine, await observe(other.qmp)))[0], other.qmp)
+                await act(
+                    disks((), MachineSnapshot(machine, await observe(other.qmp)))[0], other.qmp
+                )
             else:
                 with pytest.raises(CommandFailed, match="lock"):
                     await act(step, other.qmp)

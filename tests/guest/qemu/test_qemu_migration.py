@@ -15,7 +15,7 @@ from livevirt.qemu.disk import Disk, Image
 from livevirt.qemu.errors import CommandFailed
 from livevirt.qemu.machine import Cpu, Machine, Memory
 from livevirt.qemu.observe import observe
-from livevirt.qemu.plan import Seen, UnplugDisk
+from livevirt.qemu.plan import MachineSnapshot, UnplugDisk
 from livevirt.qemu.session import Session
 
 from ...wish import Wish, plan
@@ -31,7 +31,7 @@ def an_image(folder: Path, name: str) -> Image:
 
 
 async def bring(wanted: Wish, machine: Machine, qmp: Session) -> None:
-    for step in plan(wanted, Seen(machine, await observe(qmp))):
+    for step in plan(wanted, MachineSnapshot(machine, await observe(qmp))):
         await act(step, qmp)
 
 

@@ -15,7 +15,7 @@ from livevirt.qemu.errors import CommandFailed
 from livevirt.qemu.machine import Machine
 from livevirt.qemu.mirror import JOB_EVENT, EndCopy, FinishCopy, StartCopy
 from livevirt.qemu.observe import Observed, observe
-from livevirt.qemu.plan import Seen, Step
+from livevirt.qemu.plan import MachineSnapshot, Step
 from livevirt.qemu.plan import disks as plan
 from livevirt.qemu.session import Session
 
@@ -49,7 +49,9 @@ async def until_ready(qmp: Session) -> Observed:
 async def follow(wanted: Disk, machine: Machine, qmp: Session, *, switch: bool) -> list[Step]:
     """Do what the plan says, twice over, until there is nothing to do; return what it was."""
     done: list[Step] = []
-    while steps := plan((wanted,), Seen(machine, await observe(qmp)), copied={wanted.id: switch}):
+    while steps := plan(
+        (wanted,), MachineSnapshot(machine, await observe(qmp)), copied={wanted.id: switch}
+    ):
         for step in steps:
             await act(step, qmp)
             if not isinstance(step, StartCopy):

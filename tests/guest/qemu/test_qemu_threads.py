@@ -12,7 +12,7 @@ from livevirt.qemu.act import act
 from livevirt.qemu.disk import Disk, Image
 from livevirt.qemu.machine import Cpu, Thread
 from livevirt.qemu.observe import observe, threads
-from livevirt.qemu.plan import PlugCpu, PlugDisk, Seen, disks
+from livevirt.qemu.plan import MachineSnapshot, PlugCpu, PlugDisk, disks
 
 pytestmark = pytest.mark.guest
 
@@ -75,7 +75,7 @@ async def test_a_disk_with_a_thread_of_its_own_brings_it(a_machine, start, run_d
     disk = Disk(id="ua-later", image=Image(str(path)), io_thread="io-ua-later")
     machine = a_machine()
     async with start(machine) as guest:
-        (step,) = disks([disk], Seen(machine, await observe(guest.qmp)))
+        (step,) = disks([disk], MachineSnapshot(machine, await observe(guest.qmp)))
         assert isinstance(step, PlugDisk)
         await act(step, guest.qmp)
         await act(step, guest.qmp)  # a step done again changes nothing

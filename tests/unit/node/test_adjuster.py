@@ -15,7 +15,7 @@ from livevirt.qemu.agent import Vcpu
 from livevirt.qemu.errors import CommandFailed, Disconnected
 from livevirt.qemu.machine import Cpu, Machine, Memory, Thread
 from livevirt.qemu.observe import CpuSlot, MemoryState, Observed
-from livevirt.qemu.plan import PlugCpu, RequestMemory, Seen, SetVcpus, Step
+from livevirt.qemu.plan import MachineSnapshot, PlugCpu, RequestMemory, SetVcpus, Step
 from livevirt.vm.sizing.reservation import Size
 
 MIB = 2**20
@@ -29,14 +29,16 @@ MACHINE = Machine(
     serial_log="/log",
 )
 SLOTS = tuple(CpuSlot(Thread(n, 0, 0), "max-x86_64-cpu", n == 0) for n in range(4))
-FRESH = Seen(MACHINE, Observed("running", SLOTS, MemoryState(256 * MIB)), (Vcpu(0, True, False),))
+FRESH = MachineSnapshot(
+    MACHINE, Observed("running", SLOTS, MemoryState(256 * MIB)), (Vcpu(0, True, False),)
+)
 
 
 @dataclass
 class Stub:
     """A guest that takes all it is given, unless told otherwise."""
 
-    seen: Seen = FRESH
+    seen: MachineSnapshot = FRESH
     intent: Any = field(default_factory=lambda: SimpleNamespace(namespace="n", vmi="web"))
     view: Any = field(default_factory=lambda: SimpleNamespace(agent=object()))
     done: list[Step] = field(default_factory=list)
@@ -46,7 +48,7 @@ class Stub:
     asked: int = 0  # how often that was asked
     stirred: int = 0
 
-    async def look(self) -> Seen:
+    async def look(self) -> MachineSnapshot:
         return self.seen
 
     async def room(self) -> int:
@@ -78,7 +80,7 @@ class Stub:
                 taken = size if self.willing else now.memory.plugged
                 memory = replace(now.memory, requested=size, plugged=taken)
                 now = replace(now, memory=memory)
-        self.seen = Seen(MACHINE, now, vcpus)
+        self.seen = MachineSnapshot(MACHINE, now, vcpus)
 
 
 @asynccontextmanager
@@ -177,7 +179,7 @@ async def test_a_mistake_of_ours_does_not_end_it(monkeypatch: pytest.MonkeyPatch
     guest = Stub()
     looks = 0
 
-    async def look() -> Seen:
+    async def look() -> MachineSnapshot:
         nonlocal looks
         looks += 1
         if looks == 1:

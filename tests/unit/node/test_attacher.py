@@ -20,7 +20,15 @@ from livevirt.qemu.disk import Disk, Image
 from livevirt.qemu.errors import AgentUnavailable, CommandFailed, Disconnected, UnplugRefused
 from livevirt.qemu.machine import Cpu, Machine, Memory
 from livevirt.qemu.observe import Drive, MemoryState, Observed
-from livevirt.qemu.plan import ChangeMedium, CloseImage, GrowDisk, PlugDisk, Seen, Step, UnplugDisk
+from livevirt.qemu.plan import (
+    ChangeMedium,
+    CloseImage,
+    GrowDisk,
+    MachineSnapshot,
+    PlugDisk,
+    Step,
+    UnplugDisk,
+)
 
 MIB = 2**20
 MACHINE = Machine(
@@ -74,8 +82,8 @@ class Stub:
         return SimpleNamespace(observed=self.observed, agent=agent)
 
     @property
-    def seen(self) -> Seen | None:
-        return Seen(MACHINE, self.observed) if self.answered else None
+    def seen(self) -> MachineSnapshot | None:
+        return MachineSnapshot(MACHINE, self.observed) if self.answered else None
 
     @property
     def agent(self) -> "Stub":
@@ -487,7 +495,7 @@ async def test_what_the_agent_called_mounted_is_known_to_whoever_comes_next() ->
     told = attacher.told or {}
     for _ in range(2):  # what is told while the agent is away counts as well
         async with attaching(guest) as (attacher, tells):
-            status = volume_status.told(a_vmi(), MACHINE, guest.observed, {}, told)
+            status = volume_status.volume_statuses(a_vmi(), MACHINE, guest.observed, {}, told)
             attacher.want(goal(a_vmi(status)))
             await tells(data="Detaching GuestAgentNotAnswering")
         told = attacher.told or {}

@@ -14,12 +14,12 @@ from livevirt.node.plan import (
     Clean,
     Forget,
     Leave,
+    PodSnapshot,
     Press,
     Quit,
     Record,
     Remove,
     Report,
-    Seen,
     Spawn,
     Stand,
     Start,
@@ -38,16 +38,16 @@ OFF = Standing("shutdown", "guest-shutdown", True)
 COMING, GONE = Standing("migrating", "inmigrate"), Standing("migrating", "postmigrate")
 
 
-def seen(wanted: str = "run", **more: object) -> Seen:
-    return Seen(wanted=wanted, now=NOON, **more)  # type: ignore[arg-type]
+def seen(wanted: str = "run", **more: object) -> PodSnapshot:
+    return PodSnapshot(wanted=wanted, now=NOON, **more)  # type: ignore[arg-type]
 
 
-def alive(wanted: str = "run", **more: object) -> Seen:
+def alive(wanted: str = "run", **more: object) -> PodSnapshot:
     facts = {"intent": True, "spawned": True, "locked": True, "known": True, "standing": RUNS}
     return seen(wanted, **{**facts, **more})
 
 
-def dead(wanted: str = "run", **more: object) -> Seen:
+def dead(wanted: str = "run", **more: object) -> PodSnapshot:
     return seen(wanted, **{"intent": True, "spawned": True, **more})
 
 
@@ -55,7 +55,7 @@ def crashed(complaint: str = "") -> ExitRecord:
     return exit_record.vanished(AT, oom_killed=False, rebooted=False, complaint=complaint)
 
 
-RULES: dict[str, tuple[Seen, list[Step]]] = {
+RULES: dict[str, tuple[PodSnapshot, list[Step]]] = {
     "given a new pod, then it is started": (seen(), [Start(), Wait(NOON)]),
     "given its VMI goes away, then it is not started": (seen(startable=False), []),
     "given an agent died between intent and spawn, then what it meant is spawned": (
@@ -171,13 +171,13 @@ RULES: dict[str, tuple[Seen, list[Step]]] = {
 
 
 @pytest.mark.parametrize(("given_", "steps"), RULES.values(), ids=RULES)
-def test_plan(given_: Seen, steps: list[Step]) -> None:
+def test_plan(given_: PodSnapshot, steps: list[Step]) -> None:
     assert plan(given_) == steps
 
 
 moments = st.sampled_from([None, NOON - PRESS_AGAIN, NOON, LATER])
 anything = st.builds(
-    Seen,
+    PodSnapshot,
     wanted=st.sampled_from(["run", "stop", "ended", "gone"]),
     now=st.just(NOON),
     startable=st.booleans(),
@@ -194,7 +194,7 @@ anything = st.builds(
 
 
 @given(anything)
-def test_a_second_process_is_never_started(state: Seen) -> None:
+def test_a_second_process_is_never_started(state: PodSnapshot) -> None:
     steps = plan(state)
     if state.locked or (state.spawned and state.intent) or state.ending:
         assert Start() not in steps
@@ -202,21 +202,21 @@ def test_a_second_process_is_never_started(state: Seen) -> None:
 
 
 @given(anything)
-def test_a_process_is_ended_only_after_why_was_recorded(state: Seen) -> None:
+def test_a_process_is_ended_only_after_why_was_recorded(state: PodSnapshot) -> None:
     steps = plan(state)
     if Quit() in steps and state.ending is None:
         assert isinstance(steps[steps.index(Quit()) - 1], Record)
 
 
 @given(anything)
-def test_a_pod_is_removed_only_when_no_process_is_there(state: Seen) -> None:
+def test_a_pod_is_removed_only_when_no_process_is_there(state: PodSnapshot) -> None:
     if state.locked:
         assert not {Remove(), Forget(), Clean()} & set(plan(state))
 
 
 @given(anything)
 def test_given_any_state_when_plans_are_followed_then_an_unwanted_guest_is_gone(
-    state: Seen,
+    state: PodSnapshot,
 ) -> None:
     if state.wanted == "run" or (state.locked and not state.known):
         return

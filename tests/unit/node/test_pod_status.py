@@ -5,7 +5,7 @@ import pytest
 
 from livevirt.kube.objects import conditions
 from livevirt.node import exit_record, pod_status
-from livevirt.node.pod_status import UNPAUSED, Resources, Seen, Waiting
+from livevirt.node.pod_status import UNPAUSED, ObservedPod, Resources, Waiting
 
 NOON = datetime(2026, 1, 1, 12, tzinfo=UTC)
 AT = "2026-01-01T12:00:00Z"
@@ -26,7 +26,7 @@ def a_pod(**status: Any) -> Any:
 
 def status(pod: Any = None, **seen: Any) -> Any:
     facts = {"pod": pod or a_pod(), "now": NOON, "resources": GRANTED, **seen}
-    return pod_status.status(Seen(**facts))
+    return pod_status.status(ObservedPod(**facts))
 
 
 def said(found: Any, type_: str) -> tuple[str, str]:

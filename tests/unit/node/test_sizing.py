@@ -20,7 +20,7 @@ from livevirt.node.sizing import (
 from livevirt.qemu.agent import Vcpu
 from livevirt.qemu.machine import Cpu, Machine, Memory, Thread
 from livevirt.qemu.observe import CpuSlot, MemoryState, Observed
-from livevirt.qemu.plan import Seen
+from livevirt.qemu.plan import MachineSnapshot
 from livevirt.vm.sizing.reservation import Size, held
 
 NOON = datetime(2026, 1, 1, 12, tzinfo=UTC)
@@ -37,11 +37,13 @@ MACHINE = Machine(
 )
 
 
-def seen(sockets: int = 1, memory: int = 256, offered: int = 0, *, agent: bool = True) -> Seen:
+def seen(
+    sockets: int = 1, memory: int = 256, offered: int = 0, *, agent: bool = True
+) -> MachineSnapshot:
     slots = tuple(CpuSlot(Thread(n, 0, 0), "max-x86_64-cpu", n < sockets) for n in range(4))
     state = MemoryState(256 * MIB, (memory - 256) * MIB, max(memory, offered) * MIB - 256 * MIB)
     vcpus = tuple(Vcpu(n, True, n > 0) for n in range(sockets))
-    return Seen(MACHINE, Observed("running", slots, state), vcpus if agent else None)
+    return MachineSnapshot(MACHINE, Observed("running", slots, state), vcpus if agent else None)
 
 
 def a_vmi(sockets: int = 1, guest: str = "256Mi", *changing: str, reason: str = "") -> Any:
@@ -92,11 +94,13 @@ def a_pod(sockets: int = 1, memory: int = 256, asks: int = 0, **status: Any) -> 
         "what was offered is not taken back",
     ],
 )
-def test_the_size_a_guest_may_have_now(vmi: Any, pod: Any, now: Seen, allowed: Size) -> None:
+def test_the_size_a_guest_may_have_now(
+    vmi: Any, pod: Any, now: MachineSnapshot, allowed: Size
+) -> None:
     assert goal(vmi, pod, now) == allowed
 
 
-def told(vmi: Any, pod: Any, now: Seen, stands: Progress, at: datetime) -> Any:
+def told(vmi: Any, pod: Any, now: MachineSnapshot, stands: Progress, at: datetime) -> Any:
     """Return the conditions of an instance whose change is worth reporting."""
     return size_status(vmi, pod, now, stands, at)[0]
 
@@ -131,7 +135,7 @@ def test_memory_that_is_back_is_not_over_while_more_is_still_offered() -> None:
 FORGOTTEN = replace(MACHINE, cpu=Cpu(model="max", sockets=4, max_sockets=4))
 
 
-def forgotten(memory: int) -> Seen:
+def forgotten(memory: int) -> MachineSnapshot:
     return replace(seen(4, memory, 512, agent=False), machine=FORGOTTEN)
 
 
@@ -276,7 +280,7 @@ def test_without_a_change_under_way_nothing_is_said() -> None:
         (forgotten(512), True, "GuestNotAccepting", "Start qemu-guest-agent"),
     ],
 )
-def test_where_cpus_stand(now: Seen, late: bool, expected: str, words: str) -> None:
+def test_where_cpus_stand(now: MachineSnapshot, late: bool, expected: str, words: str) -> None:
     stage = progress(Size(3, 256 * MIB), now, late=late).cpu
     assert stage is not None
     assert stage.reason == expected
@@ -293,7 +297,7 @@ def test_where_cpus_stand(now: Seen, late: bool, expected: str, words: str) -> N
         (seen(1, 768), True, "GuestNotAccepting", "restart"),
     ],
 )
-def test_where_memory_stands(now: Seen, late: bool, expected: str, words: str) -> None:
+def test_where_memory_stands(now: MachineSnapshot, late: bool, expected: str, words: str) -> None:
     stage = progress(Size(1, 512 * MIB), now, late=late).memory
     assert stage is not None
     assert stage.reason == expected

@@ -9,7 +9,7 @@ from livevirt.node import exit_record, vmi_status
 from livevirt.node.attachments import Attachment, Problem
 from livevirt.node.copying import Progress
 from livevirt.node.guest import AgentView, View
-from livevirt.node.vmi_status import Seen, patch
+from livevirt.node.vmi_status import GuestSnapshot, patch
 from livevirt.qemu.agent import Address, Interface, OsInfo
 from livevirt.qemu.disk import Disk, Image
 from livevirt.qemu.lifecycle import standing
@@ -72,7 +72,7 @@ def a_vmi(**status: Any) -> Any:
 
 
 def changed(vmi: Any = None, view: View = RUNNING, **more: Any) -> Any:
-    return patch(Seen(vmi=vmi or a_vmi(), now=NOON, machine=MACHINE, view=view, **more))
+    return patch(GuestSnapshot(vmi=vmi or a_vmi(), now=NOON, machine=MACHINE, view=view, **more))
 
 
 def followed(vmi: Any, change: Any) -> Any:

@@ -6,7 +6,7 @@ import pytest
 
 from livevirt.kube.objects import conditions
 from livevirt.node.attachments import Attachment
-from livevirt.node.volume_status import targets, told
+from livevirt.node.volume_status import targets, volume_statuses
 from livevirt.qemu.disk import Disk, Image
 from livevirt.qemu.machine import Cpu, Machine, Memory
 from livevirt.qemu.observe import Drive, MemoryState, Observed
@@ -62,7 +62,7 @@ def has(**nodes: str) -> Observed:
 
 
 def entries(vmi: Any, now: Observed, attachments: Any) -> dict[str, Any]:
-    return {each["name"]: each for each in told(vmi, MACHINE, now, {}, attachments)}
+    return {each["name"]: each for each in volume_statuses(vmi, MACHINE, now, {}, attachments)}
 
 
 def plugged(phase: Any, reason: str, claim: Any = None) -> Attachment:

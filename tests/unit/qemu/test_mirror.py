@@ -8,7 +8,7 @@ from livevirt.qemu.disk import Disk, Image
 from livevirt.qemu.machine import Cpu, Machine, Memory
 from livevirt.qemu.mirror import Copy, EndCopy, FinishCopy, StartCopy, copies_of
 from livevirt.qemu.observe import Drive, MemoryState, Observed
-from livevirt.qemu.plan import Blocked, CloseImage, Seen, Step, UnplugDisk, disks
+from livevirt.qemu.plan import Blocked, CloseImage, MachineSnapshot, Step, UnplugDisk, disks
 
 MIB = 2**20
 OLD = Disk(id="ua-data", image=Image("/old"), bus="scsi")
@@ -93,13 +93,13 @@ RULES: dict[str, tuple[Disk | None, dict[str, bool], Observed, list[Step]]] = {
 def test_plan(
     wanted: Disk | None, copied: dict[str, bool], now: Observed, steps: list[Step]
 ) -> None:
-    found = disks((wanted,) if wanted else (), Seen(MACHINE, now), frozenset(), copied)
+    found = disks((wanted,) if wanted else (), MachineSnapshot(MACHINE, now), frozenset(), copied)
     assert found == steps
 
 
 def test_a_disk_that_is_not_there_cannot_be_copied_and_does_not_come_empty() -> None:
     now = replace(on(OLD), drives=())
-    (step,) = disks((NEW,), Seen(MACHINE, now), frozenset(), MAY)
+    (step,) = disks((NEW,), MachineSnapshot(MACHINE, now), frozenset(), MAY)
     assert isinstance(step, Blocked)
 
 

@@ -14,10 +14,10 @@ from livevirt.qemu.plan import (
     CloseImage,
     EndThread,
     GrowDisk,
+    MachineSnapshot,
     PlugCpu,
     PlugDisk,
     RequestMemory,
-    Seen,
     SetVcpus,
     Step,
     UnplugCpu,
@@ -76,22 +76,24 @@ def wants(
 
 KVM, TCG = a_machine("kvm"), a_machine("tcg")
 WITH_CD = a_machine(disks=(CD,))
-Rule = tuple[Wish, Seen, list[Step]]
+Rule = tuple[Wish, MachineSnapshot, list[Step]]
 RULES: dict[str, Rule] = {
-    "given all is as wanted, then do nothing": (wants(), Seen(TCG, is_now()), []),
+    "given all is as wanted, then do nothing": (wants(), MachineSnapshot(TCG, is_now()), []),
     "given the guest shut down, then leave it alone": (
         wants(4, paused=True),
-        Seen(TCG, is_now(run_state="shutdown")),
+        MachineSnapshot(TCG, is_now(run_state="shutdown")),
         [],
     ),
     "given a disk failed and the guest stands still, when it is to go, then unplug it": (
         wants(),
-        Seen(TCG, is_now(run_state="io-error", drives=(Drive("ua-data", node="n", lun=0),))),
+        MachineSnapshot(
+            TCG, is_now(run_state="io-error", drives=(Drive("ua-data", node="n", lun=0),))
+        ),
         [UnplugDisk("ua-data", "n")],
     ),
     "given one socket, when three are wanted, then plug all their threads in order": (
         wants(3),
-        Seen(TCG, is_now()),
+        MachineSnapshot(TCG, is_now()),
         [
             PlugCpu(TYPE, Thread(1, 0, 0)),
             PlugCpu(TYPE, Thread(1, 1, 0)),
@@ -101,22 +103,22 @@ RULES: dict[str, Rule] = {
     ),
     "given KVM, when fewer sockets are wanted, then unplug the highest first": (
         wants(1),
-        Seen(KVM, is_now(2), vcpus(4)),
+        MachineSnapshot(KVM, is_now(2), vcpus(4)),
         [UnplugCpu("cpu-1-1-0"), UnplugCpu("cpu-1-0-0")],
     ),
     "given TCG, when fewer sockets are wanted, then the guest takes them offline": (
         wants(1),
-        Seen(TCG, is_now(2), vcpus(4)),
+        MachineSnapshot(TCG, is_now(2), vcpus(4)),
         [SetVcpus((2, 3), online=False)],
     ),
     "given TCG, when the guest has them offline already, then do nothing": (
         wants(1),
-        Seen(TCG, is_now(2), vcpus(2, 2)),
+        MachineSnapshot(TCG, is_now(2), vcpus(2, 2)),
         [],
     ),
     "given TCG and no agent, when fewer sockets are wanted, then say why not": (
         wants(1),
-        Seen(TCG, is_now(2)),
+        MachineSnapshot(TCG, is_now(2)),
         [
             Blocked(
                 "cpu",
@@ -127,32 +129,34 @@ RULES: dict[str, Rule] = {
     ),
     "given CPUs offline in the guest, when they are wanted, then online them": (
         wants(2),
-        Seen(TCG, is_now(2), vcpus(2, 2)),
+        MachineSnapshot(TCG, is_now(2), vcpus(2, 2)),
         [SetVcpus((2, 3), online=True)],
     ),
     "given pause is wanted, when CPUs are too many, then the guest cannot be asked": (
         wants(1, paused=True),
-        Seen(KVM, is_now(2, run_state="paused"), vcpus(4)),
+        MachineSnapshot(KVM, is_now(2, run_state="paused"), vcpus(4)),
         [],
     ),
     "given more sockets than the machine has room for, then say so": (
         wants(5),
-        Seen(TCG, is_now()),
+        MachineSnapshot(TCG, is_now()),
         [Blocked("cpu", "5 sockets", "the machine was started for 1 to 4 sockets")],
     ),
     "given more memory is wanted, then offer the difference": (
         wants(memory=128 * MIB),
-        Seen(TCG, is_now()),
+        MachineSnapshot(TCG, is_now()),
         [RequestMemory(64 * MIB)],
     ),
     "given memory was offered and not taken yet, then wait": (
         wants(memory=128 * MIB),
-        Seen(TCG, replace(is_now(), memory=MemoryState(64 * MIB, 0, 64 * MIB, 192 * MIB))),
+        MachineSnapshot(
+            TCG, replace(is_now(), memory=MemoryState(64 * MIB, 0, 64 * MIB, 192 * MIB))
+        ),
         [],
     ),
     "given less than at boot is wanted, then say why not": (
         wants(memory=32 * MIB),
-        Seen(TCG, is_now()),
+        MachineSnapshot(TCG, is_now()),
         [
             Blocked(
                 "memory",
@@ -163,47 +167,49 @@ RULES: dict[str, Rule] = {
     ),
     "given an empty drive, when an image is wanted, then change the medium": (
         wants(disks=(ISO,)),
-        Seen(WITH_CD, is_now(drives=(Drive("ua-cd", removable=True),))),
+        MachineSnapshot(WITH_CD, is_now(drives=(Drive("ua-cd", removable=True),))),
         [ChangeMedium(ISO)],
     ),
     "given a medium, when none is wanted, then change the medium": (
         wants(disks=(CD,)),
-        Seen(WITH_CD, is_now(drives=(Drive("ua-cd", node=ISO.node),))),
+        MachineSnapshot(WITH_CD, is_now(drives=(Drive("ua-cd", node=ISO.node),))),
         [ChangeMedium(CD)],
     ),
     "given a SATA drive, when it is not wanted, then say why not": (
         wants(),
-        Seen(WITH_CD, is_now(drives=(Drive("ua-cd"),))),
+        MachineSnapshot(WITH_CD, is_now(drives=(Drive("ua-cd"),))),
         [Blocked("disk", "ua-cd", "a drive of type ide-cd cannot be taken away")],
     ),
     "given a SATA drive is wanted and not there, then say why not": (
         wants(disks=(CD,)),
-        Seen(TCG, is_now()),
+        MachineSnapshot(TCG, is_now()),
         [Blocked("disk", "ua-cd", "sata drives cannot be added")],
     ),
     "given a scsi disk is wanted, then plug it at the lowest free LUN": (
         wants(disks=(DATA, replace(DATA, id="ua-0"))),
-        Seen(TCG, is_now(drives=(Drive("ua-0", node=replace(DATA, id="ua-0").node, lun=0),))),
+        MachineSnapshot(
+            TCG, is_now(drives=(Drive("ua-0", node=replace(DATA, id="ua-0").node, lun=0),))
+        ),
         [PlugDisk(DATA, (("bus", "scsi0.0"), ("channel", 0), ("scsi-id", 0), ("lun", 1)))],
     ),
     "given a virtio disk is wanted, then plug it at a free port": (
         wants(disks=(FAST,)),
-        Seen(TCG, is_now(free_ports=("port7",))),
+        MachineSnapshot(TCG, is_now(free_ports=("port7",))),
         [PlugDisk(FAST, (("bus", "port7"), ("addr", "0x0")))],
     ),
     "given a disk that is not wanted, then unplug it": (
         wants(),
-        Seen(TCG, is_now(drives=(Drive("ua-data", node=DATA.node, lun=0),))),
+        MachineSnapshot(TCG, is_now(drives=(Drive("ua-data", node=DATA.node, lun=0),))),
         [UnplugDisk("ua-data", DATA.node)],
     ),
     "given a disk of that id with another image, then it goes first": (
         wants(disks=(replace(DATA, image=Image("/new")),)),
-        Seen(TCG, is_now(drives=(Drive("ua-data", node=DATA.node, lun=0),))),
+        MachineSnapshot(TCG, is_now(drives=(Drive("ua-data", node=DATA.node, lun=0),))),
         [UnplugDisk("ua-data", DATA.node)],
     ),
     "given a disk of that id on another bus, then it goes first": (
         wants(disks=(replace(FAST, id="ua-data", image=DATA.image),)),
-        Seen(
+        MachineSnapshot(
             TCG,
             is_now(
                 drives=(Drive("ua-data", node=DATA.node, lun=0),), devices={"ua-data": "scsi-hd"}
@@ -213,7 +219,7 @@ RULES: dict[str, Rule] = {
     ),
     "given pause, when a virtio disk is not wanted, then the guest cannot be asked": (
         wants(paused=True),
-        Seen(
+        MachineSnapshot(
             TCG,
             is_now(
                 run_state="paused",
@@ -225,32 +231,32 @@ RULES: dict[str, Rule] = {
     ),
     "given a medium in an open tray, then close it": (
         wants(disks=(ISO,)),
-        Seen(WITH_CD, is_now(drives=(Drive("ua-cd", node=ISO.node, tray_open=True),))),
+        MachineSnapshot(WITH_CD, is_now(drives=(Drive("ua-cd", node=ISO.node, tray_open=True),))),
         [ChangeMedium(ISO)],
     ),
     "given a USB drive is wanted and there is a controller, then plug it": (
         wants(disks=(STICK,)),
-        Seen(TCG, is_now(devices={"usb0": "qemu-xhci"})),
+        MachineSnapshot(TCG, is_now(devices={"usb0": "qemu-xhci"})),
         [PlugDisk(STICK, (("bus", "bot-ua-stick.0"), ("scsi-id", 0), ("lun", 0)))],
     ),
     "given a USB drive is wanted and no controller, then say why not": (
         wants(disks=(STICK,)),
-        Seen(TCG, is_now()),
+        MachineSnapshot(TCG, is_now()),
         [Blocked("disk", "ua-stick", "usb drives cannot be added")],
     ),
     "given no free port, then say why not": (
         wants(disks=(FAST,)),
-        Seen(TCG, is_now()),
+        MachineSnapshot(TCG, is_now()),
         [Blocked("disk", "ua-fast", "no PCIe port is free")],
     ),
     "given an image no drive uses, then close it": (
         wants(),
-        Seen(TCG, is_now(idle_nodes=("n-ua-data-0",))),
+        MachineSnapshot(TCG, is_now(idle_nodes=("n-ua-data-0",))),
         [CloseImage("n-ua-data-0")],
     ),
     "given a thread of a disk that is gone, then end it, and no other": (
         wants(disks=(replace(FAST, io_thread="io-ua-fast"),)),
-        Seen(
+        MachineSnapshot(
             TCG,
             is_now(
                 free_ports=("port7",),
@@ -265,7 +271,7 @@ RULES: dict[str, Rule] = {
     ),
     "given a bridge whose drive is gone, then it goes, and no other": (
         wants(disks=(STICK,)),
-        Seen(
+        MachineSnapshot(
             TCG,
             is_now(
                 drives=(Drive("ua-stick"),),
@@ -282,14 +288,14 @@ RULES: dict[str, Rule] = {
 
 
 @pytest.mark.parametrize(("wanted", "seen", "steps"), RULES.values(), ids=RULES)
-def test_plan(wanted: Wish, seen: Seen, steps: list[Step]) -> None:
+def test_plan(wanted: Wish, seen: MachineSnapshot, steps: list[Step]) -> None:
     assert plan(wanted, seen) == steps
 
 
 def test_what_is_kept_stays_whatever_it_is() -> None:
     there = is_now(drives=(Drive("ua-data", node="n-other", lun=0), Drive("ua-x", lun=1)))
     kept = frozenset({"ua-data"})
-    assert disks((), Seen(TCG, there), kept) == [UnplugDisk("ua-x", None)]
+    assert disks((), MachineSnapshot(TCG, there), kept) == [UnplugDisk("ua-x", None)]
 
 
 FIRST = replace(DATA, boot_index=1)
@@ -315,18 +321,18 @@ def test_a_disk_comes_without_its_place_in_the_boot_order_if_it_is_taken(
     index: int | None,
 ) -> None:
     now = is_now(drives=tuple(Drive(id, node=ROOT.node) for id in there))
-    steps = disks((*more, FIRST), Seen(machine, now), frozenset(kept))
+    steps = disks((*more, FIRST), MachineSnapshot(machine, now), frozenset(kept))
     (plugged,) = (step.disk for step in steps if isinstance(step, PlugDisk))
     assert plugged == replace(FIRST, boot_index=index)
 
 
 def test_the_guest_has_the_sockets_that_are_plugged_and_online() -> None:
     accepted = frozenset({"cpu-1-0-0", "cpu-1-1-0"})
-    assert Seen(TCG, is_now(3)).sockets == 1
-    assert Seen(TCG, is_now(3, accepted=accepted)).sockets == 2
-    assert Seen(TCG, is_now(3), vcpus(6)).sockets == 3
-    assert Seen(TCG, is_now(3), vcpus(4, 2)).sockets == 2
-    assert Seen(TCG, is_now(1), vcpus(1, 1)).sockets == 1  # a half is one
+    assert MachineSnapshot(TCG, is_now(3)).sockets == 1
+    assert MachineSnapshot(TCG, is_now(3, accepted=accepted)).sockets == 2
+    assert MachineSnapshot(TCG, is_now(3), vcpus(6)).sockets == 3
+    assert MachineSnapshot(TCG, is_now(3), vcpus(4, 2)).sockets == 2
+    assert MachineSnapshot(TCG, is_now(1), vcpus(1, 1)).sockets == 1  # a half is one
 
 
 def test_a_socket_with_a_thread_missing_does_not_count() -> None:
@@ -337,7 +343,7 @@ def test_a_socket_with_a_thread_missing_does_not_count() -> None:
     assert replace(observed, cpus=cut).sockets == 1
 
 
-def done(step: Step, seen: Seen) -> Seen:
+def done(step: Step, seen: MachineSnapshot) -> MachineSnapshot:
     """Tell what a willing guest looks like after a step."""
     now = seen.observed
     match step:
@@ -404,7 +410,7 @@ wanted_states = st.builds(
 def test_given_any_state_when_plans_are_followed_then_it_settles(
     wanted: Wish, sockets: int, accelerator: str, run_state: str, agent: bool
 ) -> None:
-    seen = Seen(
+    seen = MachineSnapshot(
         a_machine(accelerator, (CD,)),
         is_now(sockets, run_state=run_state, drives=(Drive("ua-cd"),), free_ports=("port5",)),
         vcpus(sockets * 2) if agent else None,
@@ -438,7 +444,7 @@ GROWTH: dict[str, tuple[dict[str, int], Drive, list[Step]]] = {
 def test_drives_grow_with_their_images(
     sizes: dict[str, int], drive: Drive, expected: list[Step]
 ) -> None:
-    assert growth(sizes, Seen(TCG, is_now(drives=(drive,)))) == expected
+    assert growth(sizes, MachineSnapshot(TCG, is_now(drives=(drive,)))) == expected
 
 
 GROWING = {"running": True, "paused": True, "io-error": True, "shutdown": False, "inmigrate": False}
@@ -447,5 +453,5 @@ GROWING = {"running": True, "paused": True, "io-error": True, "shutdown": False,
 @pytest.mark.parametrize(("state", "grows"), GROWING.items(), ids=GROWING)
 def test_disks_grow_while_the_guest_is_there(state: str, grows: bool) -> None:
     drive = Drive("ua-a", node="n", size=1)
-    steps = growth({"n": 2}, Seen(TCG, is_now(run_state=state, drives=(drive,))))
+    steps = growth({"n": 2}, MachineSnapshot(TCG, is_now(run_state=state, drives=(drive,))))
     assert steps == ([GrowDisk("ua-a", "n", 2)] if grows else [])

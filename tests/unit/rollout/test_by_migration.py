@@ -12,7 +12,7 @@ from livevirt.kube.objects.request import Object
 from livevirt.vm.config.settings import Config
 from livevirt.vm.migration.migratability import NOT_ALLOWED
 from livevirt.vm.sizing import resizing
-from livevirt.vm.sizing.reservation import held, told
+from livevirt.vm.sizing.reservation import held, reported_size
 from livevirt.vm.spec.resources import Namespace
 from livevirt.vm.verdict.live_patch import apply, live_patch
 from livevirt.vm.verdict.summary import exit_status, plan_document
@@ -192,7 +192,7 @@ def test_what_must_migrate_holds_up_the_rest(
 
 def _asked_at(vmi: Object) -> Object:
     """Return what the pod of a guest asks for that has got nothing of what it waits for."""
-    return {"requests": held(vmi, told(vmi)).requests}
+    return {"requests": held(vmi, reported_size(vmi)).requests}
 
 
 def test_what_is_written_during_a_migration_waits_from_the_handover_to_its_end() -> None:

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from livevirt.kube.objects.quantity import parse
 from livevirt.kube.objects.request import Object
-from livevirt.vm.sizing.reservation import asked, held, reservation, told
+from livevirt.vm.sizing.reservation import asked, held, reported_size, reservation
 from livevirt.vm.verdict.judgement import Judgement
 from livevirt.vm.verdict.live_patch import apply, live_patch, settles
 
@@ -101,7 +101,7 @@ def test_given_a_change_under_way_then_the_pod_never_asks_for_less_than_the_part
 ) -> None:
     part = (100 - percent) / 100
     vmi = running(overcommitted(wanted, percent), memory={"guestCurrent": f"{has}Mi"})
-    now, most = held(vmi, told(vmi)), reservation(vmi, told(vmi))
+    now, most = held(vmi, reported_size(vmi)), reservation(vmi, reported_size(vmi))
     for found, mib in ((now, has), (most, max(has, wanted))):
         amount = parse(found.requests["memory"]).bytes - found.overhead
         assert amount >= int(mib * MIB * part)

@@ -5,7 +5,15 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from livevirt.kube.objects.quantity import parse
-from livevirt.vm.sizing.reservation import Size, asked, covers, held, reservation, resized, told
+from livevirt.vm.sizing.reservation import (
+    Size,
+    asked,
+    covers,
+    held,
+    reported_size,
+    reservation,
+    resized,
+)
 from livevirt.vm.spec.resources import Compute, Namespace
 
 MIB = 2**20
@@ -29,7 +37,7 @@ def requests(found: Compute) -> dict[str, int]:
 
 def test_what_is_not_told_is_as_asked_for() -> None:
     vmi = a_vmi(2)
-    assert told(vmi) == asked(vmi) == Size(2, 512 * MIB)
+    assert reported_size(vmi) == asked(vmi) == Size(2, 512 * MIB)
 
 
 def test_memory_that_was_offered_counts_as_taken() -> None:
@@ -38,7 +46,7 @@ def test_memory_that_was_offered_counts_as_taken() -> None:
         "currentCPUTopology": {"sockets": 3},
         "memory": {"guestCurrent": "256Mi", "guestRequested": "768Mi"},
     }
-    assert told(vmi) == Size(3, 768 * MIB)
+    assert reported_size(vmi) == Size(3, 768 * MIB)
 
 
 @pytest.mark.parametrize(

@@ -6,11 +6,11 @@ from typing import cast
 
 from livevirt.vm.kinds.subresources import BY_PATH, SUBRESOURCES, UNSERVED
 from livevirt.vm.subresources import router
-from livevirt.vm.subresources.router import VERBS, AccessDoor
+from livevirt.vm.subresources.router import VERBS, GuestAccess
 
 
 def test_every_subresource_has_a_verb() -> None:
-    served = VERBS.keys() | router.guest_verbs(cast(AccessDoor, None)).keys()
+    served = VERBS.keys() | router.guest_verbs(cast(GuestAccess, None)).keys()
     assert [a.path for a in SUBRESOURCES if (a.resource, a.name) not in served] == []
 
 

@@ -27,7 +27,7 @@ _UNKEPT = ("timestamps", "sinceSeconds", "sinceTime")  # no line says when it wa
 _HEADERS = {"Content-Type": "text/plain", "Cache-Control": "no-cache, private"}
 
 
-class LogDoor(Protocol):
+class LogSource(Protocol):
     """Knows the logs of the pods that run here."""
 
     async def log_file(self, namespace: str, pod: str, container: str) -> Path:
@@ -52,7 +52,7 @@ class Wanted:
 class Logs:
     """Streams the logs behind a door."""
 
-    def __init__(self, door: LogDoor, pod: PodReader) -> None:
+    def __init__(self, door: LogSource, pod: PodReader) -> None:
         self._door = door
         self._pod = pod
 

@@ -79,7 +79,7 @@ class Guest:
         return self._views.current
 
     @property
-    def seen(self) -> qemu_plan.Seen | None:
+    def seen(self) -> qemu_plan.MachineSnapshot | None:
         """What plans are made from, None before the first observation and poll of an agent.
 
         Without the agent's answer a CPU that the guest has not brought online would count.
@@ -90,9 +90,9 @@ class Guest:
         if view.agent_open and view.agent is None and not self._poller.silent:
             return None
         vcpus = view.agent.vcpus if view.agent is not None else None
-        return qemu_plan.Seen(self.intent.machine, view.observed, vcpus)
+        return qemu_plan.MachineSnapshot(self.intent.machine, view.observed, vcpus)
 
-    async def look(self) -> qemu_plan.Seen:
+    async def look(self) -> qemu_plan.MachineSnapshot:
         """Observe QEMU and, where there is an agent, poll the guest's CPUs; return both."""
         await self.refresh()
         await self._poller.refresh_vcpus()

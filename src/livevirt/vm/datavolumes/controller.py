@@ -24,7 +24,7 @@ from livevirt.vm.datavolumes import filling, importer
 from livevirt.vm.datavolumes import plan as steps
 from livevirt.vm.datavolumes.importer import Blank, Clone, Images, Order, Stored
 from livevirt.vm.datavolumes.imports import Imports, Job
-from livevirt.vm.datavolumes.plan import Origin, Seen, Step, plan
+from livevirt.vm.datavolumes.plan import DataVolumeSnapshot, Origin, Step, plan
 from livevirt.vm.datavolumes.qemu_img import Progress
 from livevirt.vm.datavolumes.status import status
 from livevirt.vm.volumes.usage import Usage, claims_of
@@ -93,10 +93,10 @@ class DataVolumes:
             return DONE
         return Result(_ASK_AGAIN if seen.refused else step.after)
 
-    def _observe(self, key: Key, dv: Object) -> Seen:
+    def _observe(self, key: Key, dv: Object) -> DataVolumeSnapshot:
         claim = self._claims.get(key)
         volume, disk = self._volume(claim)
-        return Seen(
+        return DataVolumeSnapshot(
             dv,
             self._now(),
             claim,
@@ -142,7 +142,7 @@ class DataVolumes:
             return "CloneSourceNotReady", f'source claim "{key}" holds no disk yet'
         return "", ""
 
-    async def _act(self, key: Key, step: Step, seen: Seen) -> Seen:
+    async def _act(self, key: Key, step: Step, seen: DataVolumeSnapshot) -> DataVolumeSnapshot:
         match step:
             case steps.CreateClaim(claim):
                 return await self._create_claim(seen, claim)
@@ -166,7 +166,7 @@ class DataVolumes:
             case steps.Rest():
                 return seen
 
-    async def _create_claim(self, seen: Seen, claim: Object) -> Seen:
+    async def _create_claim(self, seen: DataVolumeSnapshot, claim: Object) -> DataVolumeSnapshot:
         namespace = claim["metadata"]["namespace"]
         try:
             made = await self._client.create(core.CLAIM, claim, namespace)
@@ -178,7 +178,7 @@ class DataVolumes:
             return replace(seen, refused=str(error))
         return replace(seen, claim=made)
 
-    def _start(self, key: Key, seen: Seen) -> Job:
+    def _start(self, key: Key, seen: DataVolumeSnapshot) -> Job:
         dv, claim = seen.dv, seen.claim
         assert claim is not None
         asked = claim["spec"]["resources"]["requests"]["storage"]
@@ -213,7 +213,7 @@ class DataVolumes:
         uid = self._started.pop(key, "")
         await self._imports.stop(uid)
 
-    async def _report(self, seen: Seen) -> None:
+    async def _report(self, seen: DataVolumeSnapshot) -> None:
         now, before = status(seen), seen.dv.get("status") or {}
         if now == before:
             return

@@ -23,7 +23,7 @@ class Origin:
 
 
 @dataclass(frozen=True, slots=True)
-class Seen:
+class DataVolumeSnapshot:
     """Everything the decision depends on, read at one moment."""
 
     dv: Object
@@ -74,7 +74,7 @@ class Rest:
 Step = CreateClaim | AdoptClaim | Start | Stop | Rest
 
 
-def plan(seen: Seen) -> Step:
+def plan(seen: DataVolumeSnapshot) -> Step:
     """Return the next step towards a filled claim; the first rule that matches wins."""
     dv, claim, job = seen.dv, seen.claim, seen.job
     phase = (dv.get("status") or {}).get("phase")
@@ -102,7 +102,7 @@ def plan(seen: Seen) -> Step:
     return Start()
 
 
-def _claim(seen: Seen) -> Step:
+def _claim(seen: DataVolumeSnapshot) -> Step:
     if seen.refused:
         return Rest()
     size = ""
@@ -113,7 +113,7 @@ def _claim(seen: Seen) -> Step:
     return CreateClaim(datavolume_claim.claim_for(seen.dv, seen.storage_class, size))
 
 
-def _go_on(job: Job, seen: Seen) -> Step:
+def _go_on(job: Job, seen: DataVolumeSnapshot) -> Step:
     if not job.error or job.hopeless or job.retry_at is None:
         return Rest()
     if seen.now < job.retry_at:

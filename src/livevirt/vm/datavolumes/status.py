@@ -8,13 +8,13 @@ from livevirt.kube.objects import conditions, storage
 from livevirt.kube.objects.conditions import FINAL, Condition
 from livevirt.kube.objects.request import Object
 from livevirt.vm.datavolumes import claim as datavolume_claim
-from livevirt.vm.datavolumes.plan import Seen, capacity, source_of, taken, unserved
+from livevirt.vm.datavolumes.plan import DataVolumeSnapshot, capacity, source_of, taken, unserved
 
 NOT_YET = "N/A"
 DONE = "100.0%"
 
 
-def status(seen: Seen) -> Object:
+def status(seen: DataVolumeSnapshot) -> Object:
     """Return the status that is true now; equal to the present one if nothing changed."""
     before = seen.dv.get("status") or {}
     phase = phase_of(seen)
@@ -32,7 +32,7 @@ def status(seen: Seen) -> Object:
     return found
 
 
-def phase_of(seen: Seen) -> str:
+def phase_of(seen: DataVolumeSnapshot) -> str:
     """Return the phase of the DataVolume."""
     phase = str((seen.dv.get("status") or {}).get("phase") or "")
     source, claim, job = source_of(seen.dv), seen.claim, seen.job
@@ -56,7 +56,7 @@ def phase_of(seen: Seen) -> str:
     return f"{verb}InProgress" if started else f"{verb}Scheduled"
 
 
-def _progress(seen: Seen, phase: str) -> str:
+def _progress(seen: DataVolumeSnapshot, phase: str) -> str:
     if phase == "Succeeded":
         return DONE
     if seen.job is not None and seen.job.running:
@@ -64,7 +64,7 @@ def _progress(seen: Seen, phase: str) -> str:
     return NOT_YET
 
 
-def _bound(seen: Seen) -> Condition:
+def _bound(seen: DataVolumeSnapshot) -> Condition:
     if seen.refused:
         return conditions.condition("Bound", "Unknown", "ErrExceededQuota", seen.refused)
     claim = seen.claim
@@ -84,7 +84,7 @@ def _bound(seen: Seen) -> Condition:
             return conditions.condition("Bound", "False", "Pending", f"PVC {name} Pending")
 
 
-def _running(seen: Seen, phase: str) -> Condition:
+def _running(seen: DataVolumeSnapshot, phase: str) -> Condition:
     job = seen.job
     if why := unserved(seen.dv):
         return conditions.condition("Running", "False", "Error", why)
@@ -105,7 +105,7 @@ def _running(seen: Seen, phase: str) -> Condition:
     )
 
 
-def _as_before(seen: Seen) -> Condition:
+def _as_before(seen: DataVolumeSnapshot) -> Condition:
     """Return the cause of a failure, which is known only when it happens and kept from then on."""
     found = conditions.find((seen.dv.get("status") or {}).get("conditions"), "Running")
     if found is None:
@@ -114,7 +114,7 @@ def _as_before(seen: Seen) -> Condition:
     return {**kept, "status": "False"}
 
 
-def _ready(seen: Seen, phase: str) -> Condition:
+def _ready(seen: DataVolumeSnapshot, phase: str) -> Condition:
     if phase == "Succeeded":
         return conditions.condition("Ready", "True", "Completed")
     if seen.job is not None and seen.job.running:

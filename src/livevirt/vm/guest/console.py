@@ -30,7 +30,7 @@ _CHUNK = 64 * 1024
 _CLOSE_SECONDS = 2.0  # for a client to answer our goodbye
 
 
-class ConsoleDoor(Protocol):
+class ConsoleEndpoint(Protocol):
     """Knows the consoles of the guests that run here."""
 
     async def console_socket(self, namespace: str, vmi: str) -> Path:
@@ -52,7 +52,7 @@ class _Holder:
 class Consoles:
     """Connects clients to the consoles behind a door, one client to each."""
 
-    def __init__(self, door: ConsoleDoor) -> None:
+    def __init__(self, door: ConsoleEndpoint) -> None:
         self._door = door
         self._holders: dict[Path, _Holder] = {}
 

@@ -31,7 +31,7 @@ class Finished(Protocol):
     def truncated(self) -> bool: ...
 
 
-class ExecDoor(Protocol):
+class ExecEndpoint(Protocol):
     """Runs commands in the guests that run here."""
 
     async def exec(
@@ -44,7 +44,7 @@ class ExecDoor(Protocol):
         """
 
 
-def verb(door: ExecDoor) -> Verb:
+def verb(door: ExecEndpoint) -> Verb:
     """Return the verb that takes `{command: […], stdin?: base64}` and answers how it ended."""
 
     async def run(call: Call) -> Answer:

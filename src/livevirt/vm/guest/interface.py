@@ -7,7 +7,7 @@ from typing import Protocol
 from livevirt.kube.objects.request import Object
 
 
-class GuestDoor(Protocol):
+class GuestEndpoint(Protocol):
     """Reaches the guests that run here, by the namespace and name of their instance.
 
     Whoever calls has seen in the status that the guest runs. Raises Conflict if it does not any

@@ -32,7 +32,7 @@ from livevirt.vm.migration.snapshot import (
     read_pod,
     read_state,
 )
-from livevirt.vm.sizing.reservation import covers, reservation, told
+from livevirt.vm.sizing.reservation import covers, reported_size, reservation
 from livevirt.vm.spec.resources import Namespace
 
 HOSTNAME = "kubernetes.io/hostname"
@@ -55,7 +55,7 @@ def pod_of(vmi: Object, migration: Object, namespace: Namespace) -> Object:
         meta["labels"].pop(label, None)
     meta["labels"][JOB_UID] = job["uid"]
     meta["annotations"][JOB_NAME] = job["name"]
-    needed = reservation(vmi, told(vmi), namespace)
+    needed = reservation(vmi, reported_size(vmi), namespace)
     meta["annotations"][launcher.OVERHEAD] = str(needed.overhead)
     for container in spec["containers"]:
         if container["name"] == launcher.CONTAINER:
@@ -68,7 +68,7 @@ def pod_of(vmi: Object, migration: Object, namespace: Namespace) -> Object:
 
 def is_too_small(pod: Object, vmi: Object, namespace: Namespace) -> bool:
     """Return whether a target pod has less than the guest's current or requested size."""
-    needed = reservation(vmi, told(vmi), namespace)
+    needed = reservation(vmi, reported_size(vmi), namespace)
     return not any(
         covers(container.get("resources") or {}, needed)
         for container in pod["spec"]["containers"]

@@ -19,7 +19,7 @@ from livevirt.kube.objects import conditions
 from livevirt.kube.objects.conditions import FINAL, Condition
 from livevirt.kube.objects.quantity import Format, Quantity
 from livevirt.kube.objects.request import Object
-from livevirt.vm.sizing.reservation import asked, told
+from livevirt.vm.sizing.reservation import asked, reported_size
 from livevirt.vm.verdict.judgement import Judgement
 from livevirt.vm.verdict.live_patch import MEMORY, SOCKETS
 
@@ -127,7 +127,7 @@ def reason_of(vmi: Object, type_: str) -> str:
 
 def begun(vmi: Object, type_: str) -> Condition:
     """Return the condition of a change that has begun, and that nothing keeps."""
-    has, wanted = told(vmi), asked(vmi)
+    has, wanted = reported_size(vmi), asked(vmi)
     if type_ == CPU:
         old, new = has.sockets, wanted.sockets
         sizes = f"{old} -> {new}"

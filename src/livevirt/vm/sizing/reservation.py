@@ -40,15 +40,19 @@ def asked(vmi: Object) -> Size:
     return size_of(instance.read(vmi["spec"]))
 
 
-def told(vmi: Object) -> Size:
+def reported_size(vmi: Object) -> Size:
     """Return the size an instance's status tells: what its guest has, or was offered and may take.
 
     What is not told yet is as asked for.
     """
     status = vmi.get("status") or {}
     sockets = (status.get("currentCPUTopology") or {}).get("sockets")
-    told = status.get("memory") or {}
-    amounts = [parse(told[n]).bytes for n in ("guestCurrent", "guestRequested") if n in told]
+    reported_size = status.get("memory") or {}
+    amounts = [
+        parse(reported_size[n]).bytes
+        for n in ("guestCurrent", "guestRequested")
+        if n in reported_size
+    ]
     if sockets and amounts:
         return Size(sockets, max(amounts))
     wanted = asked(vmi)

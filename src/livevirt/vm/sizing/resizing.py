@@ -16,7 +16,7 @@ from livevirt.vm.lifecycle.vmi.launcher import CONTAINER
 from livevirt.vm.migration import migratability
 from livevirt.vm.sizing import hot_change
 from livevirt.vm.sizing.hot_change import Obstacle
-from livevirt.vm.sizing.reservation import held, reservation, resized, told
+from livevirt.vm.sizing.reservation import held, reported_size, reservation, resized
 from livevirt.vm.spec import instance
 from livevirt.vm.spec.resources import Compute, Namespace
 from livevirt.vm.verdict.growth import BY_MIGRATION, amounts, growth, needs_migration, shortages
@@ -85,7 +85,7 @@ class Attempts:
 
 def needed(vmi: Object, namespace: Namespace, *, back: bool = False) -> Compute:
     """Return what the pod must hold now; `back`: only what the guest already has."""
-    has = told(vmi)
+    has = reported_size(vmi)
     return held(vmi, has, namespace) if back else reservation(vmi, has, namespace)
 
 

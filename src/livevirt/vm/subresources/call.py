@@ -18,7 +18,7 @@ from livevirt.kube.objects.kind import Kind
 from livevirt.kube.objects.request import Answer, Object, User
 from livevirt.kube.objects.schema import definitions
 from livevirt.vm import kinds
-from livevirt.vm.guest.interface import GuestDoor
+from livevirt.vm.guest.interface import GuestEndpoint
 
 DONE = Answer(200, b"")
 
@@ -28,7 +28,7 @@ class Call:
     """Everything a verb may need."""
 
     client: Client  # acts for us, not for the caller
-    guests: GuestDoor
+    guests: GuestEndpoint
     namespace: str
     name: str
     user: User

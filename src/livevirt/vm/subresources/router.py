@@ -17,9 +17,9 @@ from livevirt.kube.objects import refusals
 from livevirt.kube.objects.request import ActionPath, Answer, User
 from livevirt.vm.guest import exec as guest_exec
 from livevirt.vm.guest import subresources as guest_subresources
-from livevirt.vm.guest.console import ConsoleDoor, Consoles
-from livevirt.vm.guest.exec import ExecDoor
-from livevirt.vm.guest.interface import GuestDoor
+from livevirt.vm.guest.console import ConsoleEndpoint, Consoles
+from livevirt.vm.guest.exec import ExecEndpoint
+from livevirt.vm.guest.interface import GuestEndpoint
 from livevirt.vm.instancetypes import expand
 from livevirt.vm.kinds import subresources, support
 from livevirt.vm.lifecycle import start_stop
@@ -28,7 +28,7 @@ from livevirt.vm.subresources.call import Call, Verb
 from livevirt.vm.verdict import plan_subresource
 from livevirt.vm.volumes import subresources as volumes
 
-__all__ = ["Actions", "Call", "GuestDoor", "Verb"]
+__all__ = ["Actions", "Call", "GuestEndpoint", "Verb"]
 
 _METHODS = {"get": ("GET", "HEAD"), "update": ("PUT",), "create": ("POST",)}
 _VM, _VMI = "virtualmachines", "virtualmachineinstances"
@@ -61,7 +61,7 @@ class Actions:
     def __init__(
         self,
         client: Client,
-        guests: GuestDoor,
+        guests: GuestEndpoint,
         more: Mapping[tuple[str, str], Verb] | None = None,
     ) -> None:
         self._client, self._guests = client, guests
@@ -88,11 +88,11 @@ class Actions:
         return await verb(call)
 
 
-class AccessDoor(ConsoleDoor, ExecDoor, Protocol):
+class GuestAccess(ConsoleEndpoint, ExecEndpoint, Protocol):
     """Reaches into the guests that run here; the node has it."""
 
 
-def guest_verbs(door: AccessDoor) -> dict[tuple[str, str], Verb]:
+def guest_verbs(door: GuestAccess) -> dict[tuple[str, str], Verb]:
     """Return the verbs by resource and name."""
     return {
         (_VMI, "console"): Consoles(door).verb,

@@ -12,7 +12,7 @@ from livevirt.kube.objects.quantity import Quantity, parse
 from livevirt.kube.objects.request import Object
 from livevirt.vm.config import settings as config
 from livevirt.vm.config.settings import Defaults
-from livevirt.vm.sizing.reservation import Size, told
+from livevirt.vm.sizing.reservation import Size, reported_size
 from livevirt.vm.spec import defaults as spec_defaults
 from livevirt.vm.spec import instance, sizes
 from livevirt.vm.spec.disks import bus, target
@@ -219,7 +219,7 @@ def compare(inputs: VerdictInputs, vmi: Object) -> Comparison:
         tree,
         running=instance.read(spec),
         asked=instance.read(inputs.wanted),
-        has=told(vmi),
+        has=reported_size(vmi),
     )
     _set_maxima(found)
     return found

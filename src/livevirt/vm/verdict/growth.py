@@ -10,7 +10,7 @@ from collections.abc import Collection, Iterator, Mapping
 from livevirt.kube.objects.quantity import ZERO, Quantity, parse
 from livevirt.kube.objects.request import Object
 from livevirt.vm.config.settings import IN_PLACE_GATE, Config, recorded
-from livevirt.vm.sizing.reservation import reservation, told
+from livevirt.vm.sizing.reservation import reported_size, reservation
 from livevirt.vm.spec import instance
 from livevirt.vm.spec.instance import Instance
 from livevirt.vm.spec.resources import Compute, compute
@@ -153,7 +153,7 @@ def no_migration_of(inputs: VerdictInputs, vmi: Object) -> str:
 
     The verdict on the edit said the same, if nothing has changed since.
     """
-    whole = amounts(reservation(vmi, told(vmi), inputs.namespace))
+    whole = amounts(reservation(vmi, reported_size(vmi), inputs.namespace))
     return no_migration(inputs, whole, {})
 
 

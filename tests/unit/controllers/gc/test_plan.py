@@ -8,10 +8,10 @@ from livevirt.kube.controllers.gc.plan import (
     FOREGROUND,
     ORPHAN,
     Delete,
+    Facts,
     Item,
     Look,
     Owner,
-    Seen,
     SetFinalizers,
     SetOwners,
     Step,
@@ -48,41 +48,41 @@ def delete(propagation: str) -> Delete:
     return Delete(Key("configmaps", "ns", "me"), "uid-me", propagation)
 
 
-RULES: dict[str, tuple[Seen, list[Step]]] = {
-    "given no owner, then nothing": (Seen(an_object("me"), (), ()), []),
-    "given a living owner, then nothing": (Seen(MINE, (ALIVE,), ()), []),
-    "given only dead owners, then delete": (Seen(TWO, (GONE, GONE), ()), [delete("Background")]),
+RULES: dict[str, tuple[Facts, list[Step]]] = {
+    "given no owner, then nothing": (Facts(an_object("me"), (), ()), []),
+    "given a living owner, then nothing": (Facts(MINE, (ALIVE,), ()), []),
+    "given only dead owners, then delete": (Facts(TWO, (GONE, GONE), ()), [delete("Background")]),
     "given a dead owner and a living one, then lose the dead one": (
-        Seen(TWO, (GONE, ALIVE), ()), [SetOwners(TWO, (owner("b"),))]),
+        Facts(TWO, (GONE, ALIVE), ()), [SetOwners(TWO, (owner("b"),))]),
     "given a waiting owner and a living one, then lose the waiting one": (
-        Seen(TWO, (ALIVE, WAITING), ()), [SetOwners(TWO, (owner("a"),))]),
+        Facts(TWO, (ALIVE, WAITING), ()), [SetOwners(TWO, (owner("a"),))]),
     "given a waiting owner, when nobody depends on it, then delete in the background": (
-        Seen(MINE, (WAITING,), ()), [delete("Background")]),
+        Facts(MINE, (WAITING,), ()), [delete("Background")]),
     "given a waiting owner, when others depend on it, then delete in the foreground": (
-        Seen(MINE, (WAITING,), (CHILD,)), [delete("Foreground")]),
+        Facts(MINE, (WAITING,), (CHILD,)), [delete("Foreground")]),
     "given a waiting owner that is waited for, then stop blocking it": (
-        Seen(MINE, (WAITING,), (GOING,)),
+        Facts(MINE, (WAITING,), (GOING,)),
         [SetOwners(MINE, (owner("a", blocks=False),)), delete("Foreground")]),
     "given a finalizer for orphans, when the owner is dead, then orphan": (
-        Seen(an_object("me", owner("a"), finalizers=(ORPHAN,)), (GONE,), ()), [delete("Orphan")]),
+        Facts(an_object("me", owner("a"), finalizers=(ORPHAN,)), (GONE,), ()), [delete("Orphan")]),
     "given it is being deleted, when its owner is dead, then nothing": (
-        Seen(an_object("me", owner("a"), deleting=True, finalizers=("x/hold",)), (GONE,), ()), []),
+        Facts(an_object("me", owner("a"), deleting=True, finalizers=("x/hold",)), (GONE,), ()), []),
     "given a foreground deletion, when nobody depends on it, then let it go": (
-        Seen(EMPTYING, (), ()), [SetFinalizers(EMPTYING, ("x/hold",))]),
+        Facts(EMPTYING, (), ()), [SetFinalizers(EMPTYING, ("x/hold",))]),
     "given a foreground deletion, when a dependent blocks, then send that off and wait": (
-        Seen(EMPTYING, (), (BLOCKING,)), [Look(BLOCKING.key)]),
+        Facts(EMPTYING, (), (BLOCKING,)), [Look(BLOCKING.key)]),
     "given a foreground deletion, when a blocking dependent goes already, then wait": (
-        Seen(EMPTYING, (), (GOING,)), []),
+        Facts(EMPTYING, (), (GOING,)), []),
     "given a foreground deletion, when a dependent does not block, then send it off at most": (
-        Seen(EMPTYING, (), (CHILD,)), [Look(CHILD.key), SetFinalizers(EMPTYING, ("x/hold",))]),
+        Facts(EMPTYING, (), (CHILD,)), [Look(CHILD.key), SetFinalizers(EMPTYING, ("x/hold",))]),
     "given an orphaning deletion, then free the dependents first": (
-        Seen(ORPHANING, (), (CHILD,)),
+        Facts(ORPHANING, (), (CHILD,)),
         [SetOwners(CHILD, ()), SetFinalizers(ORPHANING, ("x/hold",))]),
 }  # fmt: skip
 
 
 @pytest.mark.parametrize(("seen", "steps"), RULES.values(), ids=RULES)
-def test_plan(seen: Seen, steps: list[Step]) -> None:
+def test_plan(seen: Facts, steps: list[Step]) -> None:
     assert plan(seen) == steps
 
 
@@ -90,6 +90,6 @@ def test_plan(seen: Seen, steps: list[Step]) -> None:
 def test_nothing_with_a_living_owner_is_ever_deleted(owners: list[Owner], dependents: bool) -> None:
     names = [f"o{number}" for number in range(len(owners))]
     item = an_object("me", *map(owner, names))
-    steps = plan(Seen(item, tuple(owners), (CHILD,) if dependents else ()))
+    steps = plan(Facts(item, tuple(owners), (CHILD,) if dependents else ()))
     deleted = any(isinstance(step, Delete) for step in steps)
     assert deleted == (ALIVE not in owners)

@@ -19,7 +19,7 @@ from livevirt.vm.lifecycle.vmi.plan import (
     plan,
 )
 from livevirt.vm.lifecycle.vmi.status import changes, label_changes
-from livevirt.vm.lifecycle.vmi.view import Instance, Launcher, Problem, Seen, pod
+from livevirt.vm.lifecycle.vmi.view import Instance, InstanceSnapshot, Launcher, Problem, pod
 
 NOON = datetime(2030, 1, 1, 12, 0, tzinfo=UTC)
 
@@ -28,9 +28,9 @@ def a_pod(node: str = "", phase: str = "Pending", **rest: Any) -> Launcher:
     return Launcher("pod", "p1", node, phase, **rest)
 
 
-def seen(vmi: Instance | str, *pods: Launcher, left: int = 0, **rest: Problem) -> Seen:
+def seen(vmi: Instance | str, *pods: Launcher, left: int = 0, **rest: Problem) -> InstanceSnapshot:
     instance = Instance(vmi) if isinstance(vmi, str) else vmi
-    return Seen(instance, pods, left=timedelta(seconds=left), **rest)  # type: ignore[arg-type]
+    return InstanceSnapshot(instance, pods, left=timedelta(seconds=left), **rest)  # type: ignore[arg-type]
 
 
 def leaving(phase: str, grace: int = 30, **rest: Any) -> Instance:
@@ -40,7 +40,7 @@ def leaving(phase: str, grace: int = 30, **rest: Any) -> Instance:
 BOUND, RUNNING = a_pod("n1"), a_pod("n1", "Running")
 OTHER = Launcher("target", "p2", "n2", "Running", home=False)
 
-RULES: dict[str, tuple[Seen, str, list[Step]]] = {
+RULES: dict[str, tuple[InstanceSnapshot, str, list[Step]]] = {
     "given no pod, then create it": (seen("Pending"), "Pending", [CreatePod()]),
     "given something missing, then wait for it": (
         seen("Pending", missing="X: y"), "Pending", [],
@@ -101,7 +101,7 @@ RULES: dict[str, tuple[Seen, str, list[Step]]] = {
 
 
 @pytest.mark.parametrize(("state", "next_phase", "steps"), RULES.values(), ids=RULES)
-def test_plan(state: Seen, next_phase: str, steps: list[Step]) -> None:
+def test_plan(state: InstanceSnapshot, next_phase: str, steps: list[Step]) -> None:
     assert (phase(state), plan(state)) == (next_phase, steps)
 
 
@@ -119,7 +119,7 @@ def a_pod_object(*listed: Object) -> Object:
     }
 
 
-def ready_reason(state: Seen, pod: Object | None) -> tuple[str, str]:
+def ready_reason(state: InstanceSnapshot, pod: Object | None) -> tuple[str, str]:
     found = changes(a_vmi(state.vmi.phase), pod, state, NOON)["conditions"]
     ready = conditions.find(found, "Ready")
     assert ready is not None
@@ -128,7 +128,7 @@ def ready_reason(state: Seen, pod: Object | None) -> tuple[str, str]:
 
 READY = {"type": "Ready", "status": "True"}
 WAITING = {"type": "Ready", "status": "False", "reason": "ReadinessGatesNotReady"}
-REASONS: dict[str, tuple[Seen, Object | None, tuple[str, str]]] = {
+REASONS: dict[str, tuple[InstanceSnapshot, Object | None, tuple[str, str]]] = {
     "no pod": (seen("Pending"), None, ("False", "PodNotExists")),
     "a pod on its way out": (
         seen("Running", a_pod("n1", "Running", deleting=True)), a_pod_object(READY),
@@ -151,7 +151,7 @@ REASONS: dict[str, tuple[Seen, Object | None, tuple[str, str]]] = {
 
 
 @pytest.mark.parametrize(("state", "pod", "expected"), REASONS.values(), ids=REASONS)
-def test_ready(state: Seen, pod: Object | None, expected: tuple[str, str]) -> None:
+def test_ready(state: InstanceSnapshot, pod: Object | None, expected: tuple[str, str]) -> None:
     assert ready_reason(state, pod) == expected
 
 
@@ -199,7 +199,7 @@ def test_the_nodes_own_conditions_are_left_alone() -> None:
 
 
 MISSING = Problem("FailedPvcNotFound", "PVC a/b", "b")
-PROBLEMS: dict[str, tuple[Seen, tuple[str, str]]] = {
+PROBLEMS: dict[str, tuple[InstanceSnapshot, tuple[str, str]]] = {
     "a missing claim": (
         seen("Pending", missing=MISSING), ("FailedPvcNotFound", "PVC a/b"),
     ),
@@ -222,7 +222,7 @@ def test_what_a_pod_waits_for_is_a_problem_of_its_instance(reason: str) -> None:
 
 
 REFUSED = Problem("FailedCreate", "exceeded quota: small")
-NEWS: dict[str, tuple[str, Seen, Seen, str]] = {
+NEWS: dict[str, tuple[str, InstanceSnapshot, InstanceSnapshot, str]] = {
     "another claim is missing": (
         "Synchronized",
         seen("Pending", missing=MISSING),
@@ -249,9 +249,9 @@ NEWS: dict[str, tuple[str, Seen, Seen, str]] = {
 @pytest.mark.wording
 @pytest.mark.parametrize(("type_", "first", "second", "words"), NEWS.values(), ids=NEWS)
 def test_the_words_of_a_condition_are_the_last_ones(
-    type_: str, first: Seen, second: Seen, words: str
+    type_: str, first: InstanceSnapshot, second: InstanceSnapshot, words: str
 ) -> None:
-    def told(vmi: Object, state: Seen) -> dict[str, Any]:
+    def told(vmi: Object, state: InstanceSnapshot) -> dict[str, Any]:
         return changes(vmi, a_pod_object() if state.pods else None, state, NOON)
 
     vmi = a_vmi(first.vmi.phase)
@@ -268,7 +268,9 @@ def test_a_claim_that_is_missing_is_named_until_it_is_there() -> None:
 
 
 @pytest.mark.parametrize(("state", "problem"), PROBLEMS.values(), ids=PROBLEMS)
-def test_what_keeps_the_guest_from_starting_is_told(state: Seen, problem: tuple[str, str]) -> None:
+def test_what_keeps_the_guest_from_starting_is_told(
+    state: InstanceSnapshot, problem: tuple[str, str]
+) -> None:
     found = changes(a_vmi(state.vmi.phase), a_pod_object(), state, NOON)["conditions"]
     told = conditions.find(found, "Synchronized")
     assert told is not None

@@ -11,6 +11,7 @@ from livevirt.kube.controllers.storage.claim_plan import (
     BIND_COMPLETED,
     SELECTED_NODE,
     Bind,
+    ClaimSnapshot,
     Grow,
     GrowDisk,
     Protect,
@@ -19,7 +20,6 @@ from livevirt.kube.controllers.storage.claim_plan import (
     Report,
     Reserve,
     Rest,
-    Seen,
     Step,
     claim_reference,
     plan,
@@ -36,7 +36,7 @@ FREE = a_volume("2Gi", name="free")
 
 
 def step(claim: Object, storage_class: Object | None = EAGER, **seen: Any) -> Step:
-    return plan(Seen(claim, storage_class, **seen), ROOT)
+    return plan(ClaimSnapshot(claim, storage_class, **seen), ROOT)
 
 
 def reason(found: Step) -> str:

@@ -17,9 +17,9 @@ from livevirt.vm.datavolumes.imports import Job
 from livevirt.vm.datavolumes.plan import (
     AdoptClaim,
     CreateClaim,
+    DataVolumeSnapshot,
     Origin,
     Rest,
-    Seen,
     Start,
     Step,
     Stop,
@@ -52,11 +52,11 @@ BUSY = Origin(a_bound_claim("w", name="source"), "pod team/vm using it", "CloneS
 ABSENT = Origin(None, "not found", "CloneSourceNotFound")
 
 
-def seen(dv: Object = BLANK, **rest: Any) -> Seen:
-    return Seen(dv, rest.pop("now", NOON), **rest)
+def seen(dv: Object = BLANK, **rest: Any) -> DataVolumeSnapshot:
+    return DataVolumeSnapshot(dv, rest.pop("now", NOON), **rest)
 
 
-def bound(dv: Object = BLANK, **rest: Any) -> Seen:
+def bound(dv: Object = BLANK, **rest: Any) -> DataVolumeSnapshot:
     return seen(dv, claim=BOUND, volume="v", **rest)
 
 
@@ -65,7 +65,7 @@ ADOPTING: Object = {
     "metadata": {**BLANK["metadata"], "annotations": {datavolume_claim.ADOPTION: "true"}},
 }
 
-RULES: dict[str, tuple[Seen, type[Step] | Step, str]] = {
+RULES: dict[str, tuple[DataVolumeSnapshot, type[Step] | Step, str]] = {
     "given a new one, then it makes its claim": (seen(), CreateClaim, "Pending"),
     "given a claim of its name, then it is left alone": (
         seen(claim=a_claim()),
@@ -122,7 +122,7 @@ RULES: dict[str, tuple[Seen, type[Step] | Step, str]] = {
 
 
 @pytest.mark.parametrize(("state", "step", "phase"), RULES.values(), ids=RULES)
-def test_rules(state: Seen, step: type[Step] | Step, phase: str) -> None:
+def test_rules(state: DataVolumeSnapshot, step: type[Step] | Step, phase: str) -> None:
     found = plan(state)
     assert isinstance(found, step) if isinstance(step, type) else found == step
     assert status(state)["phase"] == phase
@@ -200,7 +200,7 @@ def test_given_any_outcomes_of_tries_then_it_ends_and_stays_so(
     assert state.disk == (ended == "Succeeded")
 
 
-def settle(state: Seen) -> Seen:
+def settle(state: DataVolumeSnapshot) -> DataVolumeSnapshot:
     """Follow the plan until it rests, and write the status as the controller does."""
     for _ in range(10):
         match plan(state):
@@ -219,7 +219,7 @@ def settle(state: Seen) -> Seen:
     raise AssertionError("the plan never comes to rest")
 
 
-def after(outcome: str, state: Seen) -> Seen:
+def after(outcome: str, state: DataVolumeSnapshot) -> DataVolumeSnapshot:
     match outcome:
         case "filled":
             return replace(state, disk=True, job=None)

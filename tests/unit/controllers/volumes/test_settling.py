@@ -85,7 +85,7 @@ class Model:
         named = claim["spec"].get("volumeName")
         promised = [v for v in self.volumes.values() if claim_plan.promised_to(v, claim)]
         volume = self.volumes.get(named) if named else next(iter(promised), None)
-        seen = claim_plan.Seen(
+        seen = claim_plan.ClaimSnapshot(
             claim,
             CLASSES[claim["spec"]["storageClassName"]],
             volume,
@@ -130,7 +130,7 @@ class Model:
         reference = volume["spec"].get("claimRef") or {}
         claim = self.claims.get(reference.get("name", ""))
         used = claim is None and reference.get("name") in self.users
-        seen = volume_plan.Seen(volume, claim, name in self.directories, used)
+        seen = volume_plan.Facts(volume, claim, name in self.directories, used)
         match volume_plan.plan(copy.deepcopy(seen)):
             case volume_plan.Protect(finalizers) | volume_plan.Release(finalizers):
                 self._finalize(self.volumes, name, finalizers)

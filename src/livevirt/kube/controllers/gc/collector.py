@@ -16,11 +16,11 @@ from livevirt.kube.controllers.gc.plan import (
     FOREGROUND,
     ORPHAN,
     Delete,
+    Facts,
     Index,
     Item,
     Look,
     Owner,
-    Seen,
     SetFinalizers,
     SetOwners,
     Step,
@@ -109,12 +109,12 @@ class Collector:
             for step in plan(seen):
                 await self._act(step)
 
-    def _observe(self, key: Key) -> Seen | None:
+    def _observe(self, key: Key) -> Facts | None:
         found = stored.find_header(self._store, key)
         if found is None:
             return None
         owners = tuple(self._state(key, owner) for owner in found.owners)
-        return Seen(Item(key, found), owners, tuple(self._dependents(found.uid)))
+        return Facts(Item(key, found), owners, tuple(self._dependents(found.uid)))
 
     def _state(self, dependent: Key, owner: OwnerReference) -> Owner:
         key = owner_key(self._registry, dependent, owner)

@@ -80,7 +80,7 @@ class Item:
 
 
 @dataclass(frozen=True, slots=True)
-class Seen:
+class Facts:
     """Everything the decision depends on, read at one moment."""
 
     item: Item
@@ -123,7 +123,7 @@ class Look:
 Step = Delete | SetOwners | SetFinalizers | Look
 
 
-def plan(seen: Seen) -> list[Step]:
+def plan(seen: Facts) -> list[Step]:
     """List the steps for one object; they are done in order, and the first failure ends them."""
     header = seen.item.header
     if header.deleting and header.held_by(ORPHAN):
@@ -135,7 +135,7 @@ def plan(seen: Seen) -> list[Step]:
     return _follow_owners(seen)
 
 
-def _orphan(seen: Seen) -> list[Step]:
+def _orphan(seen: Facts) -> list[Step]:
     """Let the dependents go their own way, then let the owner go."""
     uid = seen.item.header.uid
     freed: list[Step] = [
@@ -145,7 +145,7 @@ def _orphan(seen: Seen) -> list[Step]:
     return [*freed, _without(seen.item, ORPHAN)]
 
 
-def _empty(seen: Seen) -> list[Step]:
+def _empty(seen: Facts) -> list[Step]:
     """Wait for the dependents that block; the others are sent off too but not waited for."""
     uid = seen.item.header.uid
     looks: list[Step] = [Look(d.key) for d in seen.dependents if not d.header.deleting]
@@ -154,7 +154,7 @@ def _empty(seen: Seen) -> list[Step]:
     return [*looks, _without(seen.item, FOREGROUND)]
 
 
-def _follow_owners(seen: Seen) -> list[Step]:
+def _follow_owners(seen: Facts) -> list[Step]:
     item, header = seen.item, seen.item.header
     if Owner.ALIVE in seen.owners:
         kept = [o for o, state in zip(header.owners, seen.owners, strict=True)

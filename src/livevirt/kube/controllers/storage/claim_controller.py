@@ -14,7 +14,7 @@ from livevirt.kube.control.controller import DONE, Controller, Result
 from livevirt.kube.control.events import Recorder
 from livevirt.kube.control.informer import Informer
 from livevirt.kube.controllers.storage import claim_plan
-from livevirt.kube.controllers.storage.claim_plan import Seen, Step, Usage, plan
+from livevirt.kube.controllers.storage.claim_plan import ClaimSnapshot, Step, Usage, plan
 from livevirt.kube.objects import core, storage
 from livevirt.kube.objects.request import Object
 
@@ -70,11 +70,11 @@ class Claims:
             self._recorder.event(seen.claim, step.type, step.reason, step.message)
         return DONE
 
-    def _observe(self, key: Key, claim: Object) -> Seen:
+    def _observe(self, key: Key, claim: Object) -> ClaimSnapshot:
         users = self._usage.of(key)
         volume = self._volume_of(key, claim)
         class_name = storage.class_of(claim)
-        return Seen(
+        return ClaimSnapshot(
             claim,
             self._classes.get(Key("", class_name)) if class_name else None,
             volume,
@@ -96,7 +96,7 @@ class Claims:
         promised = (v for v in self._volumes.by(_CLAIM, key) if claim_plan.promised_to(v, claim))
         return next(promised, None)
 
-    async def _act(self, step: Step, seen: Seen) -> Seen:
+    async def _act(self, step: Step, seen: ClaimSnapshot) -> ClaimSnapshot:
         patch: Object
         match step:
             case claim_plan.Protect(finalizers) | claim_plan.Release(finalizers):
@@ -134,7 +134,7 @@ class Claims:
             case claim_plan.Rest():
                 return seen
 
-    async def _grow_disk(self, seen: Seen, size: int) -> int:
+    async def _grow_disk(self, seen: ClaimSnapshot, size: int) -> int:
         assert seen.volume is not None
         name = seen.volume["metadata"]["name"]
         try:

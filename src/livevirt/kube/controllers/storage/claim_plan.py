@@ -171,7 +171,7 @@ class Usage(Protocol):
 
 
 @dataclass(frozen=True, slots=True)
-class Seen:
+class ClaimSnapshot:
     """Everything the decision depends on, read at one moment."""
 
     claim: Object
@@ -253,7 +253,7 @@ class Rest:
 Step = Protect | Release | Reserve | Provision | Bind | Grow | GrowDisk | Report | Rest
 
 
-def plan(seen: Seen, root: Path) -> Step:
+def plan(seen: ClaimSnapshot, root: Path) -> Step:
     """Return the next step towards a bound claim, or towards its end; the first rule wins."""
     meta = seen.claim["metadata"]
     finalizers = tuple(meta.get("finalizers") or ())
@@ -270,7 +270,7 @@ def plan(seen: Seen, root: Path) -> Step:
     return _find(seen, root)
 
 
-def _find(seen: Seen, root: Path) -> Step:
+def _find(seen: ClaimSnapshot, root: Path) -> Step:
     claim, storage_class = seen.claim, seen.storage_class
     if storage.waits(storage_class) and not _has_consumer(seen):
         why = "waiting for first consumer to be created before binding"
@@ -292,7 +292,7 @@ def _find(seen: Seen, root: Path) -> Step:
     return Provision(volume_for(claim, storage_class, root))
 
 
-def _has_consumer(seen: Seen) -> bool:
+def _has_consumer(seen: ClaimSnapshot) -> bool:
     annotations = seen.claim["metadata"].get("annotations") or {}
     return (
         seen.scheduled
@@ -301,7 +301,7 @@ def _has_consumer(seen: Seen) -> bool:
     )
 
 
-def _towards(seen: Seen, volume: Object) -> Step:
+def _towards(seen: ClaimSnapshot, volume: Object) -> Step:
     """Bind the claim to a volume that is its own, or may become so."""
     claim, name = seen.claim, volume["metadata"]["name"]
     if not held_by(volume, claim):

@@ -15,7 +15,7 @@ from livevirt.kube.control.events import Recorder
 from livevirt.kube.controllers.storage import claim_plan
 from livevirt.kube.controllers.storage import volume_plan as steps
 from livevirt.kube.controllers.storage.claim_controller import Sources, volume_claim
-from livevirt.kube.controllers.storage.volume_plan import Seen, Step, plan
+from livevirt.kube.controllers.storage.volume_plan import Facts, Step, plan
 from livevirt.kube.objects import core
 from livevirt.kube.objects.request import Object
 
@@ -56,7 +56,7 @@ class Volumes:
             log.debug("volume went away", extra={"volume": str(key)})
         return DONE
 
-    async def _observe(self, volume: Object) -> Seen:
+    async def _observe(self, volume: Object) -> Facts:
         name = volume["metadata"]["name"]
         claim, used = None, False
         for key in volume_claim(volume):
@@ -64,7 +64,7 @@ class Volumes:
             held = claim is not None and claim_plan.held_by(volume, claim)
             used = not held and bool(self._usage.of(key))
         directory = claim_plan.is_ours(volume) and self._directories.exists(name)
-        return Seen(volume, claim, directory, used)
+        return Facts(volume, claim, directory, used)
 
     async def _claim(self, key: Key, volume: Object) -> Object | None:
         """Return the claim; that it is gone is believed of the server only, never of a copy."""
@@ -76,7 +76,7 @@ class Volumes:
         except NotFound:
             return None
 
-    async def _act(self, step: Step, seen: Seen) -> Seen:
+    async def _act(self, step: Step, seen: Facts) -> Facts:
         name = seen.volume["metadata"]["name"]
         patch: Object
         match step:

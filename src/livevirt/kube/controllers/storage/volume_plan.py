@@ -10,7 +10,7 @@ from livevirt.kube.objects.request import Object
 
 
 @dataclass(frozen=True, slots=True)
-class Seen:
+class Facts:
     """Everything the decision depends on, read at one moment."""
 
     volume: Object
@@ -63,7 +63,7 @@ class Rest:
 Step = Protect | Release | MakeDirectory | RemoveDirectory | Delete | SetPhase | Rest
 
 
-def plan(seen: Seen) -> Step:
+def plan(seen: Facts) -> Step:
     """Return the next step; the first rule that matches wins."""
     volume = seen.volume
     meta = volume["metadata"]
@@ -86,7 +86,7 @@ def plan(seen: Seen) -> Step:
     return _reclaim(seen, finalizers, going)
 
 
-def _serve(seen: Seen, phase: str | None) -> Step:
+def _serve(seen: Facts, phase: str | None) -> Step:
     if phase == "Bound":
         return Rest()
     if claim_plan.is_ours(seen.volume) and not seen.directory:
@@ -94,7 +94,7 @@ def _serve(seen: Seen, phase: str | None) -> Step:
     return SetPhase("Bound")
 
 
-def _reclaim(seen: Seen, finalizers: tuple[str, ...], going: bool) -> Step:
+def _reclaim(seen: Facts, finalizers: tuple[str, ...], going: bool) -> Step:
     policy = seen.volume["spec"].get("persistentVolumeReclaimPolicy")
     if policy == "Delete" and claim_plan.is_ours(seen.volume):
         if seen.directory:

@@ -242,10 +242,10 @@ class Instances:
         found = sorted(found, key=_made, reverse=True)
         return sorted(found, key=lambda pod: (not view.is_home(pod, vmi), _ended(pod)))
 
-    def _seen(self, vmi: Object, pods: list[Object]) -> view.Seen:
+    def _seen(self, vmi: Object, pods: list[Object]) -> view.InstanceSnapshot:
         missing = None if pods else self._from.missing(vmi)
         launchers = tuple(self._from.launcher(pod, vmi) for pod in pods)
-        seen = view.Seen(view.instance(vmi), launchers, missing)
+        seen = view.InstanceSnapshot(view.instance(vmi), launchers, missing)
         key, uid, now = key_of(vmi), vmi["metadata"]["uid"], self._now()
         if not untold(seen):
             self._ended.pop(key, None)
@@ -258,7 +258,7 @@ class Instances:
 
     # ------------------------------------------------------------ writing
 
-    async def _create_pod(self, vmi: Object, seen: view.Seen) -> None:
+    async def _create_pod(self, vmi: Object, seen: view.InstanceSnapshot) -> None:
         await self._check_current(vmi)
         namespace = vmi["metadata"]["namespace"]
         pod = launcher.pod_of(vmi, self._from.namespace(namespace))
@@ -305,7 +305,7 @@ class Instances:
         self,
         vmi: Object,
         pod: Object | None,
-        seen: view.Seen,
+        seen: view.InstanceSnapshot,
         *,
         let_go: bool = False,
     ) -> None:

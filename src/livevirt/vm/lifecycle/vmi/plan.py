@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from datetime import timedelta
 
 from livevirt.kube.objects.conditions import FINAL
-from livevirt.vm.lifecycle.vmi.view import Launcher, Seen
+from livevirt.vm.lifecycle.vmi.view import InstanceSnapshot, Launcher
 
 #: The node tells how a guest ended. After so long without a word from it, it is told here.
 PATIENCE = timedelta(seconds=5)
@@ -42,7 +42,7 @@ class Wait:
 Step = CreatePod | DeletePod | LetGo | Wait
 
 
-def phase(seen: Seen) -> str:
+def phase(seen: InstanceSnapshot) -> str:
     """Return the phase the instance is to be in, as far as that is not the node's to say."""
     vmi, pod = seen.vmi, seen.pod
     if vmi.final:
@@ -57,13 +57,13 @@ def phase(seen: Seen) -> str:
     return vmi.phase
 
 
-def untold(seen: Seen) -> bool:
+def untold(seen: InstanceSnapshot) -> bool:
     """Tell whether the guest must have ended and nobody has said how."""
     over = seen.pod is None or seen.pod.ended
     return over and not seen.vmi.final and seen.vmi.phase not in _BEFORE_NODE
 
 
-def plan(seen: Seen) -> list[Step]:
+def plan(seen: InstanceSnapshot) -> list[Step]:
     """List the steps towards a guest that runs, or to its end."""
     vmi, pod = seen.vmi, seen.pod
     waits: list[Step] = [Wait(PATIENCE - seen.left)] if untold(seen) and not _told(seen) else []
@@ -79,7 +79,7 @@ def plan(seen: Seen) -> list[Step]:
     return waits
 
 
-def _told(seen: Seen) -> bool:
+def _told(seen: InstanceSnapshot) -> bool:
     return phase(seen) in FINAL
 
 

@@ -11,7 +11,7 @@ from livevirt.kube.objects.conditions import Condition
 from livevirt.kube.objects.request import Object
 from livevirt.vm.lifecycle.vmi import launcher
 from livevirt.vm.lifecycle.vmi.plan import phase
-from livevirt.vm.lifecycle.vmi.view import Problem, Seen
+from livevirt.vm.lifecycle.vmi.view import InstanceSnapshot, Problem
 from livevirt.vm.migration.migratability import NODE_NAME
 from livevirt.vm.sizing import hot_change
 from livevirt.vm.sizing.hot_change import Obstacle
@@ -19,7 +19,9 @@ from livevirt.vm.sizing.hot_change import Obstacle
 SYNCHRONIZED = "Synchronized"
 
 
-def changes(vmi: Object, pod: Object | None, seen: Seen, now: datetime) -> dict[str, Any]:
+def changes(
+    vmi: Object, pod: Object | None, seen: InstanceSnapshot, now: datetime
+) -> dict[str, Any]:
     """Return the fields of the status that must change, None for those that must go."""
     status, problem = vmi.get("status") or {}, seen.failure or _problem(seen)
     wanted: dict[str, Any] = {
@@ -41,14 +43,14 @@ def changes(vmi: Object, pod: Object | None, seen: Seen, now: datetime) -> dict[
     return {**changed, "activePods": active} if active else changed
 
 
-def label_changes(vmi: Object, seen: Seen) -> dict[str, str]:
+def label_changes(vmi: Object, seen: InstanceSnapshot) -> dict[str, str]:
     """Return the labels that must change: the node's name, for who looks for its guests."""
     labels = vmi["metadata"].get("labels") or {}
     node = seen.pod.node if seen.pod is not None else ""
     return {NODE_NAME: node} if node and labels.get(NODE_NAME) != node else {}
 
 
-def _active_pods(told: Object, seen: Seen) -> dict[str, str | None]:
+def _active_pods(told: Object, seen: InstanceSnapshot) -> dict[str, str | None]:
     """Return what must change in the list of the pods that are there and the nodes they are on."""
     there = {pod.uid: pod.node for pod in seen.pods if pod.node and not pod.ended}
     gone = dict.fromkeys(told.keys() - there.keys())
@@ -68,7 +70,7 @@ def _placed(status: Object, pod: Object, node: str) -> dict[str, Any]:
 
 
 def _conditions(
-    vmi: Object, pod: Object | None, seen: Seen, problem: Problem | None, now: datetime
+    vmi: Object, pod: Object | None, seen: InstanceSnapshot, problem: Problem | None, now: datetime
 ) -> list[Condition] | None:
     listed: list[Condition] = (vmi.get("status") or {}).get("conditions") or []
     listed = conditions.replaced(listed, _ready(pod, seen), now)
@@ -83,13 +85,13 @@ def _conditions(
     return conditions.without_condition(listed, SYNCHRONIZED)
 
 
-def _problem(seen: Seen) -> Problem | None:
+def _problem(seen: InstanceSnapshot) -> Problem | None:
     if seen.vmi.final:
         return None
     return seen.pod.problem if seen.pod is not None else seen.missing
 
 
-def _ready(pod: Object | None, seen: Seen) -> Condition:
+def _ready(pod: Object | None, seen: InstanceSnapshot) -> Condition:
     if pod is None or seen.pod is None:
         return _false("Ready", "PodNotExists", "virt-launcher pod has not yet been scheduled")
     if seen.pod.deleting or seen.pod.ended:

@@ -64,7 +64,7 @@ class Instance:
 
 
 @dataclass(frozen=True, slots=True)
-class Seen:
+class InstanceSnapshot:
     """Everything the decision depends on, read at one moment."""
 
     vmi: Instance
