@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import shutil
 from collections.abc import Iterator
 from pathlib import Path
@@ -26,10 +27,11 @@ def guest_host(status_writers: Path) -> Iterator[GuestHost]:
         pytest.skip("QEMU is not installed")
     if image_missing():
         pytest.skip(f"image {IMAGE} is not imported: make setup does it")
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setenv(recording.FILE_VARIABLE, str(status_writers))
-        with running_host() as host:
-            yield host
+    with contextlib.ExitStack() as stack:
+        with pytest.MonkeyPatch.context() as patch:  # for this server, and no other process
+            patch.setenv(recording.FILE_VARIABLE, str(status_writers))
+            host = stack.enter_context(running_host())
+        yield host
 
 
 @pytest.fixture(scope="session")

@@ -189,10 +189,8 @@ def _advanced(each: _Open, name: str, vmi: Object, at: float) -> list[Took]:
     found: list[Took] = []
     if conditions.is_true(listed, "AgentConnected") and _confirmed(each, status):
         found += each.took("confirmed", at)
-    if (
-        not conditions.is_true(listed, _SIZES[each.resource])
-        and _reported_size(each, status) is not None
-    ):
+    under_way = _SIZES[each.resource] in hot_change.under_way(vmi)
+    if not under_way and _reported_size(each, status) is not None:
         found += each.end(at)
     return found
 
