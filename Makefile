@@ -28,7 +28,7 @@ check: ## format, lint, types, layers and sizes: the static half of CI
 SHORT := not long and not kubernetes
 SCRAMBLED_GUESTS := tests/guest/test_lifecycle.py::test_given_a_stop_then_the_guest_hears_the_button_and_shuts_itself_down \
   tests/guest/test_live_size.py::test_given_the_control_plane_is_killed_meanwhile_then_the_change_and_the_next_are_done \
-  tests/guest/test_hot_volumes.py::test_a_disk_is_added_written_read_and_removed_by_plain_edits \
+  tests/guest/test_hot_volumes.py::test_given_a_storm_of_edits_then_the_last_one_wins \
   tests/guest/test_migration.py::test_given_a_migration_is_cancelled_then_the_guest_stays_and_no_target_is_left \
   tests/guest/test_instancetypes.py::test_given_virtctl_waits_then_it_tells_what_goes_on_and_ends_when_the_guest_has_it
 

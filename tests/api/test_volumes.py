@@ -35,8 +35,7 @@ from livevirt.kube.server.api import Api
 from livevirt.kube.server.services import Services, StoreReader
 from livevirt.kube.store import Store
 from livevirt.vm import kinds
-from livevirt.vm.datavolumes import claim as datavolume_claim
-from livevirt.vm.datavolumes import importer
+from livevirt.vm.datavolumes import importer, plan
 from livevirt.vm.datavolumes.importer import Order
 from livevirt.vm.datavolumes.qemu_img import Progress
 from livevirt.vm.volumes.datavolume_admission import DataVolumeRules
@@ -483,7 +482,7 @@ async def test_the_claim_of_somebody_else_is_left_alone(world: World) -> None:
 
 async def test_a_claim_that_was_waiting_for_use_is_filled_once_it_is_adopted(world: World) -> None:
     await world.claim("data")  # of the default class: nothing uses it, so it is not bound
-    annotations = {datavolume_claim.ADOPTION: "true"}
+    annotations = {plan.ADOPTION: "true"}
     room = {"resources": {"requests": {"storage": "8Mi"}}}
     spec = {"source": {"blank": {}}, "storage": room}
     await world.create(kinds.DATA_VOLUME, "data", metadata={"annotations": annotations}, spec=spec)

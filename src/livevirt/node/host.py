@@ -17,9 +17,8 @@ from livevirt.node.exclusive import Cpus
 from livevirt.node.intent import boot_id
 from livevirt.node.migration.handover import Handovers
 from livevirt.node.process import Account
-from livevirt.qemu import accelerator, offer
-from livevirt.qemu.accelerator import Accelerator
-from livevirt.qemu.offer import NOTHING, Offer
+from livevirt.qemu import accelerator
+from livevirt.qemu.accelerator import NOTHING, Accelerator, Offer
 
 log = logging.getLogger(__name__)
 
@@ -63,7 +62,7 @@ async def look(kept: Path) -> Host:
 async def _find(about: list[str]) -> _Kept:
     found = await accelerator.probe(kvm=str(KVM))
     try:
-        return _Kept(about, found, await offer.ask(found))
+        return _Kept(about, found, await accelerator.ask(found))
     except OSError as error:  # guests that ask for nothing in particular run all the same
         log.warning("QEMU does not tell what it can do", extra={"error": str(error)})
         return _Kept(about, found, NOTHING)

@@ -24,8 +24,7 @@ from livevirt.kube.objects.request import Object
 from livevirt.kube.objects.times import format_micro_time, format_time
 from livevirt.node import host, intent, pod_dir
 from livevirt.node.intent import UnknownIntent
-from livevirt.qemu.accelerator import Accelerator
-from livevirt.qemu.offer import NOTHING, Offer
+from livevirt.qemu.accelerator import NOTHING, Accelerator, Offer
 from livevirt.vm.spec.placement_validation import CPU_FEATURE, CPU_MODEL, MACHINE_TYPE, NO
 from livevirt.vm.verdict.verdict_inputs import ACCELERATOR
 

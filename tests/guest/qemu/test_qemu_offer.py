@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from livevirt.qemu import offer
+from livevirt.qemu import accelerator
 from livevirt.qemu.accelerator import Accelerator
 
 pytestmark = pytest.mark.guest
@@ -27,7 +27,7 @@ async def refusal(*options: str) -> str:
 
 
 async def test_models_are_offered_that_can_be_had_whole_and_no_others() -> None:
-    found = await offer.ask(EMULATED)
+    found = await accelerator.ask(EMULATED)
     assert "Westmere" in found.cpu_models
     assert await refusal("-machine", "q35", "-cpu", "Westmere,enforce") == ""
     assert "Skylake-Server" not in found.cpu_models
@@ -35,7 +35,7 @@ async def test_models_are_offered_that_can_be_had_whole_and_no_others() -> None:
 
 
 async def test_features_are_offered_that_can_be_had_and_no_others() -> None:
-    found = await offer.ask(EMULATED)
+    found = await accelerator.ask(EMULATED)
     assert "avx2" in found.cpu_features
     assert await refusal("-machine", "q35", "-cpu", "qemu64,avx2=on,enforce") == ""
     assert "avx512f" not in found.cpu_features
@@ -45,34 +45,34 @@ async def test_features_are_offered_that_can_be_had_and_no_others() -> None:
 
 
 async def test_machine_types_are_offered_by_alias_and_version() -> None:
-    found = await offer.ask(EMULATED)
+    found = await accelerator.ask(EMULATED)
     assert {"q35", "pc-q35-6.2"} <= set(found.machine_types)
     assert not [name for name in found.machine_types if "i440fx" in name]
     assert await refusal("-machine", "pc-q35-6.2") == ""
 
 
 async def test_every_name_fits_into_a_label() -> None:
-    found = await offer.ask(EMULATED)
+    found = await accelerator.ask(EMULATED)
     for name in (*found.cpu_models, *found.cpu_features, *found.machine_types):
         assert re.fullmatch(r"[A-Za-z0-9]([A-Za-z0-9._-]{0,61}[A-Za-z0-9])?", name), name
 
 
 async def test_given_a_qemu_that_says_nothing_then_that_is_said() -> None:
     with pytest.raises(OSError, match="does not tell what it can do"):
-        await offer.ask(EMULATED, "/bin/false")
+        await accelerator.ask(EMULATED, "/bin/false")
     with pytest.raises(OSError, match="invalid accelerator"):
-        await offer.ask(Accelerator("nonsense", ""))  # type: ignore[arg-type]
+        await accelerator.ask(Accelerator("nonsense", ""))  # type: ignore[arg-type]
 
 
 async def test_given_a_qemu_that_hangs_then_it_is_ended(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(offer, "ASK_SECONDS", 0.5)
+    monkeypatch.setattr(accelerator, "ASK_SECONDS", 0.5)
     told = tmp_path / "pid"
     hanging = tmp_path / "qemu"
     hanging.write_text(f"#!/bin/sh\necho $$ > {told}\nexec sleep 60\n")
     hanging.chmod(0o755)
     with pytest.raises(OSError, match="did not tell"):
-        await offer.ask(EMULATED, str(hanging))
+        await accelerator.ask(EMULATED, str(hanging))
     with pytest.raises(ProcessLookupError):
         os.kill(int(told.read_text()), 0)

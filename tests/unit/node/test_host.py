@@ -8,9 +8,8 @@ from pathlib import Path
 import pytest
 
 from livevirt.node import host
-from livevirt.qemu import accelerator, offer
-from livevirt.qemu.accelerator import Accelerator
-from livevirt.qemu.offer import NOTHING, Offer
+from livevirt.qemu import accelerator
+from livevirt.qemu.accelerator import NOTHING, Accelerator, Offer
 
 OFFER = Offer(("qemu64",), ("sse2",), ("q35",))
 
@@ -31,7 +30,7 @@ def probes(monkeypatch: pytest.MonkeyPatch) -> list[str]:
         return OFFER
 
     monkeypatch.setattr(accelerator, "probe", probe)
-    monkeypatch.setattr(offer, "ask", ask)
+    monkeypatch.setattr(accelerator, "ask", ask)
     monkeypatch.setattr(accelerator, "version", version)
     return tried
 
@@ -77,7 +76,7 @@ async def test_given_qemu_does_not_tell_what_it_can_do_then_it_is_asked_again_ne
 
     kept = tmp_path / "accelerator.json"
     with monkeypatch.context() as patched:
-        patched.setattr(offer, "ask", silent)
+        patched.setattr(accelerator, "ask", silent)
         assert (await host.look(kept)).offer == NOTHING
     assert (await host.look(kept)).offer == OFFER
 

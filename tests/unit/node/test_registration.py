@@ -7,8 +7,7 @@ import pytest
 from livevirt.kube.objects import conditions, quantity
 from livevirt.node import host, registration
 from livevirt.node.registration import ACCELERATED, CONFINED, Facts
-from livevirt.qemu.accelerator import Accelerator
-from livevirt.qemu.offer import Offer
+from livevirt.qemu.accelerator import Accelerator, Offer
 
 NOON = datetime(2026, 1, 1, 12, tzinfo=UTC)
 ROOM = {"cpu": quantity.parse("2"), "memory": quantity.parse("4Gi")}

@@ -21,7 +21,7 @@ from livevirt.kube.objects.request import Object
 from livevirt.kube.objects.storage import BIND_AT_ONCE, class_of, default_class
 from livevirt.vm import kinds
 from livevirt.vm.datavolumes import filling, importer
-from livevirt.vm.datavolumes import plan as steps
+from livevirt.vm.datavolumes import plan as datavolumes_plan
 from livevirt.vm.datavolumes.importer import Blank, Clone, Images, Order, Stored
 from livevirt.vm.datavolumes.imports import Imports, Job
 from livevirt.vm.datavolumes.plan import DataVolumeSnapshot, Origin, Step, plan
@@ -84,7 +84,7 @@ class DataVolumes:
             return DONE
         seen = self._observe(key, dv)
         try:
-            while not isinstance(step := plan(seen), steps.Rest):
+            while not isinstance(step := plan(seen), datavolumes_plan.Rest):
                 seen = await self._act(key, step, seen)
             if step.reason:
                 self._recorder.event(dv, step.type, step.reason, step.message)
@@ -144,9 +144,9 @@ class DataVolumes:
 
     async def _act(self, key: Key, step: Step, seen: DataVolumeSnapshot) -> DataVolumeSnapshot:
         match step:
-            case steps.CreateClaim(claim):
+            case datavolumes_plan.CreateClaim(claim):
                 return await self._create_claim(seen, claim)
-            case steps.AdoptClaim(reference):
+            case datavolumes_plan.AdoptClaim(reference):
                 assert seen.claim is not None
                 owners = seen.claim["metadata"].get("ownerReferences") or []
                 # As with one we make: that it is filled is use enough to be bound.
@@ -158,12 +158,12 @@ class DataVolumes:
                     core.CLAIM, key.name, key.namespace, if_unchanged(seen.claim, patch)
                 )
                 return replace(seen, claim=claim)
-            case steps.Start():
+            case datavolumes_plan.Start():
                 return replace(seen, job=self._start(key, seen))
-            case steps.Stop():
+            case datavolumes_plan.Stop():
                 await self._stop(key)
                 return replace(seen, job=None)
-            case steps.Rest():
+            case datavolumes_plan.Rest():
                 return seen
 
     async def _create_claim(self, seen: DataVolumeSnapshot, claim: Object) -> DataVolumeSnapshot:
@@ -182,7 +182,7 @@ class DataVolumes:
         dv, claim = seen.dv, seen.claim
         assert claim is not None
         asked = claim["spec"]["resources"]["requests"]["storage"]
-        room = min(parse(steps.capacity(claim)), parse(asked)).bytes
+        room = min(parse(datavolumes_plan.capacity(claim)), parse(asked)).bytes
         directory = self._directories.of(seen.volume)
 
         async def work(progress: Progress) -> None:
@@ -195,7 +195,7 @@ class DataVolumes:
         return self._imports.start(key, dv["metadata"]["uid"], work)
 
     async def _resolve(self, dv: Object) -> importer.Origin:
-        name, namespace = steps.source_of(dv), dv["metadata"]["namespace"]
+        name, namespace = datavolumes_plan.source_of(dv), dv["metadata"]["namespace"]
         source = dv["spec"]["source"][name]
         match name:
             case "http":
@@ -229,7 +229,7 @@ class DataVolumes:
             self._tell(seen.dv, now)
 
     def _tell(self, dv: Object, now: Object) -> None:
-        verb = "Clone" if steps.source_of(dv) == "pvc" else "Import"
+        verb = "Clone" if datavolumes_plan.source_of(dv) == "pvc" else "Import"
         running = next(each for each in now["conditions"] if each["type"] == "Running")
         log.info("phase", extra={"datavolume": str(key_of(dv)), "phase": now["phase"]})
         match now["phase"]:

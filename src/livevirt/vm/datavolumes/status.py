@@ -7,7 +7,7 @@ from typing import Any
 from livevirt.kube.objects import conditions, storage
 from livevirt.kube.objects.conditions import FINAL, Condition
 from livevirt.kube.objects.request import Object
-from livevirt.vm.datavolumes import claim as datavolume_claim
+from livevirt.vm.datavolumes import plan
 from livevirt.vm.datavolumes.plan import DataVolumeSnapshot, capacity, source_of, taken, unserved
 
 NOT_YET = "N/A"
@@ -40,7 +40,7 @@ def phase_of(seen: DataVolumeSnapshot) -> str:
         return phase
     if unserved(seen.dv) or (job is not None and job.hopeless):
         return "Failed"
-    if claim is None or not datavolume_claim.owned(claim, seen.dv):
+    if claim is None or not plan.owned(claim, seen.dv):
         return "Pending"
     if not source:  # somebody else fills it
         return "Succeeded" if seen.volume else "PendingPopulation"
@@ -71,7 +71,7 @@ def _bound(seen: DataVolumeSnapshot) -> Condition:
     if claim is None:
         return conditions.condition("Bound", "Unknown", "NotFound", "No PVC found")
     name = claim["metadata"]["name"]
-    if not datavolume_claim.owned(claim, seen.dv):
+    if not plan.owned(claim, seen.dv):
         return conditions.condition("Bound", "False", "ErrResourceExists", taken(claim))
     match (claim.get("status") or {}).get("phase"):
         case "Bound":

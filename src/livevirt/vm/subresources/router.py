@@ -19,12 +19,11 @@ from livevirt.vm.guest import exec as guest_exec
 from livevirt.vm.guest import subresources as guest_subresources
 from livevirt.vm.guest.console import ConsoleEndpoint, Consoles
 from livevirt.vm.guest.exec import ExecEndpoint
-from livevirt.vm.guest.interface import GuestEndpoint
-from livevirt.vm.instancetypes import expand
+from livevirt.vm.instancetypes import sizing_admission
 from livevirt.vm.kinds import subresources, support
 from livevirt.vm.lifecycle import start_stop
 from livevirt.vm.migration import request
-from livevirt.vm.subresources.call import Call, Verb
+from livevirt.vm.subresources.call import Call, GuestEndpoint, Verb
 from livevirt.vm.verdict import plan_subresource
 from livevirt.vm.volumes import subresources as volumes
 
@@ -41,8 +40,8 @@ VERBS: dict[tuple[str, str], Verb] = {
     (_VM, "addvolume"): volumes.add_to_vm,
     (_VM, "removevolume"): volumes.remove_from_vm,
     (_VM, "plan"): plan_subresource.plan,
-    (_VM, "expand-spec"): expand.expand_spec,
-    ("", "expand-vm-spec"): expand.expand_vm_spec,
+    (_VM, "expand-spec"): sizing_admission.expand_spec,
+    ("", "expand-vm-spec"): sizing_admission.expand_vm_spec,
     (_VMI, "addvolume"): volumes.add_to_instance,
     (_VMI, "removevolume"): volumes.remove_from_instance,
     (_VMI, "pause"): guest_subresources.pause,

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from livevirt.kube.objects import conditions
 from livevirt.kube.objects.request import Object
-from livevirt.vm.datavolumes import claim as datavolume_claim
+from livevirt.vm.datavolumes import plan as datavolumes_plan
 from livevirt.vm.datavolumes.imports import Job
 from livevirt.vm.datavolumes.plan import (
     AdoptClaim,
@@ -38,7 +38,7 @@ OWNED = {"metadata": {}}
 
 
 def owned(claim: Object, dv: Object = BLANK) -> Object:
-    meta = {**claim["metadata"], "ownerReferences": [datavolume_claim.owner(dv)]}
+    meta = {**claim["metadata"], "ownerReferences": [datavolumes_plan.owner(dv)]}
     return {**claim, "metadata": meta}
 
 
@@ -62,7 +62,7 @@ def bound(dv: Object = BLANK, **rest: Any) -> DataVolumeSnapshot:
 
 ADOPTING: Object = {
     **BLANK,
-    "metadata": {**BLANK["metadata"], "annotations": {datavolume_claim.ADOPTION: "true"}},
+    "metadata": {**BLANK["metadata"], "annotations": {datavolumes_plan.ADOPTION: "true"}},
 }
 
 RULES: dict[str, tuple[DataVolumeSnapshot, type[Step] | Step, str]] = {
@@ -145,7 +145,7 @@ ACCESS = {
 @pytest.mark.parametrize(("storage_class", "storage", "modes"), ACCESS.values(), ids=ACCESS)
 def test_access_modes(storage_class: Object, storage: Object, modes: list[str]) -> None:
     dv = {**BLANK, "spec": {**BLANK["spec"], "storage": {**BLANK["spec"]["storage"], **storage}}}
-    claim = datavolume_claim.claim_for(dv, storage_class)
+    claim = datavolumes_plan.claim_for(dv, storage_class)
     assert claim["spec"]["accessModes"] == modes
     assert claim["spec"]["volumeMode"] == "Filesystem"
 

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from livevirt.vm.datavolumes.decompress import PIECE, expander
+from livevirt.vm.datavolumes.download import PIECE, expander
 from livevirt.vm.datavolumes.filling import ImportFailed, ImportRefused
 
 PACKERS = {"gzip": gzip.compress, "xz": lzma.compress}
