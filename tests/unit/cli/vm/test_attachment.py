@@ -25,9 +25,9 @@ def a_vmi(phase: str = "", claim: str = "claim", *, listed: bool = True, **statu
         "target": "sda",
         "persistentVolumeClaimInfo": {"claimName": claim},
     }
-    told = {"volumeStatus": [{"name": "root"}, *([entry] if phase else [])]}
+    message = {"volumeStatus": [{"name": "root"}, *([entry] if phase else [])]}
     volumes = [{"name": "data", "persistentVolumeClaim": {"claimName": claim}}] if listed else []
-    return {"spec": {"volumes": volumes}, "status": {"phase": "Running", **told, **status}}
+    return {"spec": {"volumes": volumes}, "status": {"phase": "Running", **message, **status}}
 
 
 ENDS = {
@@ -83,7 +83,7 @@ SENTENCES = {
 
 @pytest.mark.parametrize(("change", "end", "sentence"), SENTENCES.values(), ids=SENTENCES)
 def test_how_it_ended_is_a_sentence(change: Attachment, end: Outcome, sentence: str) -> None:
-    assert change.told(end, a_vmi("Ready"), "because") == sentence
+    assert change.message(end, a_vmi("Ready"), "because") == sentence
 
 
 MARKS = {

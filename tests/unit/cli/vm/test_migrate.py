@@ -141,7 +141,7 @@ TOLD = {
 def test_what_is_told(view: View, vmi: Object | None, text: str) -> None:
     end = migrate.outcome(view)
     assert end is not None
-    assert migrate.told(view, end, vmi, "apps") == text
+    assert migrate.outcome_message(view, end, vmi, "apps") == text
 
 
 def test_a_migration_that_is_not_waited_for_any_longer_can_be_watched_or_stopped() -> None:

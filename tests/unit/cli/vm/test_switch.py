@@ -187,7 +187,7 @@ TOLD = {
 
 @pytest.mark.parametrize(("end", "vm", "vmi", "text"), TOLD.values(), ids=TOLD)
 def test_what_is_told(end: Outcome, vm: Object, vmi: Object | None, text: str) -> None:
-    assert switch.told(end, vm, vmi, MICRO) == text
+    assert switch.outcome_message(end, vm, vmi, MICRO) == text
 
 
 def test_while_it_goes_on_the_condition_is_shown() -> None:
