@@ -12,12 +12,12 @@ import click
 
 from livevirt.errors import LivevirtError
 
-Tell = Callable[[str], None]
+Show = Callable[[str], None]
 Clock = Callable[[], float]
 
 
 @contextmanager
-def waiting(what: str, clock: Clock | None = None) -> Iterator[Tell]:
+def waiting(what: str, clock: Clock | None = None) -> Iterator[Show]:
     """Show on standard error that something is awaited; call the result with each new state.
 
     Given a clock in seconds, the time since the beginning is shown too; a terminal counts it up.
