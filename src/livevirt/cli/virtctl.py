@@ -30,7 +30,7 @@ class Verbs(frame.LazyGroup):
             ("version", ("version",)),
         )
         for verb in verbs
-    }
+    } | {"completion": "livevirt.cli.completion:virtctl"}
 
 
 @click.group(cls=Verbs, context_settings={"help_option_names": ["-h", "--help"]})
