@@ -63,6 +63,9 @@ class Images(dict[str, Image]):
     def find(self, reference: str) -> Image | None:
         return self.get(reference)
 
+    def missing(self, name: str) -> str:
+        return f"there is no image {name}"
+
 
 @dataclass
 class World:
@@ -434,7 +437,7 @@ async def test_an_image_of_the_local_store_is_copied_in(world: World, tmp_path: 
 async def test_an_image_that_is_not_there_is_waited_for(world: World, tmp_path: Path) -> None:
     await world.data_volume("system", registry={"url": "docker://team/guest:1"})
     await world.until(lambda: world.says("system", "Running").get("reason") == "ImagePullFailed")
-    assert "livevirt image import" in world.says("system", "Running")["message"]
+    assert world.says("system", "Running")["message"] == world.images.missing("team/guest:1")
     world.images["team/guest:1"] = Image(raw(tmp_path / "guest.raw"), "raw")
     await world.succeeded("system")
     dv = world.get(kinds.DATA_VOLUME, "system")

@@ -71,9 +71,9 @@ ABSENT: Final[dict[str, Absent]] = {
         " them inside with `livevirt exec -i VM -- chpasswd`",
     ),
     "evacuate-cancel": Absent(
-        "an evacuation goes on for as long as the instance's status names the node to leave",
-        "run `kubectl patch vmi VM --type=merge"
-        """ -p '{"status":{"evacuationNodeName":null}}'`, then `virtctl migrate-cancel VM`""",
+        "an evacuation that has begun cannot be cancelled",
+        "let it finish, run `kubectl uncordon NODE`, and move the guest back with"
+        " `virtctl migrate VM --addedNodeSelector=kubernetes.io/hostname=NODE`",
     ),
     "adm": Absent(
         "the components are one process with one log level",
