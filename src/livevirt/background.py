@@ -29,7 +29,7 @@ from livevirt.node.guest import Guest
 from livevirt.node.guest_endpoints import GuestEndpoints
 from livevirt.node.guest_metrics import GuestMetrics
 from livevirt.node.host import look
-from livevirt.node.images import ImageStore
+from livevirt.node.images import FOLDER, ImageStore
 from livevirt.node.pod_dir import intended
 from livevirt.node.pod_usage import PodUsage
 from livevirt.node.scratch import Scratch
@@ -63,7 +63,7 @@ async def run(
     endpoints = GuestEndpoints(agents)
     verbs = Actions(client.for_component("subresources"), endpoints, router.guest_verbs(endpoints))
     logs = Logs(endpoints, lambda namespace, name: services.reader.get(core.POD, name, namespace))
-    images = ImageStore(Path(settings.image_store or default_data_dir() / "images"))
+    images = ImageStore(Path(settings.image_store or default_data_dir() / FOLDER))
     machines = Collector()
     sources = metrics_sources(machines, agents, data, images)
     front.attach(verbs.handle, {(core.POD.resource, "log"): logs.stream}, sources)

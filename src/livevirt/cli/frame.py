@@ -90,6 +90,9 @@ def run(command: click.Command) -> None:
         result: Any = command.main(standalone_mode=False)
     except click.exceptions.Exit as leave:
         sys.exit(leave.exit_code)
+    except click.exceptions.NoArgsIsHelpError as help_:  # a group without a command
+        print(help_.format_message())
+        sys.exit(0)
     except click.Abort:
         print("interrupted", file=sys.stderr)
         sys.exit(1)

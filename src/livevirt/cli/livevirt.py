@@ -52,6 +52,7 @@ class Commands(frame.LazyGroup):
         "demo": "livevirt.cli.demo",
         "service": "livevirt.cli.service",
         "rollback": "livevirt.cli.rollback",
+        "completion": "livevirt.cli.completion:livevirt",
     }
 
 

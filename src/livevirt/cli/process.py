@@ -151,6 +151,20 @@ def running_pid(data: DataDir) -> int | None:
     return pid if _serves(pid, data.root) else None
 
 
+def find(url: str) -> DataDir | None:
+    """Return the data directory of the server that this machine runs at a URL."""
+    from livevirt.kube.client.errors import ConfigError
+
+    for file in Path("/proc").glob("[0-9]*/cmdline"):
+        try:
+            served = served_directory(file.read_bytes())
+            if served is not None and _url(DataDir(served)) == url:
+                return DataDir(served)
+        except (OSError, ConfigError):
+            continue  # it has ended, or is another user's
+    return None
+
+
 def _serves(pid: int, root: Path) -> bool:
     """Return whether a process is the server of a data directory.
 

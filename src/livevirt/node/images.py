@@ -18,6 +18,7 @@ import hashlib
 import json
 import os
 import re
+import shlex
 import shutil
 import struct
 import subprocess
@@ -31,9 +32,11 @@ from typing import IO, Any
 
 from livevirt import programs
 from livevirt.node.oci import ImageError, extract_disk, open_image
+from livevirt.paths import default_data_dir
 
 __all__ = ["Image", "ImageError", "ImageStore", "Reference"]
 
+FOLDER = "images"  # of the default data directory: the store of every server without another
 FORMATS = ("qcow2", "raw")
 _CHUNK = 1 << 20
 _HEADER = 104  # bytes of a qcow2 header, version 3
@@ -91,6 +94,13 @@ class ImageStore:
 
     def __init__(self, root: Path) -> None:
         self.root = root
+
+    def missing(self, name: str) -> str:
+        """Return the message that an image is not in this store, and how to import it."""
+        command = f"livevirt image import PATH --name {name}"
+        if self.root != default_data_dir() / FOLDER:  # where the command would put it
+            command += f" --image-store {shlex.quote(str(self.root))}"
+        return f"image {name} is not in the image store {self.root}; import it with `{command}`"
 
     def import_(self, path: Path, name: str) -> Image:
         """Copy a disk into the store under `name`, replacing what had the name before.

@@ -163,11 +163,7 @@ class Volumes:
         except ImageError as error:
             raise VolumeProblem("InvalidImageName", str(error)) from error
         if found is None:
-            raise VolumeProblem(
-                "ErrImagePull",
-                f"image {name} is not in the local image store;"
-                f" put it there: livevirt image import PATH --name {name}",
-            )
+            raise VolumeProblem("ErrImagePull", self._images.missing(name))
         path = str(found.path)
         image = Image(path, cast(Format, found.format))
         return Prepared(image, direct=_takes_direct(path), digest=found.digest)
