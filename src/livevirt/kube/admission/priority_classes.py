@@ -74,7 +74,7 @@ def resolve(pod: Object, read: Reader) -> None:
     """Set the priority of a new pod from its class, in place; refuse one that no class gives."""
     spec, name = pod["spec"], pod["metadata"].get("name", "")
     if class_name := spec.get("priorityClassName", ""):
-        chosen = find(read, class_name)
+        chosen = find(read.get, class_name)
         if chosen is None:
             raise forbidden(POD, name, f"no PriorityClass with name {class_name} was found")
     elif chosen := global_default(read):

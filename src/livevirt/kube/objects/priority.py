@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 from livevirt.kube.objects import core
+from livevirt.kube.objects.kind import Kind
 from livevirt.kube.objects.request import Object
 from livevirt.kube.objects.review import Reader
 
@@ -33,9 +36,13 @@ SYSTEM_CLASSES: dict[str, Object] = {
 }
 
 
-def find(read: Reader, name: str) -> Object | None:
+#: Returns an object by kind, name and namespace, or None.
+Get = Callable[[Kind, str, str], Object | None]
+
+
+def find(get: Get, name: str) -> Object | None:
     """Return the PriorityClass of a name, or None if there is none."""
-    return read.get(core.PRIORITY_CLASS, name) or SYSTEM_CLASSES.get(name)
+    return SYSTEM_CLASSES.get(name) or get(core.PRIORITY_CLASS, name, "")
 
 
 def global_default(read: Reader) -> Object | None:
