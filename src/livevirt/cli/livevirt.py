@@ -181,7 +181,7 @@ def crds() -> None:
     """
     import yaml
 
-    from livevirt.kube.server.openapi.crds import definitions
+    from livevirt.kube.objects.crds import definitions
     from livevirt.vm.kinds import KINDS
 
     click.echo(yaml.safe_dump_all(definitions(KINDS), sort_keys=False), nl=False)
