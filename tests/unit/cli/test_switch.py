@@ -194,3 +194,11 @@ def test_while_it_goes_on_the_condition_is_shown() -> None:
     vmi = a_vmi(true("HotMemoryChange", "the guest has taken 768Mi of 1Gi"))
     assert switch.state(a_vm(), vmi) == "HotMemoryChange: the guest has taken 768Mi of 1Gi"
     assert switch.state(a_vm(), a_vmi()) == "Running"
+
+
+@pytest.mark.parametrize(
+    ("reason", "found"), [("NoGuestAgent", True), ("NotReportedByAgent", True), ("", False)]
+)
+def test_a_size_that_nobody_confirms_is_named(reason: str, found: bool) -> None:
+    unsure = {"type": "SizeConfirmed", "status": "False", "reason": reason}
+    assert bool(switch.unconfirmed(a_vmi(*([unsure] if reason else [])))) is found
