@@ -43,3 +43,61 @@ def test_an_ordinary_pod_bound_to_a_node_is_refused_by_the_node(
     assert "Warning:" in applied(server, namespace, pod)
     wait = ("--for=jsonpath={.status.reason}=NotAVirtualMachine", "pod/p", "--timeout=50s")
     server.kubectl("wait", "-n", namespace, *wait)
+
+
+SERVICE: Object = {
+    "apiVersion": "v1",
+    "kind": "Service",
+    "metadata": {"name": "web"},
+    "spec": {"type": "NodePort", "selector": {"app": "web"}, "ports": [{"port": 80}]},
+}
+
+
+def test_a_service_is_stored_with_a_warning_that_it_does_nothing(
+    server: ServerProcess, namespace: str
+) -> None:
+    assert "Warning:" in applied(server, namespace, SERVICE)
+    assert "Warning:" not in applied(server, namespace, SERVICE)
+    port = '{"spec":{"ports":[{"port":80,"name":"http","targetPort":8080}]}}'
+    server.kubectl("patch", "service", "web", "-n", namespace, "-p", port)
+    [name, kind, address, outside, ports, *_] = server.kubectl(
+        "get", "svc", "-n", namespace, "--no-headers"
+    ).split()
+    assert (name, kind, address, outside, ports) == (
+        "web",
+        "NodePort",
+        "<none>",
+        "<none>",
+        "80/TCP",
+    )
+    assert "8080/TCP" in server.kubectl("describe", "service", "web", "-n", namespace)
+    assert "service/web" in server.kubectl("get", "all", "-n", namespace)
+    server.kubectl("delete", "service", "web", "-n", namespace)
+
+
+def test_kubectl_makes_services_in_its_own_ways(server: ServerProcess, namespace: str) -> None:
+    server.kubectl("create", "service", "clusterip", "a", "--tcp=80:8080", "-n", namespace)
+    server.kubectl(
+        "create", "service", "externalname", "b", "--external-name=c.example", "-n", namespace
+    )
+    found = json.loads(server.kubectl("get", "service", "a", "-n", namespace, "-o", "json"))
+    [port] = found["spec"]["ports"]
+    assert (port["port"], port["targetPort"]) == (80, 8080)
+    server.kubectl("cluster-info")
+
+
+def test_kubectl_makes_and_shows_priority_classes(server: ServerProcess) -> None:
+    server.kubectl("create", "priorityclass", "urgent", "--value=1000", "--description=first")
+    try:
+        rows = server.kubectl("get", "pc", "--no-headers").splitlines()
+        shown = {name: rest for name, *rest in (row.split() for row in rows)}
+        assert shown.keys() >= {"system-node-critical", "system-cluster-critical", "urgent"}
+        assert (shown["urgent"][:2], shown["urgent"][-1]) == (
+            ["1000", "false"],
+            "PreemptLowerPriority",
+        )
+        change = ("patch", "pc", "urgent", "--type=merge", "-p", '{"value":2000}')
+        assert server.run_kubectl(*change).returncode != 0
+        assert server.run_kubectl("delete", "pc", "system-node-critical").returncode != 0
+    finally:
+        server.kubectl("delete", "pc", "urgent")
