@@ -83,19 +83,19 @@ class World:
         return (self.get(core.POD, pod) or {"spec": {}})["spec"].get("nodeName", "")
 
     def waits(self, pod: str) -> str:
-        """Return why a pod has no node, as its status tells."""
+        """Return the message of a pod that cannot be scheduled, else nothing."""
         status = (self.get(core.POD, pod) or {}).get("status") or {}
         scheduled = conditions.find(status.get("conditions"), "PodScheduled") or {}
         unschedulable = (scheduled.get("status"), scheduled.get("reason"))
         return scheduled["message"] if unschedulable == ("False", "Unschedulable") else ""
 
-    def told(self, name: str, reason: str, message: str) -> bool:
-        """Tell whether there is such an event of an object."""
-        wanted = (name, reason, message)
-        return any(
-            (event["involvedObject"]["name"], event["reason"], event["message"]) == wanted
+    def events(self, name: str, reason: str) -> list[str]:
+        """Return the messages of an object's events with this reason."""
+        return [
+            event["message"]
             for event in self.read.list(core.EVENT, NAMESPACE)
-        )
+            if (event["involvedObject"]["name"], event["reason"]) == (name, reason)
+        ]
 
 
 def owned_by(owner: Object, **rest: Any) -> Object:
@@ -303,13 +303,19 @@ async def test_events_go_an_hour_after_they_last_happened(quiet: World) -> None:
 # ---------------------------------------------------------------- scheduling
 
 
-@pytest.mark.wording
-async def test_a_pod_gets_a_node_and_its_owner_is_told(world: World) -> None:
+async def test_a_pod_gets_a_node_and_an_event(world: World) -> None:
     await world.node("n1")
     await world.pod("p")
     await world.until(lambda: world.node_of("p") == "n1")
+    await world.until(lambda: world.events("p", "Scheduled"))
+
+
+@pytest.mark.wording
+async def test_the_event_of_a_scheduled_pod_names_the_node(world: World) -> None:
+    await world.node("n1")
+    await world.pod("p")
     message = f"Successfully assigned {NAMESPACE}/p to n1"
-    await world.until(lambda: world.told("p", "Scheduled", message))
+    await world.until(lambda: world.events("p", "Scheduled") == [message])
 
 
 async def test_a_pod_of_another_scheduler_is_left_alone(world: World) -> None:
@@ -320,17 +326,13 @@ async def test_a_pod_of_another_scheduler_is_left_alone(world: World) -> None:
     assert world.node_of("theirs") == ""
 
 
-@pytest.mark.wording
-async def test_a_pod_that_fits_nowhere_says_why_and_recovers(world: World) -> None:
+async def test_a_pod_that_fits_nowhere_waits_for_a_larger_node(world: World) -> None:
     await world.pod("p", memory="16Gi")
-    await world.until(lambda: world.waits("p") == "no nodes available to schedule pods")
+    await world.until(lambda: world.waits("p"))
+    without_nodes = world.waits("p")
     await world.node("n1")
-    insufficient = (
-        "0/1 nodes are available: 1 Insufficient memory. preemption: 0/1 nodes are available:"
-        " 1 Preemption is not helpful for scheduling."
-    )
-    await world.until(lambda: world.waits("p") == insufficient)
-    await world.until(lambda: world.told("p", "FailedScheduling", insufficient))
+    await world.until(lambda: world.waits("p") not in ("", without_nodes))
+    await world.until(lambda: world.waits("p") in world.events("p", "FailedScheduling"))
     await world.node("n2", memory="32Gi")
     await world.until(lambda: world.node_of("p") == "n2")
     scheduled = conditions.find(
@@ -341,12 +343,33 @@ async def test_a_pod_that_fits_nowhere_says_why_and_recovers(world: World) -> No
 
 
 @pytest.mark.wording
-async def test_a_pod_gets_the_room_another_leaves(world: World) -> None:
+async def test_the_message_of_a_pod_that_fits_nowhere_names_what_is_missing(world: World) -> None:
+    await world.pod("p", memory="16Gi")
+    await world.until(lambda: world.waits("p") == "no nodes available to schedule pods")
+    await world.node("n1")
+    insufficient = (
+        "0/1 nodes are available: 1 Insufficient memory. preemption: 0/1 nodes are available:"
+        " 1 Preemption is not helpful for scheduling."
+    )
+    await world.until(lambda: world.waits("p") == insufficient)
+    await world.until(lambda: insufficient in world.events("p", "FailedScheduling"))
+
+
+@pytest.mark.wording
+async def test_the_message_of_a_pod_without_room_mentions_preemption(world: World) -> None:
     await world.node("n1")
     await world.pod("first", memory="6Gi")
     await world.until(lambda: world.node_of("first"))
     await world.pod("second", memory="6Gi")
     await world.until(lambda: "No preemption victims" in world.waits("second"))
+
+
+async def test_a_pod_gets_the_room_another_leaves(world: World) -> None:
+    await world.node("n1")
+    await world.pod("first", memory="6Gi")
+    await world.until(lambda: world.node_of("first"))
+    await world.pod("second", memory="6Gi")
+    await world.until(lambda: world.waits("second"))
     await world.client.delete(core.POD, "first", NAMESPACE, grace_seconds=0)
     await world.until(lambda: world.node_of("second") == "n1")
 

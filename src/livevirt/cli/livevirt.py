@@ -52,6 +52,7 @@ class Commands(frame.LazyGroup):
         "demo": "livevirt.cli.demo",
         "service": "livevirt.cli.service",
         "rollback": "livevirt.cli.rollback",
+        "completion": "livevirt.cli.completion:livevirt",
     }
 
 
@@ -180,7 +181,7 @@ def crds() -> None:
     """
     import yaml
 
-    from livevirt.kube.server.openapi.crds import definitions
+    from livevirt.kube.objects.crds import definitions
     from livevirt.vm.kinds import KINDS
 
     click.echo(yaml.safe_dump_all(definitions(KINDS), sort_keys=False), nl=False)

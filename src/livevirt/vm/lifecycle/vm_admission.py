@@ -75,7 +75,7 @@ class VirtualMachineRules(Rules):
         if not found and not is_component(review.user):
             review.warnings += sized.warnings
             if sized.known and (old is None or review.subresource or is_resized(new, old)):
-                review.warnings += sizing_admission.ignored(new, sized)
+                review.warnings += _newly_ignored(review, sized)
                 written = sized.vm["spec"]["template"]["spec"]
                 review.warnings += size_warnings(_TEMPLATE, written, config)
                 review.warnings += _edit_warnings(sized.vm, review.read) if old is not None else []
@@ -88,6 +88,17 @@ def _is_edited(review: Review) -> bool:
     if not review.subresource:
         return old is None or bool(new["spec"] != old["spec"])
     return old is not None and not is_component(review.user) and is_referred_anew(new, old)
+
+
+def _newly_ignored(review: Review, sized: Sized) -> list[str]:
+    """Return what instance type and preference set in vain and did not before this write."""
+    new, old = review.new, review.old
+    found = sizing_admission.ignored(new, sized)
+    if not found or old is None or review.subresource:  # the latter takes another generation
+        return found
+    before = sizing_admission.size(old, review.read)
+    known = sizing_admission.ignored(old, before) if before.known else []
+    return [each for each in found if each not in known]
 
 
 def errors(vm: Object, config: Config, sized: Sized, old: Object | None = None) -> list[FieldError]:
