@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib
+import re
 import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -12,12 +13,12 @@ import click
 
 from livevirt.errors import LivevirtError
 
-Tell = Callable[[str], None]
+Show = Callable[[str], None]
 Clock = Callable[[], float]
 
 
 @contextmanager
-def waiting(what: str, clock: Clock | None = None) -> Iterator[Tell]:
+def waiting(what: str, clock: Clock | None = None) -> Iterator[Show]:
     """Show on standard error that something is awaited; call the result with each new state.
 
     Given a clock in seconds, the time since the beginning is shown too; a terminal counts it up.
@@ -58,6 +59,22 @@ def waiting(what: str, clock: Clock | None = None) -> Iterator[Tell]:
                 spinner.update(Shown())
 
         yield update
+
+
+def address(_: click.Context, __: click.Parameter, value: str) -> tuple[str, int]:
+    """Return the host and port of a HOST:PORT option."""
+    host, _sep, port = value.rpartition(":")
+    host = host.strip("[]")
+    if not _is_host(host) or not re.fullmatch("[0-9]{1,5}", port) or int(port) > 65535:
+        raise click.BadParameter(f"{value!r} is not HOST:PORT, for example 127.0.0.1:6443")
+    return host, int(port)
+
+
+def _is_host(text: str) -> bool:
+    try:
+        return bool(text.encode("idna"))
+    except UnicodeError:
+        return False
 
 
 class LazyGroup(click.Group):

@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import Any, cast
 
 from livevirt.errors import LivevirtError, NotFound
-from livevirt.files import loop_device, raw_file
+from livevirt.files import loop_device, private, raw_file
 from livevirt.kube.client.interface import Client
 from livevirt.kube.objects import conditions, core, quantity
 from livevirt.kube.objects.conditions import FINAL
@@ -173,6 +173,7 @@ class Volumes:
         await _qemu_img(
             *("create", "-q", "-f", "qcow2", "-F", base.format, "-b", base.path, str(path))
         )
+        os.chmod(path, private.FILE)
         self._give(path)
         image = Image(str(path), "qcow2", backing=base)
         direct = below.direct and _takes_direct(str(path))

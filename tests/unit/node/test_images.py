@@ -148,7 +148,7 @@ def test_the_disk_of_any_source_is_stored_read_only_by_its_digest(
 
     assert image.path.read_bytes() == DISK
     assert image.path.name == hashlib.sha256(DISK).hexdigest()
-    assert image.path.stat().st_mode & 0o777 == 0o444
+    assert image.path.stat().st_mode & 0o777 == 0o440
     assert (image.name, image.format, image.virtual_size) == ("demo:latest", "raw", len(DISK))
     assert store.find("demo") == image
 

@@ -67,7 +67,7 @@ class Attachment:
         claim = (entry.get("persistentVolumeClaimInfo") or {}).get("claimName")
         return entry.get("phase") == "Ready" and claim != self.claim
 
-    def told(self, end: Outcome, vmi: Object | None, why: str = "") -> str:
+    def message(self, end: Outcome, vmi: Object | None, why: str = "") -> str:
         """Return the sentence on how it ended."""
         volume, owner = self.volume, self.owner
         match end:

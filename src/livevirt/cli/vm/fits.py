@@ -89,10 +89,10 @@ def _why(plan: Object, reach: Reach) -> str:
     if reach is Reach.NO_NODE:
         return str(_places(plan)["message"])
     deciding = [change for change in plan["changes"] if _decides(change, reach)]
-    told = [_told(change, reach) for change in deciding[:_MOST_REASONS]]
+    reasons = [_reason(change, reach) for change in deciding[:_MOST_REASONS]]
     if len(deciding) > _MOST_REASONS:
-        told.append(f"{len(deciding) - _MOST_REASONS} more")
-    return "; ".join(told)
+        reasons.append(f"{len(deciding) - _MOST_REASONS} more")
+    return "; ".join(reasons)
 
 
 def _decides(change: Object, reach: Reach) -> bool:
@@ -107,7 +107,7 @@ def _decides(change: Object, reach: Reach) -> bool:
             return True
 
 
-def _told(change: Object, reach: Reach) -> str:
+def _reason(change: Object, reach: Reach) -> str:
     from livevirt.vm.verdict.summary import compact
 
     path = _short(change["path"])

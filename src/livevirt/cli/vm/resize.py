@@ -11,7 +11,7 @@ from typing import Any, TypeVar
 import click
 
 from livevirt.cli import cluster
-from livevirt.cli.frame import Tell
+from livevirt.cli.frame import Show
 from livevirt.cli.session import VM, Session, refusals, talk
 from livevirt.cli.vm import plan, switch, wait
 from livevirt.cli.vm.documents import INSTANCETYPES, PREFERENCES, Named, named, status_of
@@ -105,9 +105,9 @@ def wait_for_it(name: str, timeout: float | None) -> int:
     async def work(session: Session) -> int:
         vm = await session.client.get(kinds.VM, name, session.namespace)
         since = Since(vm["metadata"]["generation"])
-        with wait.telling(session, kinds.VM, name, timeout, f"changing {name}") as tell:
+        with wait.telling(session, kinds.VM, name, timeout, f"changing {name}") as show:
             async with asyncio.timeout(timeout):
-                watched = _Watched(session, vm, tell)
+                watched = _Watched(session, vm, show)
                 await watched.vm_until(lambda vm: _is_seen(vm, since))
                 end = await watched.outcome(since)
         click.echo(f"VM {name}: {_ENDS[end]}", err=end is Outcome.FAILED)
@@ -191,9 +191,9 @@ async def _settled(
     """Wait until the guest has what the VM was switched to, or it is known that it cannot."""
     name = changed["metadata"]["name"]
     what = f"switching {name} to {wanted.to.name}"
-    with wait.telling(session, kinds.VM, name, seconds, what) as tell:
+    with wait.telling(session, kinds.VM, name, seconds, what) as show:
         async with asyncio.timeout(seconds):
-            watched = _Watched(session, changed, tell)
+            watched = _Watched(session, changed, show)
             await watched.vm_until(
                 lambda vm: wanted.is_seen(vm, since.generation) or since.failed(vm)
             )
@@ -206,14 +206,14 @@ async def _settled(
             except Conflict:  # nobody knows how the guest started
                 expected = Planned(generation, restart=True)
             end = await watched.outcome(since, expected)
-    return end, switch.told(end, watched.vm, watched.vmi, wanted.to)
+    return end, switch.outcome_message(end, watched.vm, watched.vmi, wanted.to)
 
 
 class _Watched:
     """A VM and its instance, as last seen."""
 
-    def __init__(self, session: Session, vm: Object, tell: Tell) -> None:
-        self._session, self._tell = session, tell
+    def __init__(self, session: Session, vm: Object, show: Show) -> None:
+        self._session, self._show = session, show
         self._name = vm["metadata"]["name"]
         self.vm, self.vmi = vm, None  # type: Object, Object | None
 
@@ -224,7 +224,7 @@ class _Watched:
             if vm is None:
                 raise wait.deleted(kinds.VM, self._name)
             self.vm = vm
-            self._tell(switch.state(vm, self.vmi))
+            self._show(switch.state(vm, self.vmi))
             return holds(vm)
 
         await wait.follow(self._session, kinds.VM, self._name, arrived)
@@ -243,7 +243,7 @@ class _Watched:
         def arrived(vmi: Object | None) -> bool:
             nonlocal looked
             self.vmi, looked = vmi, True
-            self._tell(switch.state(self.vm, vmi))
+            self._show(switch.state(self.vm, vmi))
             return is_over(self.vm)
 
         await wait.first(

@@ -223,7 +223,7 @@ def state(vm: Object, vmi: Object | None) -> str:
     return str(status_of(vm).get("printableStatus") or "accepted")
 
 
-def told(end: Outcome, vm: Object, vmi: Object | None, to: Named) -> str:
+def outcome_message(end: Outcome, vm: Object, vmi: Object | None, to: Named) -> str:
     """Return the sentence on how it ended."""
     name = vm["metadata"]["name"]
     match end:

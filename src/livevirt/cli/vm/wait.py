@@ -9,7 +9,7 @@ from typing import Any
 
 import click
 
-from livevirt.cli.frame import Tell, waiting
+from livevirt.cli.frame import Show, waiting
 from livevirt.cli.session import Session
 from livevirt.cli.vm import obstacles
 from livevirt.cli.vm.documents import instance, status_of
@@ -108,9 +108,9 @@ async def until(
 
     Raises Timeout, naming the last state, and NotFound when a VM is deleted on the way.
     """
-    with telling(session, kind, name, seconds, what) as tell:
+    with telling(session, kind, name, seconds, what) as show:
         async with asyncio.timeout(seconds):
-            await follow(session, kind, name, _arrival(kind, name, goal, tell))
+            await follow(session, kind, name, _arrival(kind, name, goal, show))
 
 
 async def until_running(
@@ -128,9 +128,9 @@ async def until_running(
         reached = goal(obj)
         return reached
 
-    with telling(session, kind, name, seconds, what) as tell:
+    with telling(session, kind, name, seconds, what) as show:
         async with asyncio.timeout(seconds):
-            arrived = _arrival(kind, name, noted, tell)
+            arrived = _arrival(kind, name, noted, show)
             await first(follow(session, kind, name, arrived), patience.exhausted())
     if reached:
         return
@@ -142,11 +142,11 @@ async def until_running(
     )
 
 
-def _arrival(kind: Kind, name: str, goal: Goal, tell: Tell) -> Goal:
+def _arrival(kind: Kind, name: str, goal: Goal, show: Show) -> Goal:
     """Return a goal that shows the states on the way and fails if a VM is deleted."""
 
     def arrived(obj: Object | None) -> bool:
-        tell(state(obj))
+        show(state(obj))
         if goal(obj):
             return True
         if obj is None and kind is kinds.VM:
@@ -159,18 +159,18 @@ def _arrival(kind: Kind, name: str, goal: Goal, tell: Tell) -> Goal:
 @contextmanager
 def telling(
     session: Session, kind: Kind, name: str, seconds: float | None, what: str
-) -> Iterator[Tell]:
-    """Show on standard error what is awaited; a TimeoutError is told with the last state."""
+) -> Iterator[Show]:
+    """Show on standard error what is awaited; a TimeoutError names the last state."""
     last = "unknown"
     with waiting(what) as show:
 
-        def tell(text: str) -> None:
+        def update(text: str) -> None:
             nonlocal last
             last = text
             show(text)
 
         try:
-            yield tell
+            yield update
         except TimeoutError:
             if seconds is None:
                 raise  # not ours

@@ -69,7 +69,7 @@ class Api:
 
     async def _through(self, request: Request) -> Answer:
         """Answer at a subresource's door."""
-        check_door(request)
+        check_subresource(request)
         special = self._posts.get((request.kind.resource, request.subresource))
         if special is not None:
             return await special(self.services, request)
@@ -102,7 +102,7 @@ class Api:
                 yield WatchEvent(frame.type, obj)
 
 
-def check_door(request: Request) -> None:
+def check_subresource(request: Request) -> None:
     """Refuse a subresource that is not there, or a verb that it has not."""
     kind, name = request.kind, request.subresource
     subresource = kind.subresource(name)

@@ -20,7 +20,7 @@ _VERSION = "1"  # they never change while a server runs
 
 @functools.cache
 def _all(registry: Registry) -> dict[str, Object]:
-    from livevirt.kube.server.openapi import crds  # much to import for what few ever ask
+    from livevirt.kube.objects import crds  # much to import for what few ever ask
 
     started = times.format_time(datetime.now(UTC))
     made = (crds.established(k, started, _VERSION) for k in registry.kinds if k.custom)
