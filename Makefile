@@ -1,6 +1,6 @@
 # Run `make` to see what there is. Every target sets up what it needs by itself.
 .DEFAULT_GOAL := help
-.PHONY: help setup distributions demo test test-fast test-long test-soak test-kubernetes check bench clean
+.PHONY: help setup distributions demo test test-fast test-long test-soak test-kubernetes image check bench clean
 SHELL := /bin/bash
 BIN := .venv/bin
 PYTEST := $(BIN)/python -m pytest
@@ -47,9 +47,13 @@ test-long: setup ## the wider guest tests
 test-soak: setup ## the fault suites in full and the whole matrices (hours; not part of CI)
 	$(PYTEST) -m "soak and not kubernetes" -p no:cacheprovider --durations=15
 
-test-kubernetes: setup ## suites on a real Kubernetes built from the package registries
+test-kubernetes: setup image ## suites on a real Kubernetes built from the package registries
 	tools/cluster build
 	$(PYTEST) -m kubernetes -p no:cacheprovider
+
+image: ## container image of all components, as .cache/image/livevirt.tar
+	@tools/setup --python-only
+	@tools/image/build.py
 
 demo: setup ## start, boot a guest from kubectl apply, look inside it
 	@$(BIN)/livevirt demo

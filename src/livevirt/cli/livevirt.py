@@ -37,6 +37,7 @@ class Commands(frame.LazyGroup):
         "service": "livevirt.cli.service",
         "rollback": "livevirt.cli.rollback",
         "controller": "livevirt.cli.controller",
+        "completion": "livevirt.cli.completion:livevirt",
     }
 
 
@@ -165,7 +166,7 @@ def crds() -> None:
     """
     import yaml
 
-    from livevirt.kube.server.openapi.crds import definitions
+    from livevirt.kube.objects.crds import definitions
     from livevirt.vm.kinds import KINDS
 
     click.echo(yaml.safe_dump_all(definitions(KINDS), sort_keys=False), nl=False)

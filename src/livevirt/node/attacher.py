@@ -56,7 +56,7 @@ class Attacher:
     """Attaches and detaches the volumes of one guest. `want` a goal; read `told` when woken."""
 
     def __init__(self, guest: Guest, volumes: Volumes, wake: Callable[[], None]) -> None:
-        self.told: Attachments | None = None  # None: not looked yet
+        self.reported: Attachments | None = None  # None: not looked yet
         self.copies: Copies = {}  # of the goal wanted now, once they were looked at
         self._guest, self._volumes, self._wake = guest, volumes, wake
         self._goal: Goal | None = None
@@ -80,7 +80,7 @@ class Attacher:
         observed = self._guest.view.observed
         moved = observed is not None and observed.drives != self._drives
         copied = observed is not None and _jobs(observed) != self._jobs
-        if other or copied or (moved and not attachments.settled(self.told or {})):
+        if other or copied or (moved and not attachments.settled(self.reported or {})):
             self._changed.set()
 
     def nudge(self, claim: str) -> None:
@@ -139,10 +139,10 @@ class Attacher:
         for each in self._prepared.values():
             self._volumes.release(each)
         self._drives, self._jobs = now.drives, _jobs(now)
-        told = attachments.attachments(goal, wanted, self._prepared, troubles, now)
+        reported = attachments.attachments(goal, wanted, self._prepared, troubles, now)
         known = self._failures.problems(wanted) | troubles
-        self._show(told, copying.copies(goal, wanted, known, now))
-        settled = attachments.settled(told) and copying.settled(self.copies)
+        self._show(reported, copying.copies(goal, wanted, known, now))
+        settled = attachments.settled(reported) and copying.settled(self.copies)
         done = settled and not self._plan(goal, wanted, now)
         return not done or self._goal != goal  # an image may be left open with no drive to tell
 
@@ -300,9 +300,9 @@ class Attacher:
             others = await self._volumes.holders(intent.namespace, claim, intent.vmi_uid)
         return f" by VMI {', '.join(others)}" if others else ""
 
-    def _show(self, told: Attachments, copies: Copies) -> None:
-        if told != self.told or copies != self.copies:
-            self.told, self.copies = told, copies
+    def _show(self, reported: Attachments, copies: Copies) -> None:
+        if reported != self.reported or copies != self.copies:
+            self.reported, self.copies = reported, copies
             self._wake()
 
     def _facts(self, error: BaseException | None = None) -> dict[str, str]:
@@ -331,7 +331,7 @@ def _is_replaced(goal: Goal, item: Item, found: Prepared, attached: Drive | None
     node = Disk(id=item.id, image=found.image).node
     if attached is None or attached.node is None or node is None or item.move is not None:
         return False
-    return goal.told.get(item.name) == item.claim and not same_image(node, attached.node)
+    return goal.attached.get(item.name) == item.claim and not same_image(node, attached.node)
 
 
 def _asks_guest(step: Step, now: Observed) -> bool:

@@ -87,7 +87,7 @@ class Goal:
     kept: frozenset[str]  # the drives that are not ours to change, by id
     fixed: tuple[Item, ...] = ()  # those of them that are of a claim, which may grow
     forced: frozenset[str] = frozenset()
-    told: Mapping[str, str] = field(default_factory=dict, compare=False)  # attached claims
+    attached: Mapping[str, str] = field(default_factory=dict, compare=False)  # claims by volume
     mounted: frozenset[str] = field(default=frozenset(), compare=False)  # volumes, as reported
 
 
@@ -108,12 +108,17 @@ def goal(vmi: Object) -> Goal:
             kept.add(DISK_PREFIX + disk["name"])
             if claim_of(volume or {}):
                 fixed.append(Item(disk, volume))
-    told = {
+    attached = {
         each["name"]: (each.get("persistentVolumeClaimInfo") or {}).get("claimName", "")
         for each in status.get("volumeStatus") or ()
     }
     return Goal(
-        tuple(items), frozenset(kept), tuple(fixed), frozenset(names(vmi)), told, _mounted(status)
+        tuple(items),
+        frozenset(kept),
+        tuple(fixed),
+        frozenset(names(vmi)),
+        attached,
+        _mounted(status),
     )
 
 
@@ -152,7 +157,7 @@ def wanted(
         if ready is None and item.move is not None:
             kept.add(item.id)
             continue
-        if ready is None and item.claim and used and asked.told.get(item.name) == item.claim:
+        if ready is None and item.claim and used and asked.attached.get(item.name) == item.claim:
             kept.add(item.id)
             continue
         if ready is None and kind_of(item.disk) != "cdrom":
@@ -228,7 +233,7 @@ def attachments(
     `troubles` are those of the last attempt to bring the guest to what was `found` wanted.
     """
     disks = {disk.id: disk for disk in found.disks}
-    told: dict[str, Attachment] = {}
+    reported: dict[str, Attachment] = {}
     for item in asked.items:
         if not item.hot:
             continue
@@ -238,28 +243,28 @@ def attachments(
         used = there is not None and there.node is not None
         if (item.id in found.kept and used) or (item.id in disks and _has(disks[item.id], now)):
             if item.claim:
-                told[item.name] = _ready(item.name, troubles.get(item.name), claim)
+                reported[item.name] = _ready(item.name, troubles.get(item.name), claim)
         elif used and item.move is not None:
-            told[item.name] = _ready(item.name, None, None)  # it has the old claim yet
+            reported[item.name] = _ready(item.name, None, None)  # it has the old claim yet
         elif used:
-            told[item.name] = _detaching(item.name, troubles.get(item.name))
+            reported[item.name] = _detaching(item.name, troubles.get(item.name))
         elif item.claim or problem is not None:
-            told[item.name] = _pending(item.name, problem, claim)
+            reported[item.name] = _pending(item.name, problem, claim)
     wanted_ids = {item.id for item in asked.items} | found.kept
     for each in _leaving(wanted_ids, now):
         name = volume_of(each.id)
-        told[name] = _detaching(name, troubles.get(name))
-    return told
+        reported[name] = _detaching(name, troubles.get(name))
+    return reported
 
 
-def settled(told: Attachments) -> bool:
+def settled(reported: Attachments) -> bool:
     """Tell whether every volume is where it should be."""
-    return all(_is_settled(each) for each in told.values())
+    return all(_is_settled(each) for each in reported.values())
 
 
-def condition(told: Attachments) -> Condition | None:
+def condition(reported: Attachments) -> Condition | None:
     """Return the condition of an instance with a volume that is not where it should be."""
-    for name, each in sorted(told.items()):
+    for name, each in sorted(reported.items()):
         if not _is_settled(each):
             message = f"volume {name}: {each.message}"
             return hot_change.condition(hot_change.VOLUME, each.reason, message)

@@ -256,9 +256,9 @@ class Cgroups:
                 wrong[hierarchy.controllers] = str(error)
         missing = [name for name in (*CONTROLLERS, CPUSET) if name not in mounted]
         wrong |= {(name,): "no such controller" for name in missing}
-        told = {names: f"{'/'.join(names)}: {what}" for names, what in wrong.items()}
-        self.cpuset_problem = told.pop((CPUSET,), "")
-        self.problem = "; ".join(told.values())
+        problems = {names: f"{'/'.join(names)}: {what}" for names, what in wrong.items()}
+        self.cpuset_problem = problems.pop((CPUSET,), "")
+        self.problem = "; ".join(problems.values())
 
     @classmethod
     def discover(cls, node: str, cpu: int) -> Cgroups:

@@ -205,8 +205,8 @@ def guest_memory(domain: Object) -> int:
 
 
 def _memory(domain: Object, status: Object) -> Memory:
-    told = (status.get("memory") or {}).get("guestAtBoot")
-    boot = quantity.parse(told).bytes if told else guest_memory(domain)
+    at_boot = (status.get("memory") or {}).get("guestAtBoot")
+    boot = quantity.parse(at_boot).bytes if at_boot else guest_memory(domain)
     memory = domain.get("memory") or {}
     most, page = memory.get("maxGuest"), (memory.get("hugepages") or {}).get("pageSize")
     return Memory(

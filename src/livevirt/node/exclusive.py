@@ -126,8 +126,8 @@ def layout(numbers: Iterable[int], system: Path = _SYSTEM) -> list[HostCpu]:
     cells: dict[int, int] = {}
     for folder in system.glob("node/node[0-9]*"):
         with contextlib.suppress(OSError):
-            told = cpu_list((folder / "cpulist").read_text())
-            cells |= dict.fromkeys(told, int(folder.name.removeprefix("node")))
+            cpus = cpu_list((folder / "cpulist").read_text())
+            cells |= dict.fromkeys(cpus, int(folder.name.removeprefix("node")))
     return [HostCpu(cells.get(n, 0), _core(n, system), n) for n in numbers]
 
 

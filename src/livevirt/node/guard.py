@@ -10,7 +10,7 @@ from livevirt.node import attachments
 from livevirt.node.attachments import Problem
 from livevirt.node.domain import volume_of
 from livevirt.node.guest import Guest
-from livevirt.qemu.agent import TELLS_MOUNTS, Filesystem
+from livevirt.qemu.agent import GET_FSINFO, Filesystem
 from livevirt.qemu.errors import AgentUnavailable, CommandFailed
 from livevirt.qemu.observe import Drive, Observed, mount_points, pci_addresses
 from livevirt.vm.volumes.volume_patch import FORCE_DETACH
@@ -87,7 +87,7 @@ class Guard:
                 # One that never learned to tell is as good as none; one that may not now, because
                 # the guest is frozen, or fails, leaves it open what is mounted.
                 known = {each.name for each in (await agent.info()).supported_commands}
-                if TELLS_MOUNTS in known:
+                if GET_FSINFO in known:
                     raise
                 return []
 

@@ -85,7 +85,7 @@ class Order:
 async def spawn(order: Order) -> Process | None:
     """Start QEMU; return its process, or None if it has ended already."""
     who = order.account
-    told = {
+    arguments = {
         "program": shutil.which(order.argv[0]) or order.argv[0],
         "argv": list(order.argv),
         "log": str(order.log),
@@ -105,7 +105,7 @@ async def spawn(order: Order) -> Process | None:
         pass_fds=(order.lock,),
         start_new_session=True,
     )
-    said, complaint = await launcher.communicate(marshal.dumps(told))
+    said, complaint = await launcher.communicate(marshal.dumps(arguments))
     if launcher.returncode != 0:
         raise SpawnFailed(complaint.decode(errors="replace").strip() or "the launcher failed")
     return seen(int(said))

@@ -147,7 +147,7 @@ class Reporter:
                 progress=local.adjuster.progress if local.adjuster else IDLE,
                 brief=local.adjuster is not None
                 and local.adjuster.is_brief(bool(hot_change.under_way(vmi))),
-                attachments=local.attacher.told if local.attacher else None,
+                attachments=local.attacher.reported if local.attacher else None,
                 copies=local.attacher.copies if local.attacher else {},
             )
         )

@@ -22,7 +22,7 @@ import msgspec
 
 from livevirt.qemu.errors import AgentUnavailable, CommandFailed
 
-TELLS_MOUNTS = "guest-get-fsinfo"
+GET_FSINFO = "guest-get-fsinfo"
 SYNC_SECONDS = 10.0  # a loaded emulated guest has been seen to need two
 ANSWER_SECONDS = 60.0  # for each chunk of an answer: CPUs come slowly in a loaded emulated guest
 _DELIMITER = b"\xff"  # never part of UTF-8, so it ends whatever was half sent
@@ -273,7 +273,7 @@ class GuestAgent(AgentChannel):
         return await self._ask("guest-network-get-interfaces", tuple[Interface, ...])
 
     async def filesystems(self) -> tuple[Filesystem, ...]:
-        return await self._ask(TELLS_MOUNTS, tuple[Filesystem, ...])
+        return await self._ask(GET_FSINFO, tuple[Filesystem, ...])
 
     async def users(self) -> tuple[User, ...]:
         return await self._ask("guest-get-users", tuple[User, ...])

@@ -144,11 +144,11 @@ class Disk:
         """The block node's name. It tells the image and the mark too, so a change shows in QEMU."""
         if self.image is None:
             return None
-        told = _digest(_IMAGE_DIGITS, self.id, self.image.path)
+        digest = _digest(_IMAGE_DIGITS, self.id, self.image.path)
         if self.mark:
-            told += _digest(_MARK_DIGITS, self.mark)
-        room = _NODE_NAME_LIMIT - len(told) - len(NODE_PREFIX) - len("-")
-        return f"{NODE_PREFIX}{self.id[:room]}-{told}"
+            digest += _digest(_MARK_DIGITS, self.mark)
+        room = _NODE_NAME_LIMIT - len(digest) - len(NODE_PREFIX) - len("-")
+        return f"{NODE_PREFIX}{self.id[:room]}-{digest}"
 
 
 def _digest(digits: int, *words: str) -> str:

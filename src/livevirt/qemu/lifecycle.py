@@ -110,11 +110,11 @@ _USED = re.compile(r"gen code size\s+(\d+)/(\d+)")
 async def room(qmp: Session) -> int:
     """Return how many CPUs can be plugged at this moment; with KVM any that are missing."""
     # Both at once: the first walks over all translated code, which takes a while.
-    told, slots = await asyncio.gather(_told(qmp), qmp.execute("query-hotpluggable-cpus"))
-    return fitting(told, len(slots), sum("qom-path" in slot for slot in slots))
+    jit, slots = await asyncio.gather(_jit_info(qmp), qmp.execute("query-hotpluggable-cpus"))
+    return fitting(jit, len(slots), sum("qom-path" in slot for slot in slots))
 
 
-async def _told(qmp: Session) -> str:
+async def _jit_info(qmp: Session) -> str:
     try:
         found: str = (await qmp.execute("x-query-jit"))["human-readable-text"]
     except CommandFailed:
@@ -122,10 +122,10 @@ async def _told(qmp: Session) -> str:
     return found
 
 
-def fitting(told: str, cpus: int, present: int) -> int:
+def fitting(jit: str, cpus: int, present: int) -> int:
     """Read `x-query-jit` of a machine for that many CPUs: for how many more a region is left."""
     missing = cpus - present
-    found = _USED.search(told)
+    found = _USED.search(jit)
     if found is None:
         return missing  # nothing is translated, or QEMU words it otherwise
     used, size = map(int, found.groups())

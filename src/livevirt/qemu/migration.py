@@ -136,7 +136,7 @@ async def places(qmp: Session, observed: Observed) -> Places:
         for id, driver in observed.devices.items()
         if driver == "pcie-root-port" and id not in observed.free_ports
     ]
-    told, *on_ports = await asyncio.gather(
+    listing, *on_ports = await asyncio.gather(
         qmp.execute("human-monitor-command", {"command-line": "info usb"}),
         *(_on_bus(qmp, f"{PERIPHERALS}/{id}/{id}") for id in taken),
     )
@@ -145,7 +145,7 @@ async def places(qmp: Session, observed: Observed) -> Places:
         for id, found in zip(taken, on_ports, strict=True)
         for plugged in found
     }
-    on_usb = usb_ports(told)  # nothing else tells a port that QEMU chose
+    on_usb = usb_ports(listing)  # nothing else tells a port that QEMU chose
     usb = {
         drive.id: on_usb[id]
         for drive in observed.drives
@@ -155,9 +155,9 @@ async def places(qmp: Session, observed: Observed) -> Places:
     return Places(ports, usb)
 
 
-def usb_ports(told: str) -> dict[str, int]:
+def usb_ports(listing: str) -> dict[str, int]:
     """Read the answer to `info usb`: the port of each device that has an id."""
-    return {id: int(port) for port, id in _ON_USB.findall(told)}
+    return {id: int(port) for port, id in _ON_USB.findall(listing)}
 
 
 async def _on_bus(qmp: Session, bus: str) -> list[str]:

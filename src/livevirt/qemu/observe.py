@@ -106,7 +106,7 @@ async def observe(qmp: Session) -> Observed:
         if driver in _SCSI_DRIVERS and bridge_id(id) not in devices
     ]
     bridges = [id for id, driver in devices.items() if driver == "usb-bot"]
-    told, luns, attached, free_ports, nodes = await asyncio.gather(
+    answers, luns, attached, free_ports, nodes = await asyncio.gather(
         _answers(qmp, _QUESTIONS),
         _properties(qmp, on_scsi, "lun"),
         _properties(qmp, bridges, "attached"),
@@ -115,21 +115,21 @@ async def observe(qmp: Session) -> Observed:
     )
     drives = tuple(
         drive
-        for drive in drives_of(told["query-block"], luns)
+        for drive in drives_of(answers["query-block"], luns)
         if attached.get(bridge_id(drive.id), True)  # else plugged by halves, and not seen yet
     )
     return Observed(
-        run_state=told["query-status"]["status"],
-        cpus=cpu_slots(told["query-hotpluggable-cpus"]),
-        memory=memory_state(told["query-memory-size-summary"], told["query-memory-devices"]),
+        run_state=answers["query-status"]["status"],
+        cpus=cpu_slots(answers["query-hotpluggable-cpus"]),
+        memory=memory_state(answers["query-memory-size-summary"], answers["query-memory-devices"]),
         drives=drives,
         devices=devices,
         free_ports=free_ports,
         idle_nodes=idle_nodes(nodes, drives),
-        copies=copies_of(told["query-jobs"]),
-        agent_open=agent_port_open(told["query-chardev"]),
-        accepted=accepted_devices(told["query-acpi-ospm-status"]),
-        io_threads=tuple(sorted(io_threads(told["query-iothreads"]).values())),
+        copies=copies_of(answers["query-jobs"]),
+        agent_open=agent_port_open(answers["query-chardev"]),
+        accepted=accepted_devices(answers["query-acpi-ospm-status"]),
+        io_threads=tuple(sorted(io_threads(answers["query-iothreads"]).values())),
     )
 
 

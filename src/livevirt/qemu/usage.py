@@ -100,17 +100,17 @@ def disk_usage(answer: Sequence[Mapping[str, Any]]) -> dict[str, DiskUsage]:
     """Read `query-blockstats`: by the id of the drive; drives without an id are not ours."""
     found = {}
     for entry in answer:
-        id, told = _drive(entry.get("qdev", "")), entry["stats"]
+        id, stats = _drive(entry.get("qdev", "")), entry["stats"]
         if id:
             found[id] = DiskUsage(
-                reads=told["rd_operations"],
-                writes=told["wr_operations"],
-                flushes=told["flush_operations"],
-                read_bytes=told["rd_bytes"],
-                written_bytes=told["wr_bytes"],
-                read_time=told["rd_total_time_ns"] * _NANO,
-                write_time=told["wr_total_time_ns"] * _NANO,
-                flush_time=told["flush_total_time_ns"] * _NANO,
+                reads=stats["rd_operations"],
+                writes=stats["wr_operations"],
+                flushes=stats["flush_operations"],
+                read_bytes=stats["rd_bytes"],
+                written_bytes=stats["wr_bytes"],
+                read_time=stats["rd_total_time_ns"] * _NANO,
+                write_time=stats["wr_total_time_ns"] * _NANO,
+                flush_time=stats["flush_total_time_ns"] * _NANO,
             )
     return found
 

@@ -58,7 +58,7 @@ class Attachment:
         words = [str(entry[key]) for key in ("phase", "message") if entry.get(key)]
         return ": ".join(words) or "accepted"
 
-    def told(self, end: Outcome, vmi: Object | None, why: str = "") -> str:
+    def message(self, end: Outcome, vmi: Object | None, why: str = "") -> str:
         """Return the sentence on how it ended."""
         volume, owner = self.volume, self.owner
         match end:

@@ -75,7 +75,7 @@ async def _opened(session: Session, vmi: str, limit: float) -> ClientWebSocketRe
     """Return the connection, once the guest runs; the server answers 400 until then."""
     from livevirt.errors import ApiError, BadRequest, Timeout
 
-    path, told = session.path(VMI, vmi, "console"), False
+    path, announced = session.path(VMI, vmi, "console"), False
     loop = asyncio.get_running_loop()
     deadline = loop.time() + limit
     while True:
@@ -86,9 +86,9 @@ async def _opened(session: Session, vmi: str, limit: float) -> ClientWebSocketRe
                 raise Timeout(
                     f"{vmi} does not run after {limit:g} s; see `kubectl get vmi {vmi}`"
                 ) from None
-            if not told:
+            if not announced:
                 click.echo(f"Waiting for {vmi} to run …", err=True)
-                told = True
+                announced = True
             await asyncio.sleep(_ASK_AGAIN_SECONDS)
         except ApiError:
             # The refusal of a WebSocket says only its number; asked plainly, the server says why.

@@ -213,23 +213,23 @@ async def _end(
 ) -> tuple[Outcome, str]:
     name, last = change.owner, None
     what = f"{'attaching' if change.claim else 'detaching'} {change.volume}"
-    with wait.telling(session, kind, name, seconds, what) as tell:
+    with wait.telling(session, kind, name, seconds, what) as show:
         async with asyncio.timeout(seconds):
             if kind is kinds.VM:
                 vm = await _seen(session, name)
                 if why := change.staged(vm):
-                    return Outcome.RESTART, change.told(Outcome.RESTART, None, why)
+                    return Outcome.RESTART, change.message(Outcome.RESTART, None, why)
 
             def arrived(vmi: Object | None) -> bool:
                 nonlocal last
                 last = vmi
-                tell(change.state(vmi))
+                show(change.state(vmi))
                 return change.ends(vmi) is not None
 
             await wait.follow(session, kinds.VMI, name, arrived)
     end = change.ends(last)
     assert end is not None  # or it would still be followed
-    return end, change.told(end, last)
+    return end, change.message(end, last)
 
 
 async def _seen(session: Session, name: str) -> Object:

@@ -102,7 +102,7 @@ def state(view: View) -> str:
     return f"{view.phase or 'accepted'}, {where}{f': {news}' if news else ''}"
 
 
-def told(view: View, end: Outcome, vmi: Object | None, namespace: str) -> str:
+def outcome_message(view: View, end: Outcome, vmi: Object | None, namespace: str) -> str:
     """Return the sentence on how a migration ended; `vmi` is the instance after it."""
     match end:
         case Outcome.MOVED:
@@ -296,12 +296,12 @@ async def _ended(
     name = asked["spec"]["vmiName"]
     view = View(asked, node(await instance(session, name)))
     meta = asked["metadata"]
-    with waiting(what, time.monotonic) as tell:
+    with waiting(what, time.monotonic) as show:
 
         def seen(newer: View) -> bool:
             nonlocal view
             view = newer
-            tell(state(view))
+            show(state(view))
             return outcome(view) is not None
 
         def arrived(found: Object | None) -> bool:
@@ -325,4 +325,4 @@ async def _ended(
             raise click.ClickException(text) from None
     end = outcome(view)
     assert end is not None
-    return end, told(view, end, await instance(session, name), session.namespace)
+    return end, outcome_message(view, end, await instance(session, name), session.namespace)

@@ -7,7 +7,7 @@ from collections.abc import Callable, Coroutine, Iterator
 from contextlib import contextmanager
 from typing import Any
 
-from livevirt.cli.frame import Tell, waiting
+from livevirt.cli.frame import Show, waiting
 from livevirt.cli.session import Session
 from livevirt.cli.vm.documents import instance, status_of
 from livevirt.errors import Expired, NotFound, Timeout
@@ -101,10 +101,10 @@ async def until(
 
     Raises Timeout, naming the last state, and NotFound when a VM is deleted on the way.
     """
-    with telling(session, kind, name, seconds, what) as tell:
+    with telling(session, kind, name, seconds, what) as show:
 
         def arrived(obj: Object | None) -> bool:
-            tell(state(obj))
+            show(state(obj))
             if goal(obj):
                 return True
             if obj is None and kind is kinds.VM:
@@ -118,18 +118,18 @@ async def until(
 @contextmanager
 def telling(
     session: Session, kind: Kind, name: str, seconds: float | None, what: str
-) -> Iterator[Tell]:
-    """Show on standard error what is awaited; a TimeoutError is told with the last state."""
+) -> Iterator[Show]:
+    """Show on standard error what is awaited; a TimeoutError names the last state."""
     last = "unknown"
     with waiting(what) as show:
 
-        def tell(text: str) -> None:
+        def update(text: str) -> None:
             nonlocal last
             last = text
             show(text)
 
         try:
-            yield tell
+            yield update
         except TimeoutError:
             if seconds is None:
                 raise  # not ours

@@ -321,22 +321,22 @@ def _plugin(user: _Entry[_User], cluster: _Entry[_Cluster]) -> Plugin | None:
         api_version=spec.api_version,
         hint=spec.install_hint,
         interactive=INTERACTIVE[mode],
-        cluster=_told(cluster) if spec.provide_cluster_info else None,
+        cluster=_cluster_info(cluster) if spec.provide_cluster_info else None,
     )
 
 
-def _told(cluster: _Entry[_Cluster]) -> dict[str, Any]:
+def _cluster_info(cluster: _Entry[_Cluster]) -> dict[str, Any]:
     """Return the cluster as a plugin wants it: the authority inline, the rest as it stands."""
     names = ("server", "tls-server-name", "insecure-skip-tls-verify", "proxy-url")
     values = msgspec.to_builtins(cluster.values)
-    told = {name: values[name] for name in names if values[name]}
+    info = {name: values[name] for name in names if values[name]}
     authority = _authority(cluster)
     if authority:
-        told["certificate-authority-data"] = base64.b64encode(authority).decode()
+        info["certificate-authority-data"] = base64.b64encode(authority).decode()
     for extension in cluster.values.extensions:
         if extension.name == "client.authentication.k8s.io/exec":
-            told["config"] = extension.extension
-    return told
+            info["config"] = extension.extension
+    return info
 
 
 def _impersonation(user: _User) -> Iterable[tuple[str, str]]:

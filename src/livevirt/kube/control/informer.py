@@ -82,7 +82,7 @@ class Informer:
         """Call back for every change from now on, and at once for what is already there."""
         self._handlers.append(handler)
         for obj in self._cache.list():
-            self._tell(handler, Change(key_of(obj), None, obj))
+            self._notify(handler, Change(key_of(obj), None, obj))
 
     async def run(self) -> None:
         """Follow the server until cancelled; no refusal or broken connection ends it."""
@@ -157,9 +157,9 @@ class Informer:
     def _publish(self, changes: Changes) -> None:
         for change in changes:
             for handler in self._handlers:
-                self._tell(handler, change)
+                self._notify(handler, change)
 
-    def _tell(self, handler: OnChange, change: Change) -> None:
+    def _notify(self, handler: OnChange, change: Change) -> None:
         try:
             handler(change)
         except Exception:

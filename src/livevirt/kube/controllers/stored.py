@@ -61,12 +61,12 @@ class Feed:
                 await read()
             async for events in watch:
                 for event in events:
-                    self._tell(event)
+                    self._notify(event)
                 await asyncio.sleep(0)  # history comes without a pause otherwise
         finally:
             watch.close()
 
-    def _tell(self, event: Event) -> None:
+    def _notify(self, event: Event) -> None:
         for listener in self._listeners:
             try:
                 listener(event)

@@ -43,6 +43,8 @@ class Api:
         if request.subresource:
             return await self._through(request)
         if verb not in kind.verbs:
+            if kind is core.CRD:
+                raise crd_view.refusal(services.registry, request)
             raise refusals.method_not_allowed()
         if not kind.stored:
             if kind is core.CRD:
@@ -67,7 +69,7 @@ class Api:
 
     async def _through(self, request: Request) -> Answer:
         """Answer at a subresource's door."""
-        check_door(request)
+        check_subresource(request)
         special = self._posts.get((request.kind.resource, request.subresource))
         if special is not None:
             return await special(self.services, request)
@@ -100,7 +102,7 @@ class Api:
                 yield WatchEvent(frame.type, obj)
 
 
-def check_door(request: Request) -> None:
+def check_subresource(request: Request) -> None:
     """Refuse a subresource that is not there, or a verb that it has not."""
     kind, name = request.kind, request.subresource
     subresource = kind.subresource(name)

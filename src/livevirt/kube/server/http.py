@@ -24,7 +24,7 @@ from livevirt.kube.objects.kind import Kind
 from livevirt.kube.objects.registry import Registry
 from livevirt.kube.objects.request import ActionPath, Answer, Object, Request, User
 from livevirt.kube.server import bodies, discovery, objects, responses, route, table
-from livevirt.kube.server.api import Api, check_door
+from livevirt.kube.server.api import Api, check_subresource
 from livevirt.kube.server.authenticate import ANONYMOUS, Authenticator, check_own_name
 from livevirt.kube.server.metrics import Metrics
 from livevirt.kube.server.responses import LARGEST, Form, Reply
@@ -129,7 +129,7 @@ class Front:
             stream = self._streams.get((request.kind.resource, request.subresource))
             if stream is not None:
                 return await stream(request, http)
-            check_door(request)  # before the body, which may be anything there
+            check_subresource(request)  # before the body, which may be anything there
         accept = http.headers.get("Accept", "")
         if request.verb == "watch":
             form = responses.choose(accept, _TRANSFORMS, stream=True)

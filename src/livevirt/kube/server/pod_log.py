@@ -52,8 +52,8 @@ class Wanted:
 class Logs:
     """Streams the logs behind a door."""
 
-    def __init__(self, door: LogSource, pod: PodReader) -> None:
-        self._door = door
+    def __init__(self, source: LogSource, pod: PodReader) -> None:
+        self._source = source
         self._pod = pod
 
     async def stream(self, request: Request, http: web.BaseRequest) -> web.StreamResponse:
@@ -64,7 +64,7 @@ class Logs:
         if pod is None:
             raise refusals.not_found(core.POD, request.name)
         wanted = read_options(request.options, request.name)
-        path = await self._door.log_file(request.namespace, request.name, wanted.container)
+        path = await self._source.log_file(request.namespace, request.name, wanted.container)
         response = web.StreamResponse(headers=_HEADERS)
         for note in wanted.notes:
             response.headers.add("Warning", f'299 - "{note}"')

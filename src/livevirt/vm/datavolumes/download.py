@@ -149,8 +149,8 @@ async def download(source: Source, target: Path, limit: int, progress: Progress)
             await _receive(response, _Sink(target, limit), digest, progress)
     except (aiohttp.ClientError, ssl.SSLError, TimeoutError) as error:
         # An error may carry the address as it was given, with what is secret in it.
-        told = str(error).replace(source.url, source.shown)
-        raise ImportFailed(f"{source.shown}: {told or type(error).__name__}") from error
+        problem = str(error).replace(source.url, source.shown)
+        raise ImportFailed(f"{source.shown}: {problem or type(error).__name__}") from error
     if digest is not None and digest.hexdigest() != wanted:
         raise ImportRefused(
             f"the checksum of {source.shown} is {digest.name}:{digest.hexdigest()},"

@@ -52,8 +52,8 @@ class _Holder:
 class Consoles:
     """Connects clients to the consoles behind a door, one client to each."""
 
-    def __init__(self, door: ConsoleEndpoint) -> None:
-        self._door = door
+    def __init__(self, endpoint: ConsoleEndpoint) -> None:
+        self._endpoint = endpoint
         self._holders: dict[Path, _Holder] = {}
 
     async def verb(self, call: Call) -> web.StreamResponse:
@@ -71,7 +71,7 @@ class Consoles:
         client = web.WebSocketResponse(protocols=(PROTOCOL,), compress=False)
         if not client.can_prepare(call.http).ok:
             raise BadRequest("a console is a WebSocket; connect with: virtctl console")
-        path = await self._door.console_socket(call.namespace, call.name)
+        path = await self._endpoint.console_socket(call.namespace, call.name)
         facts = {"vmi": f"{call.namespace}/{call.name}"}
         holder = await self._take(path)
         try:

@@ -44,19 +44,20 @@ class ExecEndpoint(Protocol):
         """
 
 
-def verb(door: ExecEndpoint) -> Verb:
+def verb(endpoint: ExecEndpoint) -> Verb:
     """Return the verb that takes `{command: […], stdin?: base64}` and answers how it ended."""
 
     async def run(call: Call) -> Answer:
         command, stdin = _asked(call.body)
         vmi = await running_instance(call)
-        told = (vmi.get("status") or {}).get("conditions")
-        if conditions.is_true(told, "Paused"):
+        listed = (vmi.get("status") or {}).get("conditions")
+        if conditions.is_true(listed, "Paused"):
             raise call.refuse(kinds.VMI, "VMI is paused")
-        if not conditions.is_true(told, "AgentConnected"):
+        if not conditions.is_true(listed, "AgentConnected"):
             why = "VMI does not have guest agent connected"
             raise call.refuse(kinds.VMI, why, NO_GUEST_AGENT)
-        return Answer(200, answer_of(await door.exec(call.namespace, call.name, command, stdin)))
+        ended = await endpoint.exec(call.namespace, call.name, command, stdin)
+        return Answer(200, answer_of(ended))
 
     return run
 

@@ -26,12 +26,12 @@ def info() -> dict[str, str]:
     }
 
 
-def text(told: dict[str, str]) -> str:
+def text(version: dict[str, str]) -> str:
     """Return a version answer in the one line that `virtctl version` prints."""
     fields = (
         "gitVersion", "gitCommit", "gitTreeState", "buildDate", "goVersion", "compiler", "platform",
     )  # fmt: skip
-    shown = ", ".join(f'{name[0].upper()}{name[1:]}:"{told.get(name, "")}"' for name in fields)
+    shown = ", ".join(f'{name[0].upper()}{name[1:]}:"{version.get(name, "")}"' for name in fields)
     return f"version.Info{{{shown}}}"
 
 

@@ -25,8 +25,8 @@ def unmovable(vmi: Object) -> str:
         return "the guest is not known to be live-migratable"
     if found.get("status") == "True":
         return ""
-    told = [found[field] for field in ("reason", "message") if found.get(field)]
-    return ": ".join(["the guest is not live-migratable", *told])
+    details = [found[field] for field in ("reason", "message") if found.get(field)]
+    return ": ".join(["the guest is not live-migratable", *details])
 
 
 def moving(vmi: Object | None) -> bool:

@@ -69,8 +69,8 @@ def _mismatch(spec: Object, lists: Lists) -> str:
 
 def _permanent(old: Object, lists: Lists) -> frozenset[str]:
     """Return the volumes that a guest was started with and keeps."""
-    told = (old.get("status") or {}).get("volumeStatus") or ()
-    kept = frozenset(each["name"] for each in told if "hotplugVolume" not in each)
+    reported = (old.get("status") or {}).get("volumeStatus") or ()
+    kept = frozenset(each["name"] for each in reported if "hotplugVolume" not in each)
     return kept & lists.names()
 
 

@@ -39,7 +39,7 @@ class Move:
     phase: str = COPYING
 
     @property
-    def told(self) -> str:
+    def description(self) -> str:
         """What is done, in words."""
         return f"volume {self.volume} from PVC {self.source} to PVC {self.destination}"
 
@@ -197,7 +197,7 @@ def condition(
     listed: list[Move], reason: str = COPYING, how: str = "to be copied", status: str = "True"
 ) -> Condition:
     """Return the condition of an instance that copies these volumes, or is to."""
-    message = f"{how}: {', '.join(move.told for move in listed)}"
+    message = f"{how}: {', '.join(move.description for move in listed)}"
     return conditions.condition(VOLUMES_CHANGE, status, reason, message)
 
 

@@ -326,10 +326,10 @@ def _towards(seen: ClaimSnapshot, volume: Object) -> Step:
     size = whole(min(storage.size(claim), capacity(volume)).bytes)
     if seen.disk is not None and seen.disk < size:
         # Told first; the capacity comes last, for whoever uses the disk goes by that.
-        told = claim.get("status") or {}
-        if conditions.is_true(told.get("conditions"), RESIZING):
+        current = claim.get("status") or {}
+        if conditions.is_true(current.get("conditions"), RESIZING):
             return GrowDisk(size)
-        return Report({**status, "capacity": told.get("capacity"), "conditions": [resizing()]})
+        return Report({**status, "capacity": current.get("capacity"), "conditions": [resizing()]})
     return Rest() if status == claim.get("status") else Report(status)
 
 

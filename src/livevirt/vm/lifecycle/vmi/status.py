@@ -50,11 +50,11 @@ def label_changes(vmi: Object, seen: InstanceSnapshot) -> dict[str, str]:
     return {NODE_NAME: node} if node and labels.get(NODE_NAME) != node else {}
 
 
-def _active_pods(told: Object, seen: InstanceSnapshot) -> dict[str, str | None]:
+def _active_pods(listed: Object, seen: InstanceSnapshot) -> dict[str, str | None]:
     """Return what must change in the list of the pods that are there and the nodes they are on."""
     there = {pod.uid: pod.node for pod in seen.pods if pod.node and not pod.ended}
-    gone = dict.fromkeys(told.keys() - there.keys())
-    return gone | {uid: node for uid, node in there.items() if told.get(uid) != node}
+    gone = dict.fromkeys(listed.keys() - there.keys())
+    return gone | {uid: node for uid, node in there.items() if listed.get(uid) != node}
 
 
 def _placed(status: Object, pod: Object, node: str) -> dict[str, Any]:
