@@ -50,12 +50,12 @@ def import_(
         raise click.ClickException(
             f"livevirt does not run on {data.root}. Start it: livevirt up --data-dir {data.root}"
         )
-    wish = volume_import.Wish(file.absolute(), namespace, claim, size)
+    request = volume_import.ImportRequest(file.absolute(), namespace, claim, size)
     with Progress(console=Console(stderr=True), transient=True) as bar:
         task = bar.add_task(f"importing {file.name}", total=100.0)
 
         def show(done: float) -> None:
             bar.update(task, completed=done)
 
-        asyncio.run(volume_import.run(data, wish, show))
+        asyncio.run(volume_import.run(data, request, show))
     click.echo(f"imported {file.name} into claim {namespace}/{claim}")

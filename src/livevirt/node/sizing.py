@@ -55,7 +55,7 @@ def size(seen: MachineSnapshot) -> Size:
 
 
 def reached(wanted: Size, seen: MachineSnapshot) -> bool:
-    """Tell whether the guest has just what is wanted."""
+    """Return whether the guest has just what is wanted."""
     return (seen.sockets, seen.memory) == (wanted.sockets, wanted.memory)
 
 
@@ -67,7 +67,7 @@ def progress(
     cpu: Trouble = NO_TROUBLE,
     memory: Trouble = NO_TROUBLE,
 ) -> Progress:
-    """Say where a change stands; `late`: the guest has done nothing for too long."""
+    """Return the stage of a change; `late`: the guest has done nothing for too long."""
     return Progress(
         _stage(seen.sockets, wanted.sockets, late, cpu, _cpu_words(wanted, seen)),
         _stage(seen.memory, wanted.memory, late, memory, _memory_words(wanted, seen)),
@@ -75,16 +75,16 @@ def progress(
 
 
 def _stage(
-    has: int, wanted: int, late: bool, trouble: Trouble, words: tuple[str, str]
+    has: int, wanted: int, late: bool, trouble: Trouble, messages: tuple[str, str]
 ) -> Stage | None:
-    what, cure = words
+    what, cure = messages
     if has == wanted:
         return None
     if trouble.refused:
         return Stage(PLUG_FAILED, f"QEMU refused: {trouble.refused}; it is tried again")
     if late:
         why = f" ({trouble.kept})" if trouble.kept else ""
-        return Stage(NOT_ACCEPTING, f"{what}{why}. {cure}. It is asked again and again")
+        return Stage(NOT_ACCEPTING, f"{what}{why}. {cure}. It is retried")
     return Stage(PLUGGING if has < wanted else UNPLUGGING, what)
 
 
@@ -96,7 +96,7 @@ def _cpu_words(wanted: Size, seen: MachineSnapshot) -> tuple[str, str]:
             cure = "Start qemu-guest-agent in it"
         return f"the guest still uses {seen.sockets} sockets, {wanted.sockets} are wanted", cure
     if seen.vcpus is None:
-        cure = "It must support ACPI CPU hotplug; with qemu-guest-agent inside it is told to"
+        cure = "It must support ACPI CPU hotplug; with qemu-guest-agent it is asked to"
         return what, cure
     return what, (
         "Let it bring new CPUs online: a udev rule for SUBSYSTEM==cpu, or"
@@ -158,7 +158,7 @@ def size_status(
 ) -> tuple[list[Condition] | None, Object | None]:
     """Return `conditions` and `observedSizeRevision` of an instance, by what is true of its size.
 
-    `begun` tells what to do about a change that goes well, which is not worth a write of its own.
+    `begun` decides what to do about a change that goes well, which is not worth a write of its own.
     """
     status = vmi.get("status") or {}
     found: list[Condition] | None = status.get("conditions")
@@ -214,7 +214,7 @@ def _with_forgotten_cpus(
 ) -> list[Condition] | None:
     """Return the conditions with the CPUs that a change of memory alone found to be others.
 
-    So they are when the agent that took emulated CPUs offline is gone: nobody knows of it now. The
+    So they are when the agent that took emulated CPUs offline is gone: it is not known now. The
     last condition does not go before that is reported: with it the pod's size would be forgotten.
     """
     if stage is None or seen.sockets == wanted.sockets:
@@ -228,13 +228,13 @@ def _covered(vmi: Object, pod: Object, has: Size) -> bool:
 
 
 def _final(pod: Object, need: Compute) -> bool:
-    """Tell whether the pod holds what it must, and no more."""
+    """Return whether the pod holds what it must, and no more."""
     in_force = resize.in_force(pod)
     return resize.same(resize.desired(pod), in_force) and _is(in_force or {}, need)
 
 
 def _is(resources: Object, need: Compute) -> bool:
-    """Tell whether a container's resources request just what is needed."""
+    """Return whether a container's resources request just what is needed."""
     requests = resources.get("requests") or {}
     return all(
         name in requests and parse(requests[name]) == parse(need.requests[name])

@@ -18,7 +18,7 @@ from livevirt.kube.objects.request import Object
 from livevirt.vm import kinds
 from livevirt.vm.sizing import hot_change
 
-#: Tells whether an object, None once it is gone, is where it should be.
+#: Returns whether an object, None once it is gone, is where it should be.
 Goal = Callable[[Object | None], bool]
 
 
@@ -79,13 +79,13 @@ def node_ready(node: Object | None) -> bool:
 
 
 def state(obj: Object | None) -> str:
-    """Return in a word or two what a VM or an instance is doing."""
+    """Return in short what a VM or an instance is doing."""
     if obj is None:
         return "not there"
     status = status_of(obj)
     found = str(status.get("printableStatus") or status.get("phase") or "accepted")
     listed = hot_change.reported(obj)
-    for type_ in hot_change.under_way(obj):  # what a change of size is at says more
+    for type_ in hot_change.under_way(obj):  # the progress of a resize is more specific
         found = f"{found}, {(conditions.find(listed, type_) or {}).get('message')}"
     return found
 
@@ -101,7 +101,7 @@ async def until(
 
     Raises Timeout, naming the last state, and NotFound when a VM is deleted on the way.
     """
-    with telling(session, kind, name, seconds, what) as show:
+    with showing(session, kind, name, seconds, what) as show:
 
         def arrived(obj: Object | None) -> bool:
             show(state(obj))
@@ -116,7 +116,7 @@ async def until(
 
 
 @contextmanager
-def telling(
+def showing(
     session: Session, kind: Kind, name: str, seconds: float | None, what: str
 ) -> Iterator[Show]:
     """Show on standard error what is awaited; a TimeoutError names the last state."""

@@ -1,4 +1,4 @@
-"""The client over HTTP: any Kubernetes API server, reached as an `Access` says."""
+"""The client over HTTP: any Kubernetes API server, reached through an `Access`."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ _WARNING = re.compile(r'299 \S+ "((?:[^"\\]|\\.)*)"')
 class RemoteClient:
     """Given `warn`, passes on the server's warnings. Close it when done.
 
-    Waits and tries again by itself only where the server says when (`Retry-After`) and, once,
+    Waits and retries only where the server gives a time (`Retry-After`) and, once,
     where new credentials may help; a failed connection raises `Unreachable`.
     """
 

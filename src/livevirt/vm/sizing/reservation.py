@@ -41,9 +41,9 @@ def asked(vmi: Object) -> Size:
 
 
 def reported_size(vmi: Object) -> Size:
-    """Return the size an instance's status tells: what its guest has, or was offered and may take.
+    """Return the size in an instance's status: what its guest has, or was offered and may take.
 
-    What is not told yet is as asked for.
+    What is not reported yet is as requested.
     """
     status = vmi.get("status") or {}
     sockets = (status.get("currentCPUTopology") or {}).get("sockets")
@@ -100,9 +100,9 @@ def resized(current: Object, needed: Compute) -> Object:
 
 
 def covers(in_force: Object, needed: Compute) -> bool:
-    """Tell whether a container's resources in force are enough.
+    """Return whether a container's resources in force are enough.
 
-    Requests tell it: a resize changes them and the limits in one step.
+    Requests show it: a resize changes them and the limits in one step.
     """
     requests = in_force.get("requests") or {}
     return all(
@@ -113,7 +113,7 @@ def covers(in_force: Object, needed: Compute) -> bool:
 
 
 def _new(old: Mapping[str, Amount], name: str, amounts: Mapping[str, str]) -> bool:
-    """Tell whether an amount is another one, and not the same in other words."""
+    """Return whether an amount differs in value, not only in notation."""
     return parse(old[name]) != parse(amounts[name])
 
 
