@@ -63,7 +63,7 @@ def utc_now() -> datetime:
 
 async def serve(settings: Settings, ready: Ready) -> None:
     """Run everything until SIGTERM or SIGINT; call `ready` with the URL once the API answers."""
-    programs.check()  # or nodes would fail behind an API that says it is ready
+    programs.check()  # or nodes would fail behind an API that reports ready
     data = DataDir(Path(settings.data_dir))
     data.check()
     private.folders(data.root)

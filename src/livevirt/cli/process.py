@@ -30,7 +30,7 @@ class ProcessError(LivevirtError):
 
 
 def run(settings: Settings) -> NoReturn:
-    """Become the server, until it is told to stop."""
+    """Become the server, until it is stopped."""
     command = _command(settings)
     os.execv(command[0], command)
 
@@ -132,7 +132,7 @@ def _stop_guests(data: DataDir) -> None:
     from livevirt.kube.store.lock import Lock
     from livevirt.node import shutdown  # imports what stopping a server does not need
 
-    lock = Lock(data.database)  # nobody starts guests while we stop them
+    lock = Lock(data.database)  # no server starts guests while we stop them
     try:
         asyncio.run(shutdown.stop_guests(data, lambda: datetime.now(UTC), click.echo))
     finally:

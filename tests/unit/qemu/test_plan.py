@@ -29,7 +29,7 @@ from livevirt.qemu.plan import (
     growth,
 )
 
-from ...wish import Wish, plan
+from ...machine_goal import MachineGoal, plan
 
 TYPE = "max-x86_64-cpu"
 CD = Disk(id="ua-cd", image=None, kind="cdrom", bus="sata")
@@ -73,14 +73,14 @@ def vcpus(online: int, offline: int = 0) -> tuple[Vcpu, ...]:
 
 def wants(
     sockets: int = 1, memory: int = 64 * MIB, disks: tuple[Disk, ...] = (), paused: bool = False
-) -> Wish:
-    return Wish(sockets, memory, disks, paused)
+) -> MachineGoal:
+    return MachineGoal(sockets, memory, disks, paused)
 
 
 KVM, TCG = a_machine("kvm"), a_machine("tcg")
 OFFLINE = GuestMemory(128 * MIB, (MemoryBlock(0, False),))
 WITH_CD = a_machine(disks=(CD,))
-Rule = tuple[Wish, MachineSnapshot, list[Step]]
+Rule = tuple[MachineGoal, MachineSnapshot, list[Step]]
 RULES: dict[str, Rule] = {
     "given all is as wanted, then do nothing": (wants(), MachineSnapshot(TCG, is_now()), []),
     "given the guest shut down, then leave it alone": (
@@ -256,7 +256,7 @@ RULES: dict[str, Rule] = {
                 devices={"ua-fast": "virtio-blk-pci"},
             ),
         ),
-        [Blocked("disk", "ua-fast", "a paused guest cannot let go of a virtio disk")],
+        [Blocked("disk", "ua-fast", "a paused guest cannot release a virtio disk")],
     ),
     "given a medium in an open tray, then close it": (
         wants(disks=(ISO,)),
@@ -317,7 +317,7 @@ RULES: dict[str, Rule] = {
 
 
 @pytest.mark.parametrize(("wanted", "seen", "steps"), RULES.values(), ids=RULES)
-def test_plan(wanted: Wish, seen: MachineSnapshot, steps: list[Step]) -> None:
+def test_plan(wanted: MachineGoal, seen: MachineSnapshot, steps: list[Step]) -> None:
     assert plan(wanted, seen) == steps
 
 
@@ -437,7 +437,7 @@ wanted_states = st.builds(
     st.booleans(),
 )
 def test_given_any_state_when_plans_are_followed_then_it_settles(
-    wanted: Wish, sockets: int, accelerator: str, run_state: str, agent: bool
+    wanted: MachineGoal, sockets: int, accelerator: str, run_state: str, agent: bool
 ) -> None:
     seen = MachineSnapshot(
         a_machine(accelerator, (CD,)),

@@ -106,7 +106,7 @@ def stop(
 def restart(
     vm: str, force: bool, grace_period: int, dry_run: bool, waits: bool, timeout: float | None
 ) -> None:
-    """Stop a virtual machine and start it anew.
+    """Stop a virtual machine and start it again.
 
     \b
     virtctl restart web                             # also applies changes that need a restart

@@ -84,7 +84,7 @@ def _asked(vm: str, filename: str | None, patch: str | None) -> list[tuple[str, 
             raise click.UsageError("give either -f FILE, or VM with or without --patch")
         return manifests(filename)
     if not vm:
-        raise click.UsageError("what shall be planned? Give -f FILE, or VM --patch PATCH")
+        raise click.UsageError("nothing to plan: give -f FILE, or VM --patch PATCH")
     body = parsed(patch or "{}", "--patch")[0]
     if not isinstance(body, dict):
         raise click.UsageError("--patch must be an object, such as '{\"spec\": …}'")
@@ -106,7 +106,7 @@ def show(name: str, document: Object) -> None:
     status, changes = exit_status(document), document["changes"]
     if not changes:
         if document["running"]:
-            click.echo(f"{name}: the guest has all of it, nothing would change")
+            click.echo(f"{name}: all changes are applied in the guest, nothing would change")
         else:
             click.echo(f"{name}: no guest runs, all of it takes effect at the next start")
         return

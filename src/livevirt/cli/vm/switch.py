@@ -33,7 +33,7 @@ class Outcome(Enum):
 
 @dataclass(frozen=True, slots=True)
 class Switch:
-    """What a VM shall refer to."""
+    """What a VM should refer to."""
 
     to: Named
 
@@ -115,7 +115,7 @@ Sizes = dict[str, Any]  # by the path of the field
 
 @dataclass(frozen=True, slots=True)
 class Planned:
-    """What a plan says becomes of a VM of one generation."""
+    """The result of a plan for one generation of a VM."""
 
     generation: int
     sizes: Sizes = field(default_factory=dict)  # that the instance gets while it runs
@@ -123,7 +123,7 @@ class Planned:
 
 
 def planned(plan: Object, generation: int) -> Planned:
-    """Return what a plan of a VM of that generation says."""
+    """Return the result of a plan for that generation of a VM."""
     sizes, verdicts = {}, set()
     for change in plan["changes"]:
         verdicts.add(change["verdict"])
@@ -134,9 +134,9 @@ def planned(plan: Object, generation: int) -> Planned:
 
 @dataclass(frozen=True, slots=True)
 class Since:
-    """The VM as a switch left it: what was said of it before is no word on the switch.
+    """The VM as a switch left it: what was reported before does not concern the switch.
 
-    `failure` is what a reference that was let go may have been the cause of.
+    `failure` is what a reference that was dropped may have been the cause of.
     """
 
     generation: int
@@ -154,7 +154,7 @@ class Since:
 
 
 def failure(vm: Object) -> Condition | None:
-    """Return the condition that tells what is wrong with a VM, if something is."""
+    """Return the condition that reports what is wrong with a VM, if something is."""
     listed = status_of(vm).get("conditions")
     return conditions.find(listed, _FAILURE) if conditions.is_true(listed, _FAILURE) else None
 
@@ -164,7 +164,7 @@ def outcome(
 ) -> Outcome | None:
     """Return how the switch of a VM that the controller has looked at ended; None if not yet.
 
-    The plan tells whether a restart is needed, as the condition may still be the one of before;
+    The plan shows whether a restart is needed, as the condition may still be the one of before;
     without a plan, or one of this generation, the condition counts.
     """
     if since.failed(vm):
@@ -206,7 +206,7 @@ def _asked(vmi: Object) -> Sizes:
 
 
 def _equal(path: str, asked: Any, other: Any) -> bool:
-    """Return whether two sizes are the same; one that nobody told is none to compare with."""
+    """Return whether two sizes are the same; one that is not reported cannot be compared."""
     if asked is None or other is None:
         return True
     if path == MEMORY:

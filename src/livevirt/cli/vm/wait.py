@@ -22,7 +22,7 @@ from livevirt.kube.objects.request import Object
 from livevirt.vm import kinds
 from livevirt.vm.sizing import hot_change
 
-#: Tells whether an object, None once it is gone, is where it should be.
+#: Returns whether an object, None once it is gone, is where it should be.
 Goal = Callable[[Object | None], bool]
 
 
@@ -92,7 +92,7 @@ def state(obj: Object | None) -> str:
     if obstacle is not None and obstacle.why:
         return f"{found}: {obstacle.why}"
     listed = hot_change.reported(obj)
-    for type_ in hot_change.under_way(obj):  # what a change of size is at says more
+    for type_ in hot_change.under_way(obj):  # the progress of a resize is more specific
         found = f"{found}, {(conditions.find(listed, type_) or {}).get('message')}"
     return found
 
@@ -157,7 +157,7 @@ def _arrival(kind: Kind, name: str, goal: Goal, show: Show) -> Goal:
 
 
 @contextmanager
-def telling(
+def showing(
     session: Session, kind: Kind, name: str, seconds: float | None, what: str
 ) -> Iterator[Show]:
     """Show on standard error what is awaited; a TimeoutError names the last state."""

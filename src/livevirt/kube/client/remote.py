@@ -1,4 +1,4 @@
-"""The client over HTTP: any Kubernetes API server, reached as an `Access` says."""
+"""The client over HTTP: any Kubernetes API server, reached through an `Access`."""
 
 from __future__ import annotations
 

@@ -130,7 +130,7 @@ class Informer:
             return [*map(self._kept, page.items)], page.resource_version
 
     async def _follow(self) -> None:
-        """Take in the watch until it ends, which any server makes it do now and then."""
+        """Process the watch until it ends, which every server makes it do now and then."""
         events = self._client.watch(self.kind, resource_version=self._version, **self._selection())
         try:
             async for event in events:

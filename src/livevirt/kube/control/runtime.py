@@ -31,7 +31,7 @@ class Informers:
     def of(self, kind: Kind, labels: str = "") -> Informer:
         """Return the informer of a kind, or of those of it that a selector picks.
 
-        Whoever asks again gets the same one.
+        The same kind always gets the same one.
         """
         found = self._informers.get((kind.resource, labels))
         if found is None:

@@ -25,7 +25,7 @@ _RETRY = 1.0  # seconds
 
 
 class Feed:
-    """Tells its listeners of changes, in order, from the moment `run` begins."""
+    """Notifies its listeners of changes, in order, from the moment `run` begins."""
 
     def __init__(self, store: Store, registry: Registry) -> None:
         self._store = store
@@ -138,7 +138,7 @@ async def scan(
     """Yield the objects of a resource, page by page; each page is as new as it can be."""
     after: tuple[str, str] | None = None
     while True:
-        # A page is told its rest so that nobody counts it.
+        # The remaining count is passed along so that it is not computed.
         page = store.list(resource, namespace, after=after, limit=PAGE, remaining=0)
         for item in page.items:
             yield item.key, item.value

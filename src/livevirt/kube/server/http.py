@@ -168,7 +168,7 @@ class Front(ActionFront):
                 await response.write(objects.encode(line) + b"\n")
             except ConnectionError:
                 log.debug("watcher left", extra={"resource": request.kind.resource})
-                raise asyncio.CancelledError from None  # nobody is there to be answered
+                raise asyncio.CancelledError from None  # the client is gone
             assert response is not None
             await response.write_eof()
         return response

@@ -63,7 +63,7 @@ class VirtualMachineRules(Rules):
     def validate(self, review: Review) -> list[FieldError]:
         """List what is wrong with the spec; warn of what becomes of an edit that is not.
 
-        Whoever lets a VM take another generation of its instance type edits it as well.
+        Taking another generation of the instance type is an edit as well.
         """
         new, old = review.new, review.old
         if not _is_edited(review):
@@ -136,7 +136,7 @@ def missing_class(vm: Object, old: Object | None, get: Get) -> list[FieldError]:
 
 
 def _but_strategy(spec: Object) -> Object:
-    """Return a spec without what says when the VM runs."""
+    """Return a spec without the fields on when the VM runs."""
     return {key: value for key, value in spec.items() if key not in ("running", "runStrategy")}
 
 

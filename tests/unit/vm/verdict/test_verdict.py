@@ -795,7 +795,7 @@ def test_what_is_missing_is_told() -> None:
     around = bound("ResourceQuota", requests_cpu="150m")
     change = judged(a_spec(), a_spec(domain__cpu__sockets=2), around=around).changes[0]
 
-    assert "ResourceQuota team lacks 50m of requests.cpu" in change.message
+    assert "ResourceQuota team is missing 50m of requests.cpu" in change.message
 
 
 def test_given_a_full_node_when_a_guest_shrinks_then_it_does_not_wait() -> None:
