@@ -13,12 +13,12 @@ import click
 
 from livevirt.errors import LivevirtError
 
-Tell = Callable[[str], None]
+Show = Callable[[str], None]
 Clock = Callable[[], float]
 
 
 @contextmanager
-def waiting(what: str, clock: Clock | None = None) -> Iterator[Tell]:
+def waiting(what: str, clock: Clock | None = None) -> Iterator[Show]:
     """Show on standard error that something is awaited; call the result with each new state.
 
     Given a clock in seconds, the time since the beginning is shown too; a terminal counts it up.
@@ -116,6 +116,9 @@ def run(command: click.Command) -> None:
         result: Any = command.main(standalone_mode=False)
     except click.exceptions.Exit as leave:
         sys.exit(leave.exit_code)
+    except click.exceptions.NoArgsIsHelpError as help_:  # a group without a command
+        print(help_.format_message())
+        sys.exit(0)
     except click.Abort:
         print("interrupted", file=sys.stderr)
         sys.exit(1)

@@ -36,6 +36,8 @@ class Commands(frame.LazyGroup):
         "demo": "livevirt.cli.demo",
         "service": "livevirt.cli.service",
         "rollback": "livevirt.cli.rollback",
+        "completion": "livevirt.cli.completion:livevirt",
+        "controller": "livevirt.cli.controller",
         "webhook": "livevirt.cli.webhook",
     }
 
