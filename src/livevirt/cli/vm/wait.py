@@ -108,7 +108,7 @@ async def until(
 
     Raises Timeout, naming the last state, and NotFound when a VM is deleted on the way.
     """
-    with telling(session, kind, name, seconds, what) as show:
+    with showing(session, kind, name, seconds, what) as show:
         async with asyncio.timeout(seconds):
             await follow(session, kind, name, _arrival(kind, name, goal, show))
 
@@ -128,7 +128,7 @@ async def until_running(
         reached = goal(obj)
         return reached
 
-    with telling(session, kind, name, seconds, what) as show:
+    with showing(session, kind, name, seconds, what) as show:
         async with asyncio.timeout(seconds):
             arrived = _arrival(kind, name, noted, show)
             await first(follow(session, kind, name, arrived), patience.exhausted())
