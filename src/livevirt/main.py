@@ -20,6 +20,7 @@ import uvloop
 
 from livevirt import logs, programs
 from livevirt.errors import LivevirtError
+from livevirt.files import private
 from livevirt.kube.admission import builtin
 from livevirt.kube.client.local import LocalClient
 from livevirt.kube.controllers import bootstrap
@@ -62,7 +63,7 @@ async def serve(settings: Settings, ready: Ready) -> None:
     programs.check()  # or nodes would fail behind an API that reports ready
     data = DataDir(Path(settings.data_dir))
     data.check()
-    data.root.mkdir(mode=0o711, parents=True, exist_ok=True)
+    private.folders(data.root)
     addresses = tuple(dict.fromkeys(("127.0.0.1", "::1", settings.host)))
     keys = pki.ensure(data.pki, addresses, utc_now())
     store = Store.open(data.database)
@@ -115,7 +116,7 @@ def main() -> None:
     """Run the server with the settings given as JSON, the way `livevirt up` does."""
     settings = msgspec.json.decode(sys.argv[1], type=Settings)
     logs.configure(settings.log_level)
-
+    os.umask(private.UMASK)
     gc.set_threshold(*COLLECT)
 
     def ready(url: str) -> None:

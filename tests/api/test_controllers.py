@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import functools
 from collections.abc import AsyncIterator, Callable
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
@@ -16,6 +17,7 @@ from livevirt.kube.admission import builtin
 from livevirt.kube.client.local import LocalClient
 from livevirt.kube.controllers import embedded
 from livevirt.kube.controllers.events import Expiry
+from livevirt.kube.controllers.scheduler import controller as scheduling
 from livevirt.kube.objects import conditions, core, times
 from livevirt.kube.objects.kind import Kind
 from livevirt.kube.objects.request import Object, User
@@ -370,6 +372,42 @@ async def test_a_pod_gets_the_room_another_leaves(world: World) -> None:
     await world.until(lambda: world.waits("second"))
     await world.client.delete(core.POD, "first", NAMESPACE, grace_seconds=0)
     await world.until(lambda: world.node_of("second") == "n1")
+
+
+async def a_priority_class(world: World, name: str, value: int) -> None:
+    await world.create(core.PRIORITY_CLASS, name, value=value)
+
+
+async def test_pods_are_scheduled_by_priority(quiet: World) -> None:
+    await a_priority_class(quiet, "high", 1000)
+    await a_priority_class(quiet, "low", -10)
+    await quiet.node("n", memory="1Gi")
+    await quiet.pod("unimportant", priorityClassName="low")
+    await quiet.pod("usual")
+    await quiet.pod("urgent", priorityClassName="high")
+    async with running(quiet):
+        for name, others in (("urgent", ("usual", "unimportant")), ("usual", ("unimportant",))):
+            await quiet.until(functools.partial(quiet.node_of, name))
+            for other in others:
+                await quiet.until(functools.partial(quiet.waits, other))
+            await quiet.client.delete(core.POD, name, NAMESPACE, grace_seconds=0)
+        await quiet.until(lambda: quiet.node_of("unimportant"))
+
+
+async def test_a_pod_that_backs_off_is_not_overtaken_by_a_lower_priority(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    await a_priority_class(world, "high", 1000)
+    await world.node("n", memory="1Gi")
+    await world.pod("first")
+    await world.until(lambda: world.node_of("first"))
+    await world.pod("urgent", priorityClassName="high")
+    await world.until(lambda: world.waits("urgent"))
+    monkeypatch.setattr(scheduling, "back_off", lambda tries: 600.0)
+    await world.client.delete(core.POD, "first", NAMESPACE, grace_seconds=0)
+    await world.pod("later")
+    await world.until(lambda: world.node_of("urgent"))
+    await world.until(lambda: world.waits("later"))
 
 
 async def test_a_burst_of_pods_never_takes_more_than_there_is(world: World) -> None:

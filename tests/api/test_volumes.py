@@ -63,6 +63,9 @@ class Images(dict[str, Image]):
     def find(self, reference: str) -> Image | None:
         return self.get(reference)
 
+    def missing(self, name: str) -> str:
+        return f"there is no image {name}"
+
 
 @dataclass
 class World:
@@ -436,7 +439,7 @@ async def test_the_message_on_a_missing_image_names_the_command_that_imports_it(
 ) -> None:
     await world.data_volume("system", registry={"url": "docker://team/guest:1"})
     await world.until(lambda: world.says("system", "Running").get("reason") == "ImagePullFailed")
-    assert "livevirt image import" in world.says("system", "Running")["message"]
+    assert world.says("system", "Running")["message"] == world.images.missing("team/guest:1")
 
 
 async def test_an_image_that_is_not_there_is_waited_for(world: World, tmp_path: Path) -> None:

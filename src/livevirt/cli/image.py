@@ -21,9 +21,9 @@ _store = click.option(
 
 
 def _opened(given: Path | None) -> ImageStore:
-    from livevirt.node.images import ImageStore
+    from livevirt.node.images import FOLDER, ImageStore
 
-    return ImageStore((given or default_data_dir() / "images").absolute())
+    return ImageStore((given or default_data_dir() / FOLDER).absolute())
 
 
 @click.group()

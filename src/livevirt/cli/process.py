@@ -16,6 +16,7 @@ import click
 import msgspec
 
 from livevirt.errors import LivevirtError
+from livevirt.files import private
 from livevirt.paths import DataDir
 from livevirt.settings import Settings
 
@@ -43,10 +44,10 @@ def detach(data: DataDir, settings: Settings) -> None:
             f" livevirt down --data-dir {data.root}"
         )
     data.check()
-    data.root.mkdir(mode=0o711, parents=True, exist_ok=True)
+    private.folders(data.root)
     backups = _names(data.backups)
     left = _written(data.pid)  # where ids repeat, it may name the process we start
-    with data.log.open("ab") as log:
+    with open(data.log, "ab", opener=_private) as log:
         start = log.tell()
         child = subprocess.Popen(
             _command(settings),
@@ -68,6 +69,11 @@ def detach(data: DataDir, settings: Settings) -> None:
             f" livevirt rollback --data-dir {data.root}"
         )
     click.echo(f"ready: {_url(data)}, kubeconfig {data.kubeconfig}, log {data.log}")
+
+
+def _private(path: str, flags: int) -> int:
+    """Open a file that only its owner may read, for `open`."""
+    return os.open(path, flags, private.FILE)
 
 
 def _names(folder: Path) -> set[str]:
@@ -102,7 +108,7 @@ def stop(data: DataDir, *, stop_guests: bool = False) -> None:
     """Stop the server and wait until it is gone; then its guests too, if asked for."""
     pid = running_pid(data)
     if pid is None:
-        click.echo(f"livevirt does not run on {data.root}")
+        click.echo(f"no livevirt server is running for {data.root}")
     else:
         os.kill(pid, signal.SIGTERM)
         deadline = time.monotonic() + _STOP_SECONDS
@@ -149,6 +155,20 @@ def running_pid(data: DataDir) -> int | None:
     except (OSError, ValueError):
         return None
     return pid if _serves(pid, data.root) else None
+
+
+def find(url: str) -> DataDir | None:
+    """Return the data directory of the server that this machine runs at a URL."""
+    from livevirt.kube.client.errors import ConfigError
+
+    for file in Path("/proc").glob("[0-9]*/cmdline"):
+        try:
+            served = served_directory(file.read_bytes())
+            if served is not None and _url(DataDir(served)) == url:
+                return DataDir(served)
+        except (OSError, ConfigError):
+            continue  # it has ended, or is another user's
+    return None
 
 
 def _serves(pid: int, root: Path) -> bool:

@@ -8,9 +8,7 @@ from pathlib import Path
 
 from livevirt.errors import LivevirtError, NotFound
 from livevirt.files.raw_file import Directories
-from livevirt.kube.client import kubeconfig
 from livevirt.kube.client.interface import Client
-from livevirt.kube.client.remote import RemoteClient
 from livevirt.kube.control.cache import Key, key_of
 from livevirt.kube.controllers.storage import claim_plan
 from livevirt.kube.objects import core, storage
@@ -18,7 +16,6 @@ from livevirt.kube.objects.conditions import FINAL
 from livevirt.kube.objects.quantity import Format, Quantity, QuantityError, parse
 from livevirt.kube.objects.request import Object
 from livevirt.kube.objects.storage import BIND_AT_ONCE
-from livevirt.paths import DataDir
 from livevirt.vm import kinds
 from livevirt.vm.datavolumes import importer, qemu_img
 from livevirt.vm.datavolumes.importer import File, Order
@@ -46,15 +43,6 @@ class ImportRequest:
     def key(self) -> Key:
         """The key of the claim."""
         return Key(self.namespace, self.claim)
-
-
-async def run(data: DataDir, request: ImportRequest, progress: Progress) -> None:
-    """Fill the claim through the server of a data directory."""
-    client = RemoteClient(kubeconfig.find(str(data.kubeconfig)))
-    try:
-        await fill(client, Directories(data.root / "volumes"), request, progress)
-    finally:
-        await client.close()
 
 
 async def fill(

@@ -14,6 +14,7 @@ from typing import Any
 
 import pycdlib
 
+from livevirt.files import private
 from livevirt.kube.objects.request import Object
 
 LABEL = "cidata"
@@ -88,9 +89,6 @@ def iso(label: str, content: Mapping[str, bytes]) -> bytes:
         image.close()
 
 
-_PASS_THROUGH = 0o711  # QEMU reaches its own files and cannot list others'
-
-
 class Scratch:
     """The directories of all guests of one machine, by the uid of their instance."""
 
@@ -107,7 +105,7 @@ class Scratch:
         """Make the directory of one guest, if it is not there."""
         found = self.of(uid)
         for folder in (self._root, found):
-            folder.mkdir(mode=_PASS_THROUGH, exist_ok=True)
+            private.folder(folder)
         return found
 
     def remove(self, uid: str) -> None:

@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import Any, cast
 
 from livevirt.errors import LivevirtError, NotFound
-from livevirt.files import loop_device, raw_file
+from livevirt.files import loop_device, private, raw_file
 from livevirt.kube.client.interface import Client
 from livevirt.kube.objects import conditions, core, quantity
 from livevirt.kube.objects.conditions import FINAL
@@ -163,11 +163,7 @@ class Volumes:
         except ImageError as error:
             raise VolumeProblem("InvalidImageName", str(error)) from error
         if found is None:
-            raise VolumeProblem(
-                "ErrImagePull",
-                f"image {name} is not in the local image store;"
-                f" put it there: livevirt image import PATH --name {name}",
-            )
+            raise VolumeProblem("ErrImagePull", self._images.missing(name))
         path = str(found.path)
         image = Image(path, cast(Format, found.format))
         return Prepared(image, direct=_takes_direct(path), digest=found.digest)
@@ -177,6 +173,7 @@ class Volumes:
         await _qemu_img(
             *("create", "-q", "-f", "qcow2", "-F", base.format, "-b", base.path, str(path))
         )
+        os.chmod(path, private.FILE)
         self._give(path)
         image = Image(str(path), "qcow2", backing=base)
         direct = below.direct and _takes_direct(str(path))

@@ -271,6 +271,29 @@ async def test_what_a_preference_brings_and_nothing_acts_on_is_told_in_one_line(
     assert line not in await edit(world, {"spec": {"runStrategy": "RerunOnFailure"}})
 
 
+async def test_what_a_preference_brings_in_vain_is_told_once_per_change_not_at_every_edit(
+    world: World, node: PlayedNode
+) -> None:
+    fancy = {"firmware": {"preferredEfi": {}}}
+    for name in ("fancy", "other"):
+        await create_types(world, an_object(CLUSTER_PREFERENCE, "v1beta2", name, fancy))
+    await create(world, sized(1, "512Mi"), preference={"name": "fancy"})
+    await world.until(lambda: world.ready())
+
+    async def told(patch: Object) -> bool:
+        warnings = await edit(world, patch)
+        return any("domain.firmware.bootloader.efi" in each for each in warnings)
+
+    sockets = {"spec": {"template": {"spec": {"domain": {"cpu": {"sockets": 2}}}}}}
+    firmware = {"bootloader": {"bios": {}}}
+    own = {"spec": {"template": {"spec": {"domain": {"firmware": firmware}}}}}
+    none = {"spec": {"template": {"spec": {"domain": {"firmware": None}}}}}
+    assert not await told(sockets)
+    assert await told({"spec": {"preference": {"name": "other"}}})
+    assert not await told(own)
+    assert await told(none), "the preference counts again"
+
+
 async def test_a_conflict_and_an_unmet_requirement_are_refused(world: World) -> None:
     await create_types(world, a_type("small"), a_type("large", 2, "1Gi"), NEEDY)
     with pytest.raises(Invalid, match="conflicts with selected instance type"):

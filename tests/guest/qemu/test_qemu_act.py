@@ -3,8 +3,10 @@
 import asyncio
 import os
 import subprocess
+from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -323,6 +325,44 @@ async def test_a_medium_is_injected_swapped_and_ejected(
             assert not found.tray_open
             assert after.idle_nodes == ()
             assert plan(wanted, MachineSnapshot(machine, after)) == []
+
+
+def reset_after_opening(
+    qmp: Session, openings: set[int], monkeypatch: pytest.MonkeyPatch
+) -> list[str]:
+    """Reset the machine, which closes its trays, after some openings; return the openings seen."""
+    execute, opened = qmp.execute, []
+
+    async def closed() -> None:
+        # QEMU sends no event for it.
+        while (await observe(qmp)).drive("ua-cd").tray_open:  # noqa: ASYNC110
+            await asyncio.sleep(0.01)
+
+    async def resetting(command: str, arguments: Mapping[str, object] | None = None) -> Any:
+        answer = await execute(command, arguments)
+        if command == "blockdev-open-tray":
+            opened.append(command)
+            if len(opened) in openings:
+                await execute("system_reset")
+                await asyncio.wait_for(closed(), 10)
+        return answer
+
+    monkeypatch.setattr(qmp, "execute", resetting)
+    return opened
+
+
+@pytest.mark.parametrize("openings", [{1}, {2}, {1, 2, 4}])
+async def test_given_the_guest_closes_the_tray_meanwhile_then_the_medium_is_swapped_all_the_same(
+    a_machine, start, run_dir: Path, monkeypatch, openings
+) -> None:
+    old = Disk(id="ua-cd", image=an_image(run_dir, "old"), kind="cdrom", bus="scsi")
+    new = replace(old, image=an_image(run_dir, "new"))
+    async with start(a_machine(disks=(old,))) as guest:
+        opened = reset_after_opening(guest.qmp, openings, monkeypatch)
+        await act(ChangeMedium(new), guest.qmp)
+        [found] = (await observe(guest.qmp)).drives
+        assert (found.node, found.tray_open) == (new.node, False)
+        assert len(opened) == 2 + len(openings)
 
 
 async def test_a_missing_image_leaves_the_old_medium_in(a_machine, start, run_dir: Path) -> None:

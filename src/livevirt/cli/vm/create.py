@@ -9,6 +9,7 @@ import click
 
 from livevirt.cli import cluster
 from livevirt.cli.vm import manifest, manifest_parts
+from livevirt.cli.vm.absent import CreateGroup
 from livevirt.cli.vm.documents import print_yaml, read_text
 from livevirt.cli.vm.flags import Command
 from livevirt.cli.vm.manifest import Machine, Matcher
@@ -22,7 +23,7 @@ def _suffix() -> str:
     return "".join(secrets.choice(_ALPHABET) for _ in range(5))
 
 
-@click.group()
+@click.group(cls=CreateGroup)
 def create() -> None:
     """Print a manifest made from flags.
 

@@ -13,7 +13,7 @@ import click
 from livevirt.cli import cluster
 from livevirt.cli.session import VM, Session, refusals, talk
 from livevirt.cli.vm.documents import INSTANCETYPES, Named
-from livevirt.cli.vm.flags import Command
+from livevirt.cli.vm.flags import Command, takes_over
 from livevirt.cli.vm.switch import Switch
 from livevirt.kube.objects import quantity
 from livevirt.kube.objects.request import Object
@@ -45,6 +45,7 @@ class Fit:
     reach: Reach
     why: str
     current: bool = False  # it is the one the VM has
+    conflicts: tuple[str, ...] = ()  # fields that stand against it: the VM sets them too
 
     @property
     def vcpus(self) -> int | None:
@@ -57,10 +58,14 @@ class Fit:
         return (self.spec.get("memory") or {}).get("guest")
 
 
-def fit(vm: Object, obj: Object, to: Named, plan: Object) -> Fit:
-    """Return the result of a plan that switches a VM to an instance type."""
-    reach = _reach(plan)
-    return Fit(to, obj["spec"], reach, _why(plan, reach), Switch(to).is_made(vm))
+def fit(vm: Object, obj: Object, to: Named, plan: Object, conflicts: Iterable[str] = ()) -> Fit:
+    """Return the result of a plan that switches a VM to an instance type.
+
+    `conflicts` are fields that the VM sets itself and that the plan does not remove.
+    """
+    reach, against = _reach(plan), tuple(conflicts)
+    why = _why(plan, reach) if not against else f"the VM sets {', '.join(map(_short, against))}"
+    return Fit(to, obj["spec"], reach, why, Switch(to).is_made(vm), against)
 
 
 def _reach(plan: Object) -> Reach:
@@ -102,14 +107,20 @@ def _decides(change: Object, reach: Reach) -> bool:
 
 
 def _reason(change: Object, reach: Reach) -> str:
-    from livevirt.vm.verdict.comparison import TEMPLATE
     from livevirt.vm.verdict.summary import compact
 
-    path = change["path"].removeprefix(f"{TEMPLATE}.").removeprefix("domain.")
+    path = _short(change["path"])
     if reach not in (Reach.LIVE, Reach.START):
         return f"{path}: {change['message']}"
     values = [compact(change["path"], change[side]).strip('"') for side in ("from", "to")]
     return f"{path} {' -> '.join(values)}"
+
+
+def _short(path: str) -> str:
+    """Return the path of a field without what all fields of a domain have in front."""
+    from livevirt.vm.verdict.comparison import TEMPLATE
+
+    return path.removeprefix(f"{TEMPLATE}.").removeprefix("domain.")
 
 
 def ordered(fits: Iterable[Fit]) -> list[Fit]:
@@ -133,6 +144,7 @@ def document(fits: Iterable[Fit]) -> list[Object]:
             "reach": each.reach,
             "why": each.why,
             "current": each.current,
+            "conflicts": list(each.conflicts),
         }
         for each in fits
     ]
@@ -144,8 +156,9 @@ def document(fits: Iterable[Fit]) -> list[Object]:
     "-o", "--output", type=click.Choice(["table", "json"]), default="table", show_default=True,
     help="What to print.",
 )  # fmt: skip
+@takes_over
 @cluster.flags()
-def what_fits(vm: str, output: str) -> None:
+def what_fits(vm: str, output: str, take_over: bool) -> None:
     """Show which instance types a VM can have: live, after a restart or not at all, and why.
 
     For a VM that does not run it shows whether any node has room for it now. Nothing is changed;
@@ -154,6 +167,7 @@ def what_fits(vm: str, output: str) -> None:
     \b
     virtctl what-fits web
     virtctl what-fits web -o json
+    virtctl what-fits web --take-over    # as if it did not set a size itself
     """
 
     async def work(session: Session) -> list[Fit]:
@@ -163,8 +177,11 @@ def what_fits(vm: str, output: str) -> None:
             page = await session.client.list(kind, session.namespace if kind.namespaced else "")
             for obj in page.items:
                 to = Named(kind, obj["metadata"]["name"])
-                answer = await session.ask("POST", VM, vm, "plan", Switch(to).patch())
-                fits.append(fit(found, obj, to, json.loads(answer)))
+                switch = Switch(to)
+                conflicts = switch.conflicts(found, obj)
+                patch = switch.patch(conflicts if take_over else ())
+                answer = json.loads(await session.ask("POST", VM, vm, "plan", patch))
+                fits.append(fit(found, obj, to, answer, () if take_over else conflicts))
         return ordered(fits)
 
     with refusals(f"error planning VirtualMachine {vm}: {{}}"):
@@ -173,6 +190,20 @@ def what_fits(vm: str, output: str) -> None:
         click.echo(json.dumps(document(fits), indent=2, ensure_ascii=False))
     else:
         _show(fits)
+        if text := advice(vm, fits):
+            click.echo(text)
+
+
+def advice(vm: str, fits: Iterable[Fit]) -> str:
+    """Return what to do about fields that stand against instance types, "" if none does."""
+    fields = dict.fromkeys(path for each in fits for path in each.conflicts)
+    if not fields:
+        return ""
+    return (
+        f"\nVM {vm} sets {', '.join(fields)}.\nRemove it to use an instance type that sets it too,"
+        f" or let virtctl do so:\n  virtctl what-fits {vm} --take-over\n"
+        f"  virtctl vm update-instance-type {vm} NAME --take-over"
+    )
 
 
 def _show(fits: list[Fit]) -> None:

@@ -50,6 +50,15 @@ def dry_runs(text: str = "Only check; change nothing.") -> Callable[[F], F]:
     return click.option("--dry-run", is_flag=True, help=text)
 
 
+def takes_over(command: F) -> F:
+    """Give a command `--take-over`."""
+    return click.option(
+        "--take-over",
+        is_flag=True,
+        help="Remove what the VM sets itself and the instance type sets too, such as its memory.",
+    )(command)
+
+
 def announce(dry_run: bool) -> None:
     """Print that nothing will be changed, if so."""
     if dry_run:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass, field
 from enum import Enum
 from typing import Any
@@ -10,7 +11,8 @@ from livevirt.cli.vm.documents import Named, status_of
 from livevirt.kube.objects import conditions, quantity
 from livevirt.kube.objects.conditions import FINAL, Condition
 from livevirt.kube.objects.request import Object
-from livevirt.vm.instancetypes.rules.matchers import ROLES, Role
+from livevirt.vm.instancetypes.rules.conflicts import ANNOTATIONS, conflicts
+from livevirt.vm.instancetypes.rules.matchers import INSTANCETYPE, ROLES, Role
 from livevirt.vm.sizing.hot_change import reported, under_way
 from livevirt.vm.verdict.judgement import Verdict
 from livevirt.vm.verdict.live_patch import MEMORY, SOCKETS
@@ -39,8 +41,17 @@ class Switch:
         """What it is to the VM."""
         return next(role for role in ROLES if self.to.kind in (role.cluster, role.namespaced))
 
-    def patch(self) -> Object:
-        """Return the merge patch of the VM; what was pinned or inferred before is dropped."""
+    def conflicts(self, vm: Object, obj: Object) -> list[str]:
+        """List the fields that a VM sets and the instance type to switch to, `obj`, sets too."""
+        if self.role is not INSTANCETYPE:
+            return []  # what the VM sets counts more than a preference
+        return conflicts(vm["spec"]["template"], obj.get("spec") or {})
+
+    def patch(self, removed: Iterable[str] = ()) -> Object:
+        """Return the merge patch of the VM; what was pinned or inferred before is dropped.
+
+        `removed` are paths of fields that the VM should no longer set.
+        """
         matcher = {
             "kind": self.to.kind.singular,
             "name": self.to.name,
@@ -48,7 +59,14 @@ class Switch:
             "inferFromVolume": None,
             "inferFromVolumeFailurePolicy": None,
         }
-        return {"spec": {self.role.field: matcher}}
+        patch: Object = {"spec": {self.role.field: matcher}}
+        for path in removed:
+            *above, last = _segments(path)
+            at = patch
+            for name in above:
+                at = at.setdefault(name, {})
+            at[last] = None
+        return patch
 
     def refresh(self) -> Object:
         """Return the merge patch of the VM's status that lets the newest generation be taken."""
@@ -73,6 +91,22 @@ class Switch:
     def has_taken(self, vm: Object) -> bool:
         """Return whether the VM goes by some generation of what it refers to."""
         return bool(status_of(vm).get(self.role.reference))
+
+
+def refusal(paths: Iterable[str], to: Named) -> str:
+    """Return why a VM that sets these fields itself is not switched, and what to do."""
+    fields = ", ".join(paths)
+    return (
+        f"the VM sets {fields} itself, and so does {to.title}; remove it from the VM first, or"
+        " have it removed with --take-over"
+    )
+
+
+def _segments(path: str) -> list[str]:
+    """Return the names of a path; the key of an annotation may have dots in it."""
+    if path.startswith(f"{ANNOTATIONS}."):
+        return [*ANNOTATIONS.split("."), path.removeprefix(f"{ANNOTATIONS}.")]
+    return path.split(".")
 
 
 Sizes = dict[str, Any]  # by the path of the field

@@ -5,6 +5,7 @@ from __future__ import annotations
 from livevirt.kube.admission.claims import ClaimRules
 from livevirt.kube.admission.limit_ranges import LimitRangeRules
 from livevirt.kube.admission.pods import PodRules
+from livevirt.kube.admission.priority_classes import PriorityClassRules
 from livevirt.kube.admission.quotas import QuotaRules
 from livevirt.kube.admission.secrets import ConfigMapRules, SecretRules
 from livevirt.kube.admission.simple_kinds import (
@@ -122,6 +123,7 @@ RULES: dict[str, Rules] = {
     core.REVISION.resource: RevisionRules(),
     core.LEASE.resource: LeaseRules(),
     core.STORAGE_CLASS.resource: StorageClassRules(),
+    core.PRIORITY_CLASS.resource: PriorityClassRules(),
     core.ROLE.resource: RoleRules(namespaced=True),
     core.CLUSTER_ROLE.resource: RoleRules(namespaced=False),
     core.ROLE_BINDING.resource: BindingRules(namespaced=True),

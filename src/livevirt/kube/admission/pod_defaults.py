@@ -11,10 +11,6 @@ FILE_MODE = 0o644
 TOLERATION_SECONDS = 300
 NOT_READY = "node.kubernetes.io/not-ready"
 UNREACHABLE = "node.kubernetes.io/unreachable"
-PRIORITY_CLASSES = {
-    "system-node-critical": 2_000_001_000,
-    "system-cluster-critical": 2_000_000_000,
-}
 
 
 def set_defaults(pod: Object) -> None:

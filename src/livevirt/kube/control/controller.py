@@ -137,7 +137,8 @@ class Refused:
     """The keys of a controller whose last pass failed.
 
     The wait after a failure doubles up to many minutes. A change of what bounds their namespace
-    ends it at once: a quota or LimitRange was changed, or a quota counts less than before.
+    ends it at once: a quota or LimitRange was changed, or a quota counts less than before. A change
+    of a cluster-wide object, such as a PriorityClass, ends it in every namespace.
     """
 
     def __init__(self, controller: Controller, *bounds: Informer) -> None:
@@ -155,5 +156,5 @@ class Refused:
 
     def _wake(self, change: Change) -> None:
         for key in self._keys:
-            if key.namespace == change.key.namespace:
+            if change.key.namespace in ("", key.namespace):
                 self._controller.queue.add(key)

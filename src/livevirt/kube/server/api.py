@@ -43,6 +43,8 @@ class Api:
         if request.subresource:
             return await self._through(request)
         if verb not in kind.verbs:
+            if kind is core.CRD:
+                raise crd_view.refusal(services.registry, request)
             raise refusals.method_not_allowed()
         if not kind.stored:
             if kind is core.CRD:

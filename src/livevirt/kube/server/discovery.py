@@ -78,7 +78,7 @@ def root_paths(registry: Registry) -> Object:
         for group, versions in groups(registry).items()
         for path in (f"/apis/{group}", *(f"/apis/{group}/{version}" for version in versions))
     ]
-    core = ["/api", *(f"/api/{version}" for version in registry.groups()[""])]
+    core = ["/api", *(f"/api/{version}" for version in registry.groups().get("", ()))]
     return {"paths": sorted([*core, "/apis", *named, *_OTHER_PATHS])}
 
 
@@ -103,7 +103,7 @@ def core_versions(registry: Registry, server_address: str) -> Object:
     """Return `/api`."""
     return {
         "kind": "APIVersions",
-        "versions": registry.groups()[""],
+        "versions": registry.groups().get("", []),
         "serverAddressByClientCIDRs": [
             {"clientCIDR": "0.0.0.0/0", "serverAddress": server_address}
         ],
@@ -205,7 +205,7 @@ def _storage_hash(kind: Kind) -> str:
 
 def aggregated(registry: Registry, core: bool, version: str) -> Object:
     """Return all of `/api` (core) or of `/apis` in one APIGroupDiscoveryList."""
-    groups_served = {"": tuple(registry.groups()[""])} if core else groups(registry)
+    groups_served = {"": tuple(registry.groups().get("", ()))} if core else groups(registry)
     return {
         "kind": AGGREGATED,
         "apiVersion": f"{_GROUP}/{version}",

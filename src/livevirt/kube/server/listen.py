@@ -20,7 +20,7 @@ from aiohttp.http_parser import RawRequestMessage
 
 from livevirt.errors import ApiError, BadRequest, LivevirtError
 from livevirt.kube.server import objects
-from livevirt.kube.server.http import MAX_BODY
+from livevirt.kube.server.actions import MAX_BODY
 from livevirt.kube.server.pki import Pki
 
 # ---------------------------------------------------------------- one connection

@@ -17,6 +17,7 @@ from livevirt.vm.spec import sizes
 from livevirt.vm.spec.defaults import BINDINGS
 from livevirt.vm.spec.instance import Instance
 from livevirt.vm.spec.placement_validation import placement_errors, scheduling_errors
+from livevirt.vm.spec.refused_fields import refused_fields
 from livevirt.vm.spec.resources import compute
 from livevirt.vm.volumes.admission import (
     boot_order_errors,
@@ -133,6 +134,7 @@ def spec_errors(
         *_machine_errors(f"{path}.domain", spec["domain"]),
         *_placement_errors(path, spec),
         *scheduling_errors(path, spec),
+        *refused_fields(path, spec),
         *disk_errors(path, spec, config, exempt.empty_drives),
         *volume_errors(path, spec),
         *claim_errors(path, spec, exempt.shared_claims),

@@ -50,6 +50,9 @@ async def plan(call: Call) -> Answer:
     unused, place = [], None
     if sized is not None:
         errors = machines.errors(wanted, inputs.config, sized, vm)
+        errors += await decide(
+            lambda read: machines.missing_class(wanted, vm, read.get), reader.get
+        )
         if sized.known and not errors and not judgement.running:
             place = await _placement(call, sized.vm, inputs.config)
         unused = _unused(wanted, sized, inputs.config, refused=bool(errors))

@@ -215,16 +215,6 @@ def volume_errors(path: str, spec: Object) -> Iterator[FieldError]:
         yield from _source_errors(f"{at}[{number}]", volume)
 
 
-def unused_errors(path: str, spec: Object) -> Iterator[FieldError]:
-    """Yield volumes that no disk or filesystem shows to the guest."""
-    devices = spec["domain"].get("devices") or {}
-    shown = {each["name"] for key in ("disks", "filesystems") for each in devices.get(key) or ()}
-    for number, volume in enumerate(spec.get("volumes") or ()):
-        if volume["name"] not in shown and volume.get("memoryDump") is None:
-            message = f"{path}.domain.volumes[{number}].name '{volume['name']}' not found."
-            yield wrong(f"{path}.volumes[{number}].name", message)
-
-
 def _source_errors(here: str, volume: Object) -> Iterator[FieldError]:
     given = sources(volume)
     if len(given) != 1:

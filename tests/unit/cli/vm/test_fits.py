@@ -110,6 +110,6 @@ def test_programs_are_told_the_same() -> None:
     assert told == [
         {
             "kind": "VirtualMachineInstancetype", "name": "x", "vcpus": None, "memory": None,
-            "reach": "restart", "why": "why", "current": True,
+            "reach": "restart", "why": "why", "current": True, "conflicts": [],
         }
     ]  # fmt: skip

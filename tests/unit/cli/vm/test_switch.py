@@ -10,6 +10,7 @@ from livevirt.cli.vm import switch
 from livevirt.cli.vm.documents import Named
 from livevirt.cli.vm.switch import Outcome, Planned, Since, Switch
 from livevirt.vm import kinds
+from livevirt.vm.instancetypes.rules.conflicts import ANNOTATIONS
 from livevirt.vm.verdict.live_patch import MEMORY, SOCKETS
 
 Object = dict[str, Any]
@@ -194,3 +195,20 @@ def test_while_it_goes_on_the_condition_is_shown() -> None:
     vmi = a_vmi(true("HotMemoryChange", "the guest has taken 768Mi of 1Gi"))
     assert switch.state(a_vm(), vmi) == "HotMemoryChange: the guest has taken 768Mi of 1Gi"
     assert switch.state(a_vm(), a_vmi()) == "Running"
+
+
+def test_given_fields_to_remove_then_the_patch_removes_them_and_nothing_else() -> None:
+    paths = ("spec.template.spec.domain.memory.guest", f"{ANNOTATIONS}.example.com/size")
+    patch = Switch(MICRO).patch(paths)["spec"]
+    assert patch["instancetype"]["name"] == "u1.micro"
+    assert patch["template"] == {
+        "spec": {"domain": {"memory": {"guest": None}}},
+        "metadata": {"annotations": {"example.com/size": None}},
+    }
+
+
+def test_what_a_vm_and_a_preference_both_set_is_no_conflict() -> None:
+    vm = {"spec": {"template": {"spec": {"domain": {"memory": {"guest": "1Gi"}}}}}}
+    obj = {"spec": {"memory": {"guest": "2Gi"}}}
+    assert Switch(MICRO).conflicts(vm, obj) == ["spec.template.spec.domain.memory.guest"]
+    assert Switch(Named(kinds.CLUSTER_PREFERENCE, "fedora")).conflicts(vm, obj) == []

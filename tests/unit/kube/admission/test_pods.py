@@ -7,7 +7,6 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from livevirt.errors import Forbidden
 from livevirt.kube.admission.builtin import RULES
 from livevirt.kube.admission.pod_defaults import image_pull_policy
 from livevirt.kube.objects import pod_resources, typed
@@ -320,12 +319,6 @@ def test_grace(spec: Object, wanted: int | None, seconds: int) -> None:
     assert RULES["pods"].grace(pod, wanted) == seconds
     pod["status"]["phase"] = "Succeeded"
     assert RULES["pods"].grace(pod, wanted) == 0
-
-
-@pytest.mark.parametrize("spec", [{"priority": 5}, {"priorityClassName": "gold"}], ids=str)
-def test_a_priority_that_no_class_gives_is_forbidden(spec: Object) -> None:
-    with pytest.raises(Forbidden):
-        InMemoryServer().create(POD, "p", **a_pod(**spec))
 
 
 amounts = st.dictionaries(

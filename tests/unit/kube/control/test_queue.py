@@ -16,6 +16,10 @@ KEYS = st.sampled_from("abcd")
 SECONDS = st.sampled_from([0.0, 0.5, 1.0, 2.0, 7.0])
 
 
+def ready_keys(queue: Queue[str]) -> list[str]:
+    return [key for *_, key in sorted(queue._ready)]
+
+
 class QueueMachine(RuleBasedStateMachine):
     """Next to the queue runs a model: what is ready in which order, at work, wanted again, due."""
 
@@ -93,13 +97,13 @@ class QueueMachine(RuleBasedStateMachine):
             del self.due[key]
             if key not in self.ready:
                 self.wanted(key)
-        order = list(self.queue._ready)
+        order = ready_keys(self.queue)
         assert sorted(order) == sorted(self.ready)
         self.ready = order
 
     @invariant()
     def nothing_is_lost_or_doubled(self) -> None:
-        assert list(self.queue._ready) == self.ready
+        assert ready_keys(self.queue) == self.ready
         assert len(self.queue) == len(self.ready)
         assert self.clock.waiting == bool(self.due)
 
@@ -142,6 +146,19 @@ def test_given_thousands_of_failures_when_it_fails_again_then_the_wait_is_still_
     for _ in range(2000):
         queue.fail("a")
     assert queue.fail("a") == 1000.0
+
+
+def test_given_ranks_then_the_highest_comes_first_and_equals_in_their_order(
+    clock: ManualClock,
+) -> None:
+    ranks = {"low": -1, "high": 5}
+    queue: Queue[str] = Queue(clock=clock, rank=lambda key: ranks.get(key, 0))
+    queue.add_after("high", 1)
+    for key in ("low", "a", "b"):
+        queue.add(key)
+    assert queue.get_nowait() == "a"
+    clock.advance(1)
+    assert [queue.get_nowait() for _ in range(3)] == ["high", "b", "low"]
 
 
 def test_of_two_delayed_adds_the_earliest_wins_and_the_other_is_dropped(

@@ -92,9 +92,23 @@ def test_wishes_a_pod_can_be_given_are_accepted() -> None:
         **spread(labelSelector={"matchLabels": {"app": "web"}}),
         "dnsPolicy": "None",
         "schedulerName": "my.scheduler",
-        "priorityClassName": "high",
+        "priorityClassName": "system-cluster-critical",
     }
     assert review(VM, a_vm(a_spec(**wishes)))[1] == []
+
+
+def test_a_priority_class_that_does_not_exist_is_refused() -> None:
+    spec = a_spec(priorityClassName="high")
+    [of_vm], [of_vmi] = review(VM, a_vm(spec))[1], review(VMI, a_vmi(spec))[1]
+    assert (of_vm.reason, of_vm.field) == ("FieldValueNotFound", f"{TEMPLATE}.priorityClassName")
+    assert (of_vmi.reason, of_vmi.field) == ("FieldValueNotFound", "spec.priorityClassName")
+
+
+def test_given_a_class_that_is_gone_then_the_vm_can_be_edited_but_not_to_another_such() -> None:
+    old = a_vm(a_spec(priorityClassName="gone"))
+    assert review(VM, a_vm(a_spec(priorityClassName="gone"), runStrategy="Always"), old)[1] == []
+    assert review(VM, a_vm(a_spec()), old)[1] == []
+    assert len(review(VM, a_vm(a_spec(priorityClassName="other")), old)[1]) == 1
 
 
 # ---------------------------------------------------------------- for any wishes

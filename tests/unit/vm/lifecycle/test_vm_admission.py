@@ -10,6 +10,7 @@ from livevirt.kube.objects.schema import definitions
 from livevirt.vm.config import settings as configs
 from livevirt.vm.kinds import KUBEVIRT, VM, VMI, support
 from livevirt.vm.spec import defaults
+from livevirt.vm.spec.refused_fields import HOOK_SIDECARS
 
 from ..vm_review import COMPONENT, LIVE, STAGE, a_spec, a_vm, a_vmi, review
 
@@ -525,12 +526,53 @@ def test_a_persons_instance_has_its_own_identity_and_no_status_of_theirs() -> No
     }  # fmt: skip
 
 
-def test_every_volume_of_a_new_instance_is_shown_to_the_guest() -> None:
-    spec = a_spec(volumes=[{"name": "d", "emptyDisk": {"capacity": "1Gi"}}])
-    [error] = review(VMI, a_vmi(spec))[1]
-    assert (error.field, error.message) == (
-        "spec.volumes[0].name", "spec.domain.volumes[0].name 'd' not found.",
-    )  # fmt: skip
+def test_every_volume_of_a_new_instance_gets_a_disk() -> None:
+    volumes = [
+        {"name": "seen", "containerDisk": {"image": "a"}},
+        {"name": "shared", "configMap": {"name": "a"}},
+        {"name": "bare", "emptyDisk": {"capacity": "1Gi"}},
+        {"name": "dump", "memoryDump": {"claimName": "a"}},
+    ]
+    devices = {
+        "disks": [{"name": "seen", "disk": {"bus": "virtio"}}],
+        "filesystems": [{"name": "shared", "virtiofs": {}}],
+    }
+    vmi, errors, _ = review(VMI, a_vmi(a_spec(devices=devices, volumes=volumes)))
+    assert errors == []
+    assert vmi["spec"]["domain"]["devices"]["disks"] == [
+        {"name": "seen", "disk": {"bus": "virtio"}},
+        {"name": "bare", "disk": {"bus": "sata"}},
+    ]
+
+
+HOST_DISK = {"name": "d", "hostDisk": {"path": "/disk.img", "type": "Disk"}}
+KERNEL = {"kernelBoot": {"container": {"image": "a", "kernelPath": "/vmlinuz"}}}
+NOT_PROVIDED: dict[str, tuple[Object, str]] = {
+    "a disk of the host": (a_spec(volumes=[HOST_DISK]), "volumes[0].hostDisk"),
+    "a kernel": (a_spec(firmware=KERNEL), "domain.firmware.kernelBoot"),
+}
+
+
+@pytest.mark.parametrize(("spec", "field"), NOT_PROVIDED.values(), ids=NOT_PROVIDED)
+def test_what_a_guest_cannot_do_without_and_we_do_not_provide_is_refused(
+    spec: Object, field: str
+) -> None:
+    for kind, obj, path in ((VM, a_vm(spec), "spec.template.spec"), (VMI, a_vmi(spec), "spec")):
+        [error] = review(kind, obj)[1]
+        assert (error.reason, error.field) == ("FieldValueNotSupported", f"{path}.{field}")
+
+
+def test_hook_sidecars_are_refused() -> None:
+    vmi, vm = a_vmi(), a_vm()
+    for sidecars in ("[]", '[{"image": "hook"}]'):
+        annotations = {"annotations": {HOOK_SIDECARS: sidecars}}
+        vmi["metadata"] |= annotations
+        vm["spec"]["template"]["metadata"] = annotations
+        [of_vmi], [of_vm] = review(VMI, vmi)[1], review(VM, vm)[1]
+        assert of_vmi.field == f"metadata.annotations[{HOOK_SIDECARS}]"
+        assert of_vm.field == f"spec.template.metadata.annotations[{HOOK_SIDECARS}]"
+    vm["spec"]["template"]["metadata"] = {"annotations": {HOOK_SIDECARS: ""}}
+    assert review(VM, vm)[1] == []
 
 
 def test_people_change_neither_spec_nor_status_of_an_instance() -> None:

@@ -1,4 +1,4 @@
-"""Gives pods their nodes, as kube-scheduler does with its default settings.
+"""Gives pods their nodes, as kube-scheduler does with its default settings, by priority.
 
 - `pod`, `node`: what the decision needs of an object, read once.
 - `affinity`: terms that choose nodes and terms that choose pods.

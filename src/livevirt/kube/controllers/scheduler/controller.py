@@ -12,6 +12,7 @@ from livevirt.kube.control.clock import Now
 from livevirt.kube.control.controller import DONE, Controller, Result
 from livevirt.kube.control.events import Recorder
 from livevirt.kube.control.informer import Informer
+from livevirt.kube.control.queue import Queue
 from livevirt.kube.controllers.scheduler import objects
 from livevirt.kube.controllers.scheduler.fleet import Fleet
 from livevirt.kube.controllers.scheduler.objects import Pod
@@ -43,8 +44,11 @@ class Scheduler:
         self._waiting: dict[Key, None] = {}  # found no node when last tried
         self._lonely: dict[Key, None] = {}  # those of them that want to be near others
         self._tries: dict[Key, int] = {}
+        self._backing_off: dict[int, dict[Key, None]] = {}  # to be tried again later, by priority
         self._informers = (node_informer, namespace_informer, pod_informer)
-        self._controller = Controller("scheduler", self.reconcile, workers=WORKERS)
+        self._controller = Controller(
+            "scheduler", self.reconcile, workers=WORKERS, queue=Queue(rank=self._priority)
+        )
         node_informer.on_change(self._on_node)
         namespace_informer.on_change(self._on_namespace)
         pod_informer.on_change(self._on_pod)
@@ -61,7 +65,8 @@ class Scheduler:
         if obj is None or not objects.wants_node(obj):
             return DONE
         pod = objects.read_pod(obj)
-        if self._fleet.assumes(key, pod.uid):
+        self._backing_off.get(pod.priority, {}).pop(key, None)
+        if self._fleet.assumes(key, pod.uid) or self._defers(pod):
             return DONE
         # Up to here nothing was awaited, and the plan counts at once: no two pods share a place.
         match plan(pod, self._fleet):
@@ -74,6 +79,23 @@ class Scheduler:
                     self._lonely[key] = None
                 await self._report(obj, message)
         return DONE
+
+    def _priority(self, key: Key) -> int:
+        obj = self._pods.get(key)
+        return 0 if obj is None else objects.priority(obj)
+
+    def _defers(self, pod: Pod) -> bool:
+        """Queue a pod behind those of a higher priority that back off; return whether it did.
+
+        Otherwise it could take the room that one of them is about to be tried for.
+        """
+        ahead = [p for p, keys in self._backing_off.items() if keys and p > pod.priority]
+        for each in ahead:
+            for key in self._backing_off.pop(each):
+                self._controller.queue.add(key)
+        if ahead:
+            self._controller.queue.add(pod.key)
+        return bool(ahead)
 
     async def _bind(self, obj: Object, pod: Pod, node: str) -> None:
         key = pod.key
@@ -130,8 +152,9 @@ class Scheduler:
             self._controller.queue.add(key)
 
     def _leave(self, key: Key) -> None:
-        for memory in (self._waiting, self._lonely, self._tries):
-            memory.pop(key, None)
+        self._tries.pop(key, None)
+        for keys in (self._waiting, self._lonely, *self._backing_off.values()):
+            keys.pop(key, None)
 
     def _on_node(self, change: Change) -> None:
         if change.new is None:
@@ -165,8 +188,15 @@ class Scheduler:
         self._waiting.pop(key, None)
         self._lonely.pop(key, None)
         tries = self._tries[key] = self._tries.get(key, 0) + 1
-        wait = 0.0 if tries == 1 else min(0.05 * 2.0 ** min(tries, 10), LONGEST_WAIT)
+        wait = back_off(tries)
+        if wait:
+            self._backing_off.setdefault(self._priority(key), {})[key] = None
         self._controller.queue.add_after(key, wait)
+
+
+def back_off(tries: int) -> float:
+    """Return after how many seconds a pod is tried again for the given time."""
+    return 0.0 if tries == 1 else min(0.05 * 2.0 ** min(tries, 10), LONGEST_WAIT)
 
 
 def _asks_anew(old: Object, new: Object) -> bool:

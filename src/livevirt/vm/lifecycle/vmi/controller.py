@@ -51,6 +51,7 @@ class Sources:
     limits: Informer  # LimitRanges
     namespaces: Informer
     settings: Informer  # KubeVirt
+    priority_classes: Informer
 
     def launcher(self, pod: Object, vmi: Object) -> view.Launcher:
         """Return the view of a pod, and of a claim that its node does not find."""
@@ -109,7 +110,7 @@ class Instances:
         self._controller.watches(sources.volumes, self._users)
         sources.pods.on_change(self._note)
         bounds = (sources.quotas, sources.limits)
-        self._refused = Refused(self._controller, *bounds)
+        self._refused = Refused(self._controller, *bounds, sources.priority_classes)
         for informer in bounds:
             informer.on_change(self._retry_resizes)
         sources.settings.on_change(self._retry_all)

@@ -8,10 +8,9 @@ from typing import Any
 
 import pytest
 
-from livevirt.kube.objects import jsonpath
+from livevirt.kube.objects import crds, jsonpath
 from livevirt.kube.objects.kind import Kind
 from livevirt.kube.objects.schema import Definitions
-from livevirt.kube.server.openapi import crds
 from livevirt.vm import kinds
 from livevirt.vm.kinds import REGISTRY
 
@@ -105,6 +104,32 @@ def test_quantities_may_be_numbers_and_templates_may_have_metadata() -> None:
     }
     memory = template["spec"]["properties"]["domain"]["properties"]["memory"]
     assert memory["properties"]["guest"]["x-kubernetes-int-or-string"] is True
+
+
+def test_devices_volumes_and_conditions_are_merged_by_their_keys() -> None:
+    merged = {
+        path: tuple(schema["x-kubernetes-list-map-keys"])
+        for path, schema in walk(roots(kinds.VM)[0])
+        if schema.get("x-kubernetes-list-type") == "map"
+    }
+    spec = ".spec.template.spec"
+    for path in ("domain.devices.disks", "domain.devices.interfaces", "networks", "volumes"):
+        assert merged[f"{spec}.{path}"] == ("name",)
+    assert merged[".status.conditions"] == ("type",)
+
+
+@pytest.mark.parametrize("kind", CUSTOM, ids=lambda kind: kind.resource)
+def test_selectable_fields_are_scalars_of_the_schema(kind: Kind) -> None:
+    for version in crds.definition(kind)["spec"]["versions"]:
+        fields = dict(walk(version["schema"]["openAPIV3Schema"]))
+        for selectable in version.get("selectableFields", ()):
+            assert fields[selectable["jsonPath"]]["type"] in ("string", "boolean", "integer")
+
+
+def test_instances_are_selected_by_node_and_phase() -> None:
+    (version,) = crds.definition(kinds.VMI)["spec"]["versions"]
+    paths = [each["jsonPath"] for each in version["selectableFields"]]
+    assert paths == [".status.nodeName", ".status.phase"]
 
 
 def test_given_a_kind_that_is_served_then_its_definition_is_established() -> None:

@@ -69,7 +69,7 @@ def an_instance(informers: Informers, client: Client) -> Controller:
     sources = Sources(
         of(kinds.VMI), of(core.POD), of(core.CLAIM), of(kinds.DATA_VOLUME),
         of(core.QUOTA), of(core.LIMIT_RANGE), of(core.NAMESPACE),
-        of(kinds.KUBEVIRT),
+        of(kinds.KUBEVIRT), of(core.PRIORITY_CLASS),
     )  # fmt: skip
     recorder = cast(Recorder, Quiet())
     return Instances(client, lambda: NOON, recorder, sources)._controller
@@ -101,7 +101,10 @@ async def work(controller: Controller) -> None:
         controller.queue.done(key)
 
 
-@pytest.mark.parametrize("bound", [core.QUOTA, core.LIMIT_RANGE], ids=lambda k: k.kind)
+BOUNDS = (core.QUOTA, core.LIMIT_RANGE, core.PRIORITY_CLASS)
+
+
+@pytest.mark.parametrize("bound", BOUNDS, ids=lambda k: k.kind)
 @pytest.mark.parametrize(("kind", "obj", "make", "wanted"), WAITING.values(), ids=WAITING)
 async def test_given_twenty_refusals_when_a_bound_changes_then_it_is_tried_at_once(
     kind: Kind,
@@ -127,11 +130,13 @@ async def test_given_twenty_refusals_when_a_bound_changes_then_it_is_tried_at_on
         clock.advance(due - clock.time())
         await work(controller)
     server.room = True
-    elsewhere = {**FULL["metadata"], "namespace": "other"}
-    tell(bound, {**FULL, "metadata": elsewhere})
-    assert len(controller.queue) == 0, "a quota of another namespace is nobody's here"
-    tell(bound, FULL)
+    full = FULL if bound.namespaced else {"kind": bound.kind, "metadata": {"name": "full"}}
+    if bound.namespaced:
+        elsewhere = {**full["metadata"], "namespace": "other"}
+        tell(bound, {**full, "metadata": elsewhere})
+        assert len(controller.queue) == 0, "a quota of another namespace is nobody's here"
+    tell(bound, full)
     await work(controller)
     assert wanted in server.created
-    tell(bound, {**FULL, "spec": {}})
+    tell(bound, {**full, "spec": {}})
     assert len(controller.queue) == 0, "what was done waits for nothing"

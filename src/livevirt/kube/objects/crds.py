@@ -1,8 +1,8 @@
 """CustomResourceDefinitions of our custom kinds, made from the kinds and the schema tables.
 
-They are shown by `kubectl get crd`, printed by `livevirt crds` and installed on a real
-kube-apiserver, so their schemas are structural: no references, a type everywhere, and lists of maps
-only by keys that are always there.
+The embedded server shows them to `kubectl get crd`, and `livevirt crds` prints them for a real
+kube-apiserver. Their schemas are structural: no references, a type everywhere, and map lists only
+where every key is a required field.
 """
 
 from __future__ import annotations
@@ -12,9 +12,8 @@ from collections.abc import Iterable
 from typing import Any
 
 from livevirt.kube.objects.kind import Column, Kind
-from livevirt.kube.objects.schema import Field, Type
+from livevirt.kube.objects.schema import Field, Type, merging
 from livevirt.kube.objects.structural import QUANTITY
-from livevirt.kube.server.openapi.documents import merging
 
 Object = dict[str, Any]
 
