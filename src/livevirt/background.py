@@ -41,6 +41,7 @@ from livevirt.vm import controllers, kinds
 from livevirt.vm.datavolumes.controller import DataVolumes
 from livevirt.vm.datavolumes.controller import Sources as DataVolumeSources
 from livevirt.vm.datavolumes.importer import Images
+from livevirt.vm.lifecycle.vmi import launcher
 from livevirt.vm.monitoring import collector
 from livevirt.vm.monitoring.collector import Collector
 from livevirt.vm.subresources import router
@@ -81,7 +82,9 @@ async def run(
     wanted = registration.asked(settings.nodes)
     retired = await registration.settle(client, wanted, data.nodes, data.run)
     async with asyncio.TaskGroup() as group:
-        running = embedded.run(client, services.store, services.now, services.registry, factories)
+        running = embedded.run(
+            client, services.store, services.now, services.registry, factories, launcher.not_run
+        )
         group.create_task(running, name="controllers")
         host = await look(data.accelerator)  # the controllers run meanwhile
         _sweep_scratch(data)

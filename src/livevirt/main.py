@@ -22,8 +22,10 @@ from livevirt import logs, programs
 from livevirt.errors import LivevirtError
 from livevirt.files import private
 from livevirt.kube.admission import builtin
+from livevirt.kube.admission.pods import PodRules
 from livevirt.kube.client.local import LocalClient
 from livevirt.kube.controllers import bootstrap
+from livevirt.kube.objects import core
 from livevirt.kube.objects.request import User
 from livevirt.kube.server import pki, reviews
 from livevirt.kube.server.api import Api
@@ -38,6 +40,7 @@ from livevirt.paths import DataDir
 from livevirt.settings import Settings
 from livevirt.vm import admission, kinds
 from livevirt.vm.config import controller
+from livevirt.vm.lifecycle.vmi import launcher
 from livevirt.vm.migration import eviction
 
 log = logging.getLogger(__name__)
@@ -76,7 +79,11 @@ async def serve(settings: Settings, ready: Ready) -> None:
 async def _serve(settings: Settings, data: DataDir, keys: Pki, store: Store, ready: Ready) -> None:
     reader = StoreReader(store)
     tokens = Tokens(keys.token_key)
-    rules = {**builtin.RULES, **admission.RULES}
+    rules = {
+        **builtin.RULES,
+        core.POD.resource: PodRules(launcher.not_run),
+        **admission.RULES,
+    }
     services = Services(store, rules, utc_now, reader, kinds.REGISTRY)
     api = Api(services, reviews.verbs(tokens))
     client = LocalClient(api, CONTROLLER)

@@ -16,7 +16,9 @@ from livevirt.qemu.machine import Thread
 from livevirt.qemu.plan import (
     Blocked,
     MachineSnapshot,
+    OnlineMemory,
     PlugCpu,
+    PrepareMemory,
     RequestMemory,
     SetVcpus,
     Step,
@@ -91,7 +93,8 @@ QUIET_SECONDS = 1.0  # a change that is done sooner is not reported in between
 _FIRST_LOOK, _LAST_LOOK = 0.1, 1.0  # seconds between rounds
 _PLUG_LOOK = 0.4  # after a CPU came: looking takes time that the guest needs to bring it online
 _FIRST_RETRY, _LAST_RETRY = 1.0, 30.0  # after QEMU refused
-_CALM, _LONG_CALM = 2.0, 60.0  # seconds after a change, and then between rounds: time to prepare
+_PREPARATIONS = 3  # after so many attempts a guest gets new memory unprepared
+_CALM, _LONG_CALM = 2.0, 60.0  # seconds after a change, and then again and again: time to prepare
 
 
 @dataclass(slots=True)
@@ -101,14 +104,15 @@ class Pursuit:
     wanted: Size
     began: float
     moved: float  # when the guest last did something
-    has: tuple[int, int] | None = None
+    has: tuple[int, int, int] | None = None
     looked: bool = False  # since it began
     look: float = _FIRST_LOOK
     retry: float = _FIRST_RETRY
+    unprepared: int = 0  # attempts at preparing the guest for new memory that failed
 
     def note(self, seen: MachineSnapshot, now: float, *, plugged: bool) -> None:
-        """Record what a round saw, and whether it plugged a CPU."""
-        has = seen.sockets, seen.memory
+        """Take in what a round saw, and whether it plugged a CPU."""
+        has = seen.sockets, seen.memory, seen.plugged
         if has != self.has or seen.observed.run_state in HELD:
             self.moved, self.look = now, _FIRST_LOOK
         if plugged:
@@ -240,7 +244,7 @@ class Adjuster:
                 return
             late = now - pursuit.moved >= ACCEPT_SECONDS
             if late or done.refused or now - pursuit.began >= QUIET_SECONDS:
-                self._show(progress(wanted, done.seen, late=late, cpu=done.cpu, memory=done.memory))
+                self._show(self._progress(wanted, done, late=late))
             pause, room = pursuit.pause(refused=done.refused), None
             if done.cpu.kept and self._room.finding is not None:
                 pause, room = _LAST_LOOK, self._room.finding
@@ -255,20 +259,31 @@ class Adjuster:
         wanted = pursuit.wanted
         steps = resize(Wanted(wanted.sockets, wanted.memory, paused=paused), seen)
         cpu = memory = NO_TROUBLE
-        plugged = False
+        plugged = unready = False
         for step in steps:
+            if unready and isinstance(step, RequestMemory):
+                continue  # in a later round
             trouble = await self._do(step)
-            if isinstance(step, RequestMemory) or (
-                isinstance(step, Blocked) and step.what == "memory"
-            ):
+            if isinstance(step, PrepareMemory) and trouble is not NO_TROUBLE:
+                pursuit.unprepared += 1
+                unready = pursuit.unprepared < _PREPARATIONS
+            if trouble is NO_TROUBLE:
+                plugged |= isinstance(step, PlugCpu)
+            elif _is_about_memory(step):
                 memory = trouble
-            elif trouble is not NO_TROUBLE:
+            else:
                 cpu = trouble
-            plugged |= isinstance(step, PlugCpu) and trouble is NO_TROUBLE
         if not steps and not pursuit.looked:
             seen = await self._look()
         pursuit.looked = True
         return Round(seen, cpu, memory, plugged)
+
+    def _progress(self, wanted: Size, done: Round, *, late: bool) -> Progress:
+        agent = self._guest.view.agent
+        unmovable = agent is not None and agent.unmovable
+        return progress(
+            wanted, done.seen, late=late, cpu=done.cpu, memory=done.memory, unmovable=unmovable
+        )
 
     async def _look(self) -> MachineSnapshot:
         seen = await self._guest.look()
@@ -288,8 +303,8 @@ class Adjuster:
         except TimeoutError:
             return Trouble(kept="it did not answer in time")
         except CommandFailed as error:
-            if isinstance(step, SetVcpus):
-                return Trouble(kept=str(error))  # the guest's message, not QEMU's
+            if isinstance(step, SetVcpus | OnlineMemory):
+                return Trouble(kept=str(error))  # the guest's words, not QEMU's
             log.warning("step refused", extra=self._facts(error) | {"step": repr(step)})
             return Trouble(refused=str(error))
         except QmpError as error:
@@ -321,6 +336,12 @@ class Adjuster:
     def _facts(self, error: BaseException) -> dict[str, str]:
         intent = self._guest.intent
         return {"vmi": f"{intent.namespace}/{intent.vmi}", "error": str(error)}
+
+
+def _is_about_memory(step: Step) -> bool:
+    if isinstance(step, Blocked):
+        return step.what == "memory"
+    return isinstance(step, PrepareMemory | RequestMemory | OnlineMemory)
 
 
 def _lacks_cpu(seen: MachineSnapshot, sockets: int) -> bool:

@@ -9,12 +9,13 @@ from livevirt.kube.objects.request import Object
 from livevirt.node import attachments
 from livevirt.node.exit_record import ExitRecord
 from livevirt.node.pod_status import RESIZE_IN_PROGRESS, RESIZE_PENDING
-from livevirt.vm.sizing import hot_change
+from livevirt.vm.sizing import guest_size, hot_change
 from livevirt.vm.volumes import volume_migration
 
 COMPONENT = "virt-handler"
 VOLUME_COPIED = "VolumeMigrated"
 STARTED, STOPPED, SHUTTING_DOWN = "Started", "Stopped", "ShuttingDown"
+MAY_NOT_SHRINK = "MemoryMayNotShrink"
 _SIZES = {hot_change.CPU: ("cpu", "VCPUs"), hot_change.MEMORY_TYPE: ("memory", "Memory")}
 #: Of volumes that are where they should be or on their way there; such messages name the volume.
 _NAMING_THE_VOLUME = (attachments.READY, hot_change.ATTACHING, hot_change.DETACHING)
@@ -37,9 +38,22 @@ def size_changed(recorder: Recorder, vmi: Object, changed: Object) -> None:
     for type_, (key, what) in _SIZES.items():
         old, new = conditions.find(before, type_), conditions.find(listed, type_)
         if key in reached or (old is not None and new is None):
-            recorder.event(vmi, "Normal", f"{what}Changed", hot_change.reached(vmi, type_))
+            message = hot_change.reached(_after(vmi, changed), type_)
+            recorder.event(vmi, "Normal", f"{what}Changed", message)
         elif new is not None and (old or {}).get("reason") != new.get("reason"):
             _record(recorder, vmi, new, is_first=old is None)
+    if (changed.get("memory") or {}).get("shrinkable") is False:
+        message = f"New memory was brought online as it came. {guest_size.MAY_NOT_SHRINK}"
+        recorder.event(vmi, "Warning", MAY_NOT_SHRINK, message)
+
+
+def _after(vmi: Object, changed: Object) -> Object:
+    """Return an instance with what a patch of its status changes about its size."""
+    status = vmi.get("status") or {}
+    fields = ("currentCPUTopology", "memory")
+    sizes = {name: {**(status.get(name) or {}), **(changed.get(name) or {})} for name in fields}
+    listed = changed.get("conditions", status.get("conditions"))
+    return {**vmi, "status": {**status, **sizes, "conditions": listed}}
 
 
 def _record(recorder: Recorder, vmi: Object, condition: Condition, *, is_first: bool) -> None:

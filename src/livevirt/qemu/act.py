@@ -19,8 +19,10 @@ from livevirt.qemu.plan import (
     CloseImage,
     EndThread,
     GrowDisk,
+    OnlineMemory,
     PlugCpu,
     PlugDisk,
+    PrepareMemory,
     RequestMemory,
     SetVcpus,
     Step,
@@ -63,8 +65,8 @@ async def act(step: Step, qmp: Session, agent: GuestAgent | None = None) -> None
             await forget_node(qmp, node)
         case EndThread(id):
             await _end_thread(qmp, id)
-        case Blocked():
-            pass
+        case Blocked() | PrepareMemory() | OnlineMemory():
+            pass  # the last two are the guest agent's alone, and its client's to remember
 
 
 async def forget_files(qmp: Session) -> None:

@@ -258,29 +258,29 @@ class GuestAgent(AgentChannel):
         await self.call("guest-ping")
 
     async def info(self) -> AgentInfo:
-        return await self._ask("guest-info", AgentInfo)
+        return await self.ask("guest-info", AgentInfo)
 
     async def osinfo(self) -> OsInfo:
-        return await self._ask("guest-get-osinfo", OsInfo)
+        return await self.ask("guest-get-osinfo", OsInfo)
 
     async def hostname(self) -> str:
-        return (await self._ask("guest-get-host-name", _HostName)).host_name
+        return (await self.ask("guest-get-host-name", _HostName)).host_name
 
     async def timezone(self) -> Timezone:
-        return await self._ask("guest-get-timezone", Timezone)
+        return await self.ask("guest-get-timezone", Timezone)
 
     async def interfaces(self) -> tuple[Interface, ...]:
-        return await self._ask("guest-network-get-interfaces", tuple[Interface, ...])
+        return await self.ask("guest-network-get-interfaces", tuple[Interface, ...])
 
     async def filesystems(self) -> tuple[Filesystem, ...]:
-        return await self._ask(GET_FSINFO, tuple[Filesystem, ...])
+        return await self.ask(GET_FSINFO, tuple[Filesystem, ...])
 
     async def users(self) -> tuple[User, ...]:
-        return await self._ask("guest-get-users", tuple[User, ...])
+        return await self.ask("guest-get-users", tuple[User, ...])
 
     async def vcpus(self) -> tuple[Vcpu, ...]:
         """Return every CPU the guest knows, by its own number."""
-        found = await self._ask("guest-get-vcpus", tuple[Vcpu, ...])
+        found = await self.ask("guest-get-vcpus", tuple[Vcpu, ...])
         return tuple(sorted(found, key=lambda vcpu: vcpu.logical_id))
 
     async def set_vcpus(self, ids: Iterable[int], *, online: bool) -> int:
@@ -289,7 +289,7 @@ class GuestAgent(AgentChannel):
         The guest stops at the first it cannot change, and fails only if that is the first of all.
         """
         wanted = [{"logical-id": number, "online": online} for number in ids]
-        return await self._ask("guest-set-vcpus", int, {"vcpus": wanted})
+        return await self.ask("guest-set-vcpus", int, {"vcpus": wanted})
 
     async def exec(
         self,
@@ -308,10 +308,10 @@ class GuestAgent(AgentChannel):
             arguments["env"] = [f"{key}={value}" for key, value in env.items()]
         if stdin:
             arguments["input-data"] = base64.b64encode(stdin).decode()
-        program = {"pid": (await self._ask("guest-exec", _Program, arguments)).pid}
+        program = {"pid": (await self.ask("guest-exec", _Program, arguments)).pid}
         pause = _POLL_FIRST
-        while not (status := await self._ask("guest-exec-status", _ProgramStatus, program)).exited:
-            await asyncio.sleep(pause)  # the agent sends no event when a program ends
+        while not (status := await self.ask("guest-exec-status", _ProgramStatus, program)).exited:
+            await asyncio.sleep(pause)  # the agent tells nobody that a program ended
             pause = min(pause * 2, _POLL_LAST)
         return Finished(
             exit_code=status.exitcode,
@@ -325,9 +325,10 @@ class GuestAgent(AgentChannel):
         """Ask the guest to shut down. Success has no answer: look at what QEMU reports."""
         await self.send("guest-shutdown", {"mode": mode})
 
-    async def _ask(
+    async def ask(
         self, command: str, type_: type[T], arguments: Mapping[str, object] | None = None
     ) -> T:
+        """Run one command in the guest and return the answer as that type."""
         answer = await self.call(command, arguments)
         with _understood(command):
             return msgspec.convert(answer, type_)

@@ -50,6 +50,7 @@ class MemoryState:
     plugged: int = 0
     requested: int = 0
     headroom: int = 0
+    address: int = 0  # where the guest finds what is plugged
 
     @property
     def total(self) -> int:
@@ -190,7 +191,9 @@ def memory_state(summary: Mapping[str, int], devices: Sequence[Mapping[str, Any]
     for device in devices:
         if device["type"] == "virtio-mem" and device["data"].get("id") == MEMORY_DEVICE:
             data = device["data"]
-            return MemoryState(boot, data["size"], data["requested-size"], data["max-size"])
+            return MemoryState(
+                boot, data["size"], data["requested-size"], data["max-size"], data["memaddr"]
+            )
     return MemoryState(boot)
 
 

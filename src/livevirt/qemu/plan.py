@@ -23,6 +23,7 @@ from livevirt.qemu.disk import (
     scsi_place,
     usb_place,
 )
+from livevirt.qemu.guest_memory import GuestMemory
 from livevirt.qemu.lifecycle import HELD
 from livevirt.qemu.machine import Machine, Thread
 from livevirt.qemu.mirror import EndCopy, FinishCopy, StartCopy
@@ -45,6 +46,8 @@ class MachineSnapshot:
     machine: Machine
     observed: Observed
     vcpus: tuple[Vcpu, ...] | None = None  # None: no guest agent answers
+    blocks: GuestMemory | None = None  # None: no guest agent lists them
+    auto_online: str | None = None  # what the kernel does with new memory; None: not asked yet
 
     @property
     def sockets(self) -> int:
@@ -65,8 +68,31 @@ class MachineSnapshot:
 
     @property
     def memory(self) -> int:
-        """How many bytes of memory the guest has."""
+        """How many bytes of memory the guest uses: not those it has plugged and left offline.
+
+        Without an agent that lists them, all that is plugged counts.
+        """
+        if self.blocks is None:
+            return self.plugged
+        state = self.observed.memory
+        used = self.blocks.in_use(state.address, state.headroom, state.plugged)
+        return self.machine.memory.boot + used
+
+    @property
+    def plugged(self) -> int:
+        """How many bytes of memory it has plugged, online or not."""
         return self.machine.memory.boot + self.observed.memory.plugged
+
+    @property
+    def offline_blocks(self) -> tuple[int, ...]:
+        """The blocks of plugged memory that its kernel has and does not use, as far as known."""
+        state = self.observed.memory
+        return self.blocks.offline(state.address, state.headroom) if self.blocks else ()
+
+    @property
+    def present(self) -> int | None:
+        """How many CPUs its kernel has registered, online or not; None without an agent."""
+        return len(self.vcpus) if self.vcpus is not None else None
 
     @property
     def offered(self) -> int:
@@ -95,6 +121,18 @@ class SetVcpus:
 
     ids: tuple[int, ...]
     online: bool
+
+
+@dataclass(frozen=True, slots=True)
+class PrepareMemory:
+    """Make the guest's kernel bring new memory online where it can be taken away again."""
+
+
+@dataclass(frozen=True, slots=True)
+class OnlineMemory:
+    """Let the guest bring blocks of memory online, by its own numbers."""
+
+    blocks: tuple[int, ...]
 
 
 @dataclass(frozen=True, slots=True)
@@ -164,6 +202,8 @@ Step = (
     PlugCpu
     | UnplugCpu
     | SetVcpus
+    | PrepareMemory
+    | OnlineMemory
     | RequestMemory
     | PlugDisk
     | UnplugDisk
@@ -244,8 +284,13 @@ def _memory(wanted: Wanted, seen: MachineSnapshot) -> Iterator[Step]:
         yield Blocked("memory", f"{wanted.memory} bytes", reason)
         return
     requested = memory.requested(wanted.memory)
+    asks_agent = seen.blocks is not None and not wanted.paused
+    if requested > observed.requested and asks_agent and seen.auto_online is None:
+        yield PrepareMemory()
     if observed.requested != requested:
         yield RequestMemory(requested)
+    elif asks_agent and requested and seen.offline_blocks:
+        yield OnlineMemory(seen.offline_blocks)
 
 
 def disks(

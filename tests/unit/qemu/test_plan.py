@@ -6,6 +6,7 @@ from hypothesis import strategies as st
 
 from livevirt.qemu.agent import Vcpu
 from livevirt.qemu.disk import Disk, Image
+from livevirt.qemu.guest_memory import GuestMemory, MemoryBlock
 from livevirt.qemu.machine import MIB, Cpu, Machine, Memory, Nic, Thread
 from livevirt.qemu.observe import CpuSlot, Drive, MemoryState, Observed
 from livevirt.qemu.plan import (
@@ -15,8 +16,10 @@ from livevirt.qemu.plan import (
     EndThread,
     GrowDisk,
     MachineSnapshot,
+    OnlineMemory,
     PlugCpu,
     PlugDisk,
+    PrepareMemory,
     RequestMemory,
     SetVcpus,
     Step,
@@ -75,6 +78,7 @@ def wants(
 
 
 KVM, TCG = a_machine("kvm"), a_machine("tcg")
+OFFLINE = GuestMemory(128 * MIB, (MemoryBlock(0, False),))
 WITH_CD = a_machine(disks=(CD,))
 Rule = tuple[MachineGoal, MachineSnapshot, list[Step]]
 RULES: dict[str, Rule] = {
@@ -82,6 +86,31 @@ RULES: dict[str, Rule] = {
     "given the guest shut down, then leave it alone": (
         wants(4, paused=True),
         MachineSnapshot(TCG, is_now(run_state="shutdown")),
+        [],
+    ),
+    "given an agent, when memory grows for the first time, then the kernel is prepared first": (
+        wants(memory=128 * MIB),
+        MachineSnapshot(TCG, is_now(), vcpus(1), GuestMemory()),
+        [PrepareMemory(), RequestMemory(64 * MIB)],
+    ),
+    "given it was prepared before, when memory grows, then it is offered at once": (
+        wants(memory=128 * MIB),
+        MachineSnapshot(TCG, is_now(), vcpus(1), GuestMemory(), auto_online="online_movable"),
+        [RequestMemory(64 * MIB)],
+    ),
+    "given memory shrinks, then nothing is prepared": (
+        wants(),
+        MachineSnapshot(TCG, is_now(requested=64 * MIB), vcpus(1), GuestMemory()),
+        [RequestMemory(0)],
+    ),
+    "given memory that was taken and left offline, then it is brought online": (
+        wants(memory=128 * MIB),
+        MachineSnapshot(TCG, is_now(requested=64 * MIB), vcpus(1), OFFLINE),
+        [OnlineMemory((0,))],
+    ),
+    "given it stands still, when memory is offline, then it waits": (
+        wants(memory=128 * MIB, paused=True),
+        MachineSnapshot(TCG, is_now(requested=64 * MIB), vcpus(1), OFFLINE),
         [],
     ),
     "given a disk failed and the guest stands still, when it is to go, then unplug it": (

@@ -55,8 +55,17 @@ class Attachment:
     def state(self, vmi: Object | None) -> str:
         """Return in a line where it stands."""
         entry = volume_status(vmi or {}, self.volume)
-        parts = [str(entry[key]) for key in ("phase", "message") if entry.get(key)]
-        return ": ".join(parts) or "accepted"
+        if self._is_stale(entry):
+            return "accepted"
+        words = [str(entry[key]) for key in ("phase", "message") if entry.get(key)]
+        return ": ".join(words) or "accepted"
+
+    def _is_stale(self, entry: Object) -> bool:
+        """Return whether the instance still reports the attachment of before the change."""
+        if not self.claim:
+            return entry.get("phase") != "Detaching"
+        claim = (entry.get("persistentVolumeClaimInfo") or {}).get("claimName")
+        return entry.get("phase") == "Ready" and claim != self.claim
 
     def message(self, end: Outcome, vmi: Object | None, why: str = "") -> str:
         """Return the sentence on how it ended."""

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
@@ -72,9 +71,6 @@ def _kind(text: str, kinds: Sequence[Kind]) -> Kind:
     raise click.UsageError(f'invalid kind "{text}", supported values are: {supported}')
 
 
-if TYPE_CHECKING:  # costly to import
-    from rich.table import Table
-
 # ---------------------------------------------------------------- in
 
 
@@ -129,8 +125,6 @@ def parsed(text: str, source: str) -> list[Any]:
 
 # ---------------------------------------------------------------- out
 
-_PIPE_WIDTH = 240  # so much that nothing is cut
-
 
 def print_yaml(obj: Object) -> None:
     """Print an object as YAML with sorted keys, as KubeVirt's virtctl does."""
@@ -146,10 +140,3 @@ def print_yaml(obj: Object) -> None:
     Dumper.add_representer(str, represent_text)
     text = yaml.dump(obj, Dumper=Dumper, sort_keys=True, allow_unicode=True)
     click.echo(text, nl=False)
-
-
-def print_table(table: Table) -> None:
-    """Print a table as wide as the terminal, or as wide as it needs to be in a pipe."""
-    from rich.console import Console
-
-    Console(width=None if sys.stdout.isatty() else _PIPE_WIDTH, highlight=False).print(table)

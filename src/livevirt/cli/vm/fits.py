@@ -10,8 +10,9 @@ from typing import Any
 
 import click
 
-from livevirt.cli import cluster
+from livevirt.cli import cluster, table
 from livevirt.cli.session import VM, Session, refusals, talk
+from livevirt.cli.table import Row
 from livevirt.cli.vm.documents import INSTANCETYPES, Named
 from livevirt.cli.vm.flags import Command, takes_over
 from livevirt.cli.vm.switch import Switch
@@ -207,25 +208,13 @@ def advice(vm: str, fits: Iterable[Fit]) -> str:
 
 
 def _show(fits: list[Fit]) -> None:
-    from rich.table import Table
-    from rich.text import Text
-
-    from livevirt.cli.vm.documents import print_table
-
     if not fits:
         click.echo("there are no instance types; see `virtctl create instancetype --help`")
         return
-    table = Table(box=None, pad_edge=False, header_style="bold")
-    for title in ("INSTANCE TYPE", "VCPUS", "MEMORY", "REACHED", "WHY"):
-        table.add_column(title, overflow="fold")
+    rows = []
     for each in fits:
-        kind = f"{each.to.kind.singular}/" if each.to.kind.namespaced else ""
-        name = f"{kind}{each.to.name}"
-        table.add_row(
-            Text(f"{name} (now)" if each.current else name),
-            str(each.vcpus or "-"),
-            each.memory or "-",
-            Text(each.reach, style=_COLOURS.get(each.reach, "green")),
-            Text(each.why),
-        )
-    print_table(table)
+        kind = f"{each.to.kind.short[0]}/" if each.to.kind.namespaced else ""
+        name = f"{kind}{each.to.name}{' (now)' if each.current else ''}"
+        cells = (name, str(each.vcpus or "-"), each.memory or "-", each.reach)
+        rows.append(Row(cells, each.why, _COLOURS.get(each.reach, "green")))
+    table.echo(("INSTANCE TYPE", "VCPUS", "MEMORY", "REACHED", "WHY"), rows)

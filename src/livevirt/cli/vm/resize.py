@@ -95,7 +95,8 @@ def update_preference(name: str, to: str, dry_run: bool, waits: bool, timeout: f
 def wait_for_it(name: str, timeout: float | None) -> int:
     """Show the progress of a live change; return once all changes are applied in the guest.
 
-    Exits with 0 once it has, or if no guest runs, with 2 if something needs a restart.
+    Exits with 0 once it has, or if no guest runs, with 2 if something needs a restart. Without a
+    guest agent nobody in the guest can confirm a size; the last line then says so.
 
     \b
     kubectl apply -f web.yaml && virtctl vm wait web
@@ -110,7 +111,10 @@ def wait_for_it(name: str, timeout: float | None) -> int:
                 watched = _Watched(session, vm, show)
                 await watched.vm_until(lambda vm: _is_seen(vm, since))
                 end = await watched.outcome(since)
-        click.echo(f"VM {name}: {_ENDS[end]}", err=end is Outcome.FAILED)
+        sentence = _ENDS[end]
+        if end is Outcome.LIVE:
+            sentence = switch.unconfirmed(watched.vmi) or sentence
+        click.echo(f"VM {name}: {sentence}", err=end is Outcome.FAILED)
         return _STATUSES[end]
 
     with refusals(f"error waiting for VirtualMachine {name}: {{}}"):

@@ -13,6 +13,7 @@ from livevirt.kube.objects.conditions import FINAL, Condition
 from livevirt.kube.objects.request import Object
 from livevirt.vm.instancetypes.rules.conflicts import ANNOTATIONS, conflicts
 from livevirt.vm.instancetypes.rules.matchers import INSTANCETYPE, ROLES, Role
+from livevirt.vm.sizing import guest_size
 from livevirt.vm.sizing.hot_change import reported, under_way
 from livevirt.vm.verdict.judgement import Verdict
 from livevirt.vm.verdict.live_patch import MEMORY, SOCKETS
@@ -229,7 +230,8 @@ def outcome_message(end: Outcome, vm: Object, vmi: Object | None, to: Named) -> 
     match end:
         case Outcome.LIVE:
             assert vmi is not None
-            return f"VM {name} runs with {to.title}{_shown(vmi)}"
+            unsure = unconfirmed(vmi)
+            return f"VM {name} runs with {to.title}{_shown(vmi)}{f' ({unsure})' if unsure else ''}"
         case Outcome.RESTART:
             why = _message(vm, RESTART_REQUIRED)
             return f"VM {name} needs a restart for {to.title}: {why}; `virtctl restart {name}`"
@@ -237,6 +239,12 @@ def outcome_message(end: Outcome, vm: Object, vmi: Object | None, to: Named) -> 
             return f"VM {name} does not run; it starts with {to.title}"
         case Outcome.FAILED:
             return f"VM {name} cannot be switched to {to.title}: {_message(vm, _FAILURE)}"
+
+
+def unconfirmed(vmi: Object | None) -> str:
+    """Return that the guest has not confirmed its size, and why; empty if it has."""
+    found = conditions.find(status_of(vmi).get("conditions"), guest_size.CONFIRMED) or {}
+    return guest_size.UNCONFIRMED.get(found.get("reason", ""), "")
 
 
 def _shown(vmi: Object) -> str:

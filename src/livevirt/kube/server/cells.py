@@ -200,6 +200,31 @@ def _secret(secret: Object, now: datetime) -> Cells:
     ]  # fmt: skip
 
 
+def _service(service: Object, now: datetime) -> Cells:
+    spec, status = service.get("spec") or {}, service.get("status") or {}
+    balanced = (status.get("loadBalancer") or {}).get("ingress") or []
+    reached = [each.get("ip") or each.get("hostname") for each in balanced]
+    if spec.get("type") == "ExternalName":
+        reached = [spec.get("externalName")]
+    elif spec.get("type") == "LoadBalancer" and not reached:
+        reached = [*(spec.get("externalIPs") or ()), "<pending>"]
+    ports = (
+        f"{each.get('port')}{':' + str(each['nodePort']) if each.get('nodePort') else ''}"
+        f"/{each.get('protocol')}"
+        for each in spec.get("ports") or ()
+    )
+    chosen = sorted((spec.get("selector") or {}).items())
+    return [
+        name(service),
+        spec.get("type") or "",
+        spec.get("clusterIP") or NONE,
+        ",".join(filter(None, reached or spec.get("externalIPs") or ())) or NONE,
+        ",".join(ports) or NONE,
+        age_of(service, now),
+        ",".join(f"{key}={value}" for key, value in chosen) or NONE,
+    ]
+
+
 def _lease(lease: Object, now: datetime) -> Cells:
     return [name(lease), (lease.get("spec") or {}).get("holderIdentity") or "", age_of(lease, now)]
 
@@ -292,6 +317,18 @@ PRINTERS: dict[tuple[str, str], Printer] = {
             AGE,
         ),
         _secret,
+    ),
+    ("", "Service"): Printer(
+        (
+            NAME,
+            Column("Type", description="how the service is reached"),
+            Column("Cluster-IP", description="its address"),
+            Column("External-IP", description="the addresses it has outside of the cluster"),
+            Column("Port(s)", description="the ports it is reached at"),
+            AGE,
+            wide("Selector", "labels of the pods it stands for"),
+        ),
+        _service,
     ),
     ("", "ServiceAccount"): Printer((NAME, AGE), _named),
     ("", "Event"): _EVENT,

@@ -7,6 +7,6 @@ view changes they wake the reconciler that does.
 """
 
 from livevirt.node.guest.guest import QUIT_SECONDS, Guest
-from livevirt.node.guest.view import NOTHING_YET, AgentView, View
+from livevirt.node.guest.view import NOTHING_YET, AgentView, View, snapshot
 
-__all__ = ["NOTHING_YET", "QUIT_SECONDS", "AgentView", "Guest", "View"]
+__all__ = ["NOTHING_YET", "QUIT_SECONDS", "AgentView", "Guest", "View", "snapshot"]

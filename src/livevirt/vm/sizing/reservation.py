@@ -41,16 +41,16 @@ def asked(vmi: Object) -> Size:
 
 
 def reported_size(vmi: Object) -> Size:
-    """Return the size in an instance's status: what its guest has, or was offered and may take.
+    """Return the size an instance's status reports: what is plugged in, or offered to the guest.
 
-    What is not reported yet is as requested.
+    What is not reported yet is as asked for.
     """
     status = vmi.get("status") or {}
     sockets = (status.get("currentCPUTopology") or {}).get("sockets")
     reported_size = status.get("memory") or {}
     amounts = [
         parse(reported_size[n]).bytes
-        for n in ("guestCurrent", "guestRequested")
+        for n in ("guestCurrent", "guestPlugged", "guestRequested")
         if n in reported_size
     ]
     if sockets and amounts:

@@ -11,6 +11,7 @@ import msgspec
 from livevirt.kube.objects import conditions
 from livevirt.kube.objects.conditions import Condition
 from livevirt.kube.objects.request import Object
+from livevirt.vm.sizing.guest_size import UNCONFIRMED
 from livevirt.vm.verdict.comparison import TEMPLATE
 from livevirt.vm.verdict.judgement import Judgement, Ruling, Verdict
 
@@ -168,6 +169,9 @@ def _planned(change: Ruling) -> Object:
         found["nearestLive"] = redacted(path, change.nearest)
     if change.waits:
         found["waits"] = True
+    if change.unconfirmed:
+        found["confirmed"] = False
+        found["message"] += f"; it will be {UNCONFIRMED[change.unconfirmed]}"
     return found
 
 
