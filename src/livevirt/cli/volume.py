@@ -73,7 +73,7 @@ def _served(given: Path | None) -> DataDir:
         data = DataDir(given.absolute())
         if process.running_pid(data) is None:
             raise click.ClickException(
-                f"livevirt does not run on {data.root}; start it with"
+                f"no livevirt server is running for {data.root}; start it with"
                 f" `livevirt up --detach --data-dir {data.root}`"
             )
         return data

@@ -116,7 +116,7 @@ async def until(
 async def until_running(
     session: Session, kind: Kind, name: str, goal: Goal, seconds: float | None, what: str
 ) -> None:
-    """Do the same, but stop waiting when the guest cannot run unless somebody does something.
+    """Do the same, but stop waiting when the guest cannot run unless the user acts.
 
     Raises ClickException then.
     """

@@ -203,7 +203,7 @@ async def response(
     headers = {"Content-Type": content_type, "Cache-Control": "no-cache, private"}
     if len(raw) > _COMPRESS_FROM and "gzip" in http.headers.get("Accept-Encoding", ""):
         # Fast rather than small: clients on this machine are many times faster than the network
-        # this was made for. Large answers must not hold up everybody else.
+        # this was made for. Large answers must not block other requests.
         raw = await asyncio.to_thread(gzip.compress, raw, 1)
         headers["Content-Encoding"] = "gzip"
     response = web.Response(status=answer.code, body=raw, headers=headers)

@@ -118,7 +118,7 @@ class AgentPoller:
         """Count an answer that did not come; what an agent that hangs once reported is void."""
         observed = self._views.current.observed
         if observed is None or observed.run_state != "running":
-            self._unanswered = 0  # a guest that stands still cannot answer
+            self._unanswered = 0  # a paused guest cannot answer
             return
         self._unanswered += 1
         if self._unanswered > 1 and time.monotonic() - self._answered > SILENT_SECONDS:

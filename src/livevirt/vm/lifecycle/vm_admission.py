@@ -91,7 +91,7 @@ def _is_edited(review: Review) -> bool:
 
 
 def _newly_ignored(review: Review, sized: Sized) -> list[str]:
-    """Return what instance type and preference set in vain and did not before this write."""
+    """Return what instance type and preference set without effect and did not before this write."""
     new, old = review.new, review.old
     found = sizing_admission.ignored(new, sized)
     if not found or old is None or review.subresource:  # the latter takes another generation
