@@ -38,6 +38,7 @@ class Commands(frame.LazyGroup):
         "rollback": "livevirt.cli.rollback",
         "completion": "livevirt.cli.completion:livevirt",
         "controller": "livevirt.cli.controller",
+        "webhook": "livevirt.cli.webhook",
     }
 
 
@@ -158,18 +159,23 @@ def status(data_dir: Path | None) -> None:
 
 
 @cli.command()
-def crds() -> None:
+@click.option(
+    "--webhook-url", default="", metavar="URL",
+    help="How kube-apiserver reaches the webhook (default: by its Service in the cluster).",
+)  # fmt: skip
+def crds(webhook_url: str) -> None:
     """Print KubeVirt's CustomResourceDefinitions as livevirt serves them.
+
+    `livevirt webhook` converts instance types between their versions.
 
     \b
     livevirt crds > crds.yaml
+    livevirt crds | kubectl apply --server-side -f -
     """
-    import yaml
+    from livevirt.cluster.crds import definitions
+    from livevirt.cluster.webhook_manifests import Endpoint
 
-    from livevirt.kube.objects.crds import definitions
-    from livevirt.vm.kinds import KINDS
-
-    click.echo(yaml.safe_dump_all(definitions(KINDS), sort_keys=False), nl=False)
+    frame.print_yaml(definitions(Endpoint(webhook_url)))
 
 
 def main() -> None:
