@@ -18,6 +18,7 @@ import click
 
 from livevirt.cli import livevirt, virtctl
 from livevirt.cluster import controller as cluster_controller
+from livevirt.cluster import rbac
 from livevirt.kube.control import requests
 from livevirt.kube.objects import core, schema
 from livevirt.kube.objects.kind import Kind
@@ -405,8 +406,30 @@ PAGES: dict[str, Callable[[], str]] = {
     "metrics.md": metrics,
 }
 
+
 #: Sections of pages that are written by hand otherwise: page, name of the section.
+def component_permissions() -> str:
+    """Return a table of what each component may do on a cluster, and what for."""
+    rows = []
+    for component in rbac.COMPONENTS:
+        scopes = [("the cluster", component.cluster_rules)]
+        scopes += [(f"`{name}`", rules) for name, rules in component.namespace_rules.items()]
+        for scope, rules in scopes:
+            for rule in rules:
+                resources = ", ".join(f"`{each}`" for each in rule.resources)
+                only = ", ".join(f"`{each}`" for each in rule.names)
+                named = f"{resources}, only {only}" if only else resources
+                verbs = " ".join(rule.verbs)
+                rows.append((f"`{component.name}`", scope, named, verbs, rule.reason))
+        for namespace, role in component.existing_roles:
+            what = f"role `{role}`"
+            rows.append((f"`{component.name}`", f"`{namespace}`", what, "", "the front proxy"))
+    heads = ("component", "in", "resources", "verbs", "for")
+    return "\n".join(_table(heads, iter(rows))) + "\n"
+
+
 SECTIONS: dict[tuple[str, str], Callable[[], str]] = {
+    ("kubernetes.md", "component-permissions"): component_permissions,
     ("migration.md", "migration-phases"): migration_phases,
     ("migration.md", "source-states"): source_states,
     ("migration.md", "target-states"): target_states,

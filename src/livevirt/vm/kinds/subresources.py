@@ -10,6 +10,7 @@ from livevirt.kube.objects.registry import Action, ActionGroup
 GROUP = "subresources.kubevirt.io"
 VERSIONS = ("v1", "v1alpha3")  # the same in both; clients of either exist
 NO_GUEST_AGENT = "GuestAgentNotConnected"  # the cause of a refusal that needs one
+NO_NODE_AGENT = "NodeAgentNotReachable"  # likewise, on a cluster
 
 _VM, _VMI = "virtualmachines", "virtualmachineinstances"
 
