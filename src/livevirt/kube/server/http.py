@@ -17,15 +17,33 @@ import yaml
 from aiohttp import web
 from aiohttp.http import HttpProcessingError
 
-from livevirt.errors import ApiError, BadRequest, Forbidden, LivevirtError, RequestEntityTooLarge
+from livevirt.errors import (
+    ApiError,
+    BadRequest,
+    Forbidden,
+    InsufficientStorage,
+    LivevirtError,
+    RequestEntityTooLarge,
+    StoreError,
+)
 from livevirt.kube.control.metrics import Source
 from livevirt.kube.objects import refusals
 from livevirt.kube.objects.kind import Kind
 from livevirt.kube.objects.registry import Registry
 from livevirt.kube.objects.request import ActionPath, Answer, Object, Request, User
-from livevirt.kube.server import bodies, discovery, objects, responses, route, table
+from livevirt.kube.server import (
+    bodies,
+    discovery,
+    health,
+    objects,
+    responses,
+    route,
+    storage_errors,
+    table,
+)
 from livevirt.kube.server.api import Api, check_door
 from livevirt.kube.server.authenticate import ANONYMOUS, Authenticator, check_own_name
+from livevirt.kube.server.health import Health
 from livevirt.kube.server.metrics import Metrics
 from livevirt.kube.server.responses import LARGEST, Form, Reply
 from livevirt.kube.server.route import Target
@@ -34,7 +52,7 @@ log = logging.getLogger(__name__)
 
 MAX_BODY = 3 * 1024 * 1024
 _COMPRESS_FROM = 128 * 1024
-_PUBLIC = ("/healthz", "/livez", "/readyz", "/version")
+_PUBLIC = (*health.PATHS, "/version")
 _TRANSFORMS = ("Table", "PartialObjectMetadata")
 _LIST_TRANSFORMS = ("Table", "PartialObjectMetadataList")
 _JSON_HEADERS = {"Content-Type": responses.JSON, "Cache-Control": "no-cache, private"}
@@ -62,6 +80,7 @@ class Front:
         self._registry = api.services.registry
         self._action: ActionHandler = _not_yet
         self._streams: dict[tuple[str, str], StreamHandler] = {}
+        self.health = Health(api.services.store)
 
     def attach(
         self,
@@ -100,6 +119,8 @@ class Front:
             return _refusal(RequestEntityTooLarge(f"Request entity too large: limit is {MAX_BODY}"))
         except (asyncio.CancelledError, ConnectionError):
             raise
+        except StoreError as error:
+            return _refusal(storage_errors.answer(error))
         except LivevirtError as error:
             log.error("request failed", extra={"path": http.path, "error": str(error)})
             return _refusal(ApiError(str(error)))
@@ -137,9 +158,17 @@ class Front:
         form = responses.choose(accept, _LIST_TRANSFORMS if request.verb == "list" else _TRANSFORMS)
         if request.verb in ("create", "update", "patch", "delete", "deletecollection"):
             await _read_body(http, request)
+        if request.verb == "create" and not request.subresource:
+            self._check_space()
         answer = await self._api.call(request)
         raw = self._encoded(request, answer.body, form)
         return await _response(http, answer, raw, form.content_type)
+
+    def _check_space(self) -> None:
+        """Refuse new objects while the disk is full: what is left is for stopping and deleting."""
+        for guard in self._api.services.space_guards:
+            if why := guard():
+                raise InsufficientStorage(why, details=storage_errors.RETRY)
 
     def _encoded(self, request: Request, body: Object | bytes, form: Form) -> bytes:
         if form.as_:
@@ -245,8 +274,8 @@ class Front:
     ) -> web.StreamResponse:
         if http.method not in ("GET", "HEAD"):
             raise refusals.method_not_allowed()
-        if path in ("/healthz", "/livez", "/readyz"):
-            return web.Response(text="ok")
+        if path in health.PATHS:
+            return await self.health.answer(path, http)
         if path == "/metrics":
             text = await self._metrics.text()
             return web.Response(body=text, headers={"Content-Type": self._metrics.content_type})
