@@ -20,6 +20,7 @@ from livevirt.kube.control.runtime import Factory, Runtime
 from livevirt.kube.control.supervisor import FAMILIES as SUPERVISOR_FAMILIES
 from livevirt.kube.control.supervisor import Supervisor
 from livevirt.kube.controllers import embedded
+from livevirt.kube.controllers.embedded import Environment
 from livevirt.kube.controllers.storage.claim_controller import Claims
 from livevirt.kube.controllers.storage.claim_controller import Sources as StorageSources
 from livevirt.kube.controllers.storage.volume_controller import Volumes
@@ -34,7 +35,7 @@ from livevirt.node.guest import Guest
 from livevirt.node.guest_endpoints import GuestEndpoints
 from livevirt.node.guest_metrics import GuestMetrics
 from livevirt.node.host import look
-from livevirt.node.images import ImageStore
+from livevirt.node.images import FOLDER, ImageStore
 from livevirt.node.pod_dir import intended
 from livevirt.node.pod_usage import PodUsage
 from livevirt.node.scratch import Scratch
@@ -44,6 +45,7 @@ from livevirt.vm import controllers, kinds
 from livevirt.vm.datavolumes.controller import DataVolumes
 from livevirt.vm.datavolumes.controller import Sources as DataVolumeSources
 from livevirt.vm.datavolumes.importer import Images
+from livevirt.vm.lifecycle.vmi import launcher
 from livevirt.vm.monitoring import collector
 from livevirt.vm.monitoring.collector import Collector
 from livevirt.vm.subresources import router
@@ -74,7 +76,7 @@ async def run(
     endpoints = GuestEndpoints(agents)
     verbs = Actions(client.for_component("subresources"), endpoints, router.guest_verbs(endpoints))
     logs = Logs(endpoints, lambda namespace, name: services.reader.get(core.POD, name, namespace))
-    images = ImageStore(Path(settings.image_store or default_data_dir() / "images"))
+    images = ImageStore(Path(settings.image_store or default_data_dir() / FOLDER))
     machines = Collector()
     sources = (*metrics_sources(machines, agents, data, images), supervisor.samples)
     front.attach(verbs.handle, {(core.POD.resource, "log"): logs.stream}, sources)
@@ -90,7 +92,12 @@ async def run(
     retired = await supervisor.obtain("settle-nodes", settling)
     async with asyncio.TaskGroup() as group:
         running = embedded.run(
-            client, services.store, services.now, services.registry, factories, supervisor
+            client,
+            services.store,
+            services.now,
+            services.registry,
+            factories,
+            Environment(launcher.not_run, supervisor),
         )
         group.create_task(running, name="controllers")
         group.create_task(supervisor.keep("verify-database", services.store.verify))

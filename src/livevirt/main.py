@@ -23,8 +23,10 @@ from livevirt.errors import LivevirtError
 from livevirt.files import private
 from livevirt.files.reserve import Reserve
 from livevirt.kube.admission import builtin
+from livevirt.kube.admission.pods import PodRules
 from livevirt.kube.client.local import LocalClient
 from livevirt.kube.controllers import bootstrap
+from livevirt.kube.objects import core
 from livevirt.kube.objects.request import User
 from livevirt.kube.server import pki, reviews
 from livevirt.kube.server.api import Api
@@ -39,6 +41,7 @@ from livevirt.paths import DataDir
 from livevirt.settings import Settings
 from livevirt.vm import admission, kinds
 from livevirt.vm.config import controller
+from livevirt.vm.lifecycle.vmi import launcher
 from livevirt.vm.migration import eviction
 
 log = logging.getLogger(__name__)
@@ -61,7 +64,7 @@ def utc_now() -> datetime:
 
 async def serve(settings: Settings, ready: Ready) -> None:
     """Run everything until SIGTERM or SIGINT; call `ready` with the URL once the API answers."""
-    programs.check()  # or nodes would fail behind an API that says it is ready
+    programs.check()  # or nodes would fail behind an API that reports ready
     data = DataDir(Path(settings.data_dir))
     data.check()
     private.folders(data.root)
@@ -82,7 +85,11 @@ async def _serve(
     store, reserve = storage
     reader = StoreReader(store)
     tokens = Tokens(keys.token_key)
-    rules = {**builtin.RULES, **admission.RULES}
+    rules = {
+        **builtin.RULES,
+        core.POD.resource: PodRules(launcher.not_run),
+        **admission.RULES,
+    }
     services = Services(store, rules, utc_now, reader, kinds.REGISTRY)
     api = Api(services, reviews.verbs(tokens))
     client = LocalClient(api, CONTROLLER)

@@ -34,7 +34,7 @@ class ProcessError(LivevirtError):
 
 
 def run(settings: Settings) -> NoReturn:
-    """Become the server, until it is told to stop."""
+    """Become the server, until it is stopped."""
     command = _command(settings)
     os.execv(command[0], command)
 
@@ -135,7 +135,7 @@ def stop(data: DataDir, *, stop_guests: bool = False) -> None:
 def _stop_guests(data: DataDir) -> None:
     from livevirt.node import shutdown  # imports what stopping a server does not need
 
-    lock = _lock(data)  # nobody starts guests while we stop them
+    lock = _lock(data)  # no server starts guests while we stop them
     try:
         asyncio.run(shutdown.stop_guests(data, lambda: datetime.now(UTC), click.echo))
     finally:
@@ -174,6 +174,20 @@ def running_pid(data: DataDir) -> int | None:
     except (OSError, ValueError):
         return None
     return pid if _serves(pid, data.root) else None
+
+
+def find(url: str) -> DataDir | None:
+    """Return the data directory of the server that this machine runs at a URL."""
+    from livevirt.kube.client.errors import ConfigError
+
+    for file in Path("/proc").glob("[0-9]*/cmdline"):
+        try:
+            served = served_directory(file.read_bytes())
+            if served is not None and _url(DataDir(served)) == url:
+                return DataDir(served)
+        except (OSError, ConfigError):
+            continue  # it has ended, or is another user's
+    return None
 
 
 def _serves(pid: int, root: Path) -> bool:

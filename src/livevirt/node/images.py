@@ -18,6 +18,7 @@ import hashlib
 import json
 import os
 import re
+import shlex
 import shutil
 import struct
 import subprocess
@@ -33,9 +34,11 @@ from livevirt import programs
 from livevirt.files import durable, private
 from livevirt.node import process
 from livevirt.node.oci import ImageError, extract_disk, open_image
+from livevirt.paths import default_data_dir
 
 __all__ = ["Image", "ImageError", "ImageStore", "Reference"]
 
+FOLDER = "images"  # of the default data directory: the store of every server without another
 FORMATS = ("qcow2", "raw")
 _CHUNK = 1 << 20
 _HEADER = 104  # bytes of a qcow2 header, version 3
@@ -96,6 +99,13 @@ class ImageStore:
 
     def __init__(self, root: Path) -> None:
         self.root = root
+
+    def missing(self, name: str) -> str:
+        """Return the message that an image is not in this store, and how to import it."""
+        command = f"livevirt image import PATH --name {name}"
+        if self.root != default_data_dir() / FOLDER:  # where the command would put it
+            command += f" --image-store {shlex.quote(str(self.root))}"
+        return f"image {name} is not in the image store {self.root}; import it with `{command}`"
 
     def import_(self, path: Path, name: str) -> Image:
         """Copy a disk into the store under `name`, replacing what had the name before.
@@ -216,7 +226,7 @@ class ImageStore:
 
     @contextmanager
     def _scratch(self) -> Iterator[Path]:
-        """A folder for one import. It is locked while in use, so that leftovers can be told."""
+        """A folder for one import, locked while in use, so that leftovers can be recognised."""
         parent = self.root / "tmp"
         with self._locked():
             private.folder(parent, 0o700)
@@ -333,7 +343,7 @@ def _in_use(folder: Path) -> bool:
 def _has_locks(path: Path) -> bool:
     """Whether a process has the file locked, as QEMU has every file it uses."""
     with path.open("rb") as file:
-        # struct flock, asking for the whole file; an answer of F_UNLCK means nobody is in the way.
+        # struct flock, asking for the whole file; F_UNLCK in the answer means that it is free.
         query = struct.pack("@hhqqi4x", fcntl.F_WRLCK, os.SEEK_SET, 0, 0, 0)
         answer = fcntl.fcntl(file, fcntl.F_GETLK, query)
     return bool(struct.unpack_from("@h", answer)[0] != fcntl.F_UNLCK)

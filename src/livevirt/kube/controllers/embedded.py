@@ -17,12 +17,13 @@ from livevirt.kube.controllers.events import Expiry
 from livevirt.kube.controllers.gc.collector import Collector
 from livevirt.kube.controllers.namespaces import Namespaces
 from livevirt.kube.controllers.quota import Quotas
-from livevirt.kube.controllers.scheduler.controller import Scheduler
+from livevirt.kube.controllers.scheduler.controller import Scheduler, Sources
 from livevirt.kube.controllers.scheduler.objects import DEFAULT_SCHEDULER
 from livevirt.kube.controllers.serviceaccounts import ServiceAccounts
 from livevirt.kube.controllers.stored import Feed
 from livevirt.kube.objects import core
 from livevirt.kube.objects.registry import Registry
+from livevirt.kube.objects.request import Object
 from livevirt.kube.store import Store
 
 SCHEDULER = "kube-scheduler"
@@ -35,6 +36,7 @@ class Embedded:
     runtime: Runtime
     store: Store
     feed: Feed
+    not_run: Callable[[Object], str]  # why no node runs a pod
 
 
 async def _collector(parts: Embedded) -> None:
@@ -63,11 +65,11 @@ async def _expiry(parts: Embedded) -> None:
 
 
 async def _scheduler(parts: Embedded) -> None:
-    kinds = (core.POD, core.NODE, core.NAMESPACE)
+    of = parts.runtime.informers.of
     client = parts.runtime.client.for_component(SCHEDULER)
     recorder = Recorder(client, DEFAULT_SCHEDULER, parts.runtime.now)
-    informers = (parts.runtime.informers.of(kind) for kind in kinds)
-    scheduler = Scheduler(client, parts.runtime.now, recorder, *informers)
+    sources = Sources(of(core.POD), of(core.NODE), of(core.NAMESPACE))
+    scheduler = Scheduler(client, parts.runtime.now, recorder, sources, parts.not_run)
     async with asyncio.TaskGroup() as group:
         group.create_task(recorder.run(), name="scheduler-events")
         group.create_task(scheduler.run(), name="scheduler")
@@ -84,20 +86,31 @@ CONTROLLERS: tuple[Callable[[Embedded], Coroutine[Any, Any, None]], ...] = (
 )
 
 
+def _run_everything(pod: Object) -> str:
+    return ""
+
+
+@dataclass(frozen=True, slots=True)
+class Environment:
+    """What differs between a server and a test of single controllers."""
+
+    not_run: Callable[[Object], str] = _run_everything  # why no node runs a pod; "" if nodes do
+    supervisor: Supervisor | None = None  # restarts one that fails, which ends them all without
+
+
 async def run(
     client: Client,
     store: Store,
     now: Now,
     registry: Registry,
     extra: Sequence[Factory] = (),
-    supervisor: Supervisor | None = None,
+    environment: Environment | None = None,
 ) -> None:
-    """Run the controllers of a bare API server, and those of `extra`, until cancelled.
-
-    With a supervisor, one that fails is restarted by itself; without, it ends them all.
-    """
+    """Run the controllers of a bare API server, and those of `extra`, until cancelled."""
+    environment = environment or Environment()
+    supervisor = environment.supervisor
     runtime = Runtime(client, now, Informers(client))
-    parts = Embedded(runtime, store, Feed(store, registry))
+    parts = Embedded(runtime, store, Feed(store, registry), environment.not_run)
     works: list[tuple[str, Work]] = [
         *((_name(each), functools.partial(each, parts)) for each in CONTROLLERS),
         *((_name(each), functools.partial(each, runtime)) for each in extra),
