@@ -389,7 +389,7 @@ def metrics() -> str:
         parts.append(f"### {title}\n")
         rows = ((f"`{f.name}`", f.type, ", ".join(f.labels), f.help) for f in families)
         parts += [*_table(heads, iter(rows)), ""]
-    store = SimpleNamespace(revision=0, commits=0)
+    store = SimpleNamespace(revision=0, commits=0, failures=0)
     own = server_metrics.Metrics(cast(Any, store)).registry.collect()
     parts.append("### The server itself\n")
     shown = ((f"`{m.name}{_ENDINGS[m.type]}`", m.type, m.documentation) for m in own)
