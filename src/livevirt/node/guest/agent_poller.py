@@ -25,6 +25,7 @@ class AgentPoller:
     def __init__(self, intent: Intent, views: ViewStore, wake: Callable[[], None]) -> None:
         self.client = GuestAgent(intent.machine.agent_socket)
         self.silent = False  # an agent's port is open, and it has not answered
+        self.answered = False  # at some time since this guest is followed
         self._intent, self._views, self._wake = intent, views, wake
         self._port_changed = asyncio.Event()
 
@@ -45,6 +46,7 @@ class AgentPoller:
                 continue
             answer = await self._poll()
             if answer is not None:
+                self.answered = True
                 self._views.show(replace(self._views.current, agent=answer))
             elif self._views.current.agent is None and not self.silent:
                 self.silent = True
