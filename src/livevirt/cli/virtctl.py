@@ -22,6 +22,7 @@ class Verbs(frame.LazyGroup):
             ("instance", ("guestosinfo", "userlist", "fslist")),
             ("hotplug", ("addvolume", "removevolume", "cdrom")),
             ("plan", ("plan",)),
+            ("why", ("why",)),
             ("create", ("create",)),
             ("customize", ("customize",)),
             ("plan", ("expand",)),
