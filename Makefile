@@ -1,6 +1,6 @@
 # Run `make` to see what there is. Every target sets up what it needs by itself.
 .DEFAULT_GOAL := help
-.PHONY: help setup distributions demo test test-fast test-long test-kubernetes check bench clean
+.PHONY: help setup distributions demo test test-fast test-long test-soak test-kubernetes image check bench clean
 SHELL := /bin/bash
 BIN := .venv/bin
 PYTEST := $(BIN)/python -m pytest
@@ -25,7 +25,7 @@ check: ## format, lint, types, layers and sizes: the static half of CI
 
 # Behaviour must not depend on the text of a message: the API suites, the unit suites once more and a
 # guest test of each capability, with a restart of the server, run with all messages scrambled.
-SHORT := not long and not kubernetes
+SHORT := not long and not soak and not kubernetes
 SCRAMBLED_GUESTS := tests/guest/test_lifecycle.py::test_given_a_stop_then_the_guest_hears_the_button_and_shuts_itself_down \
   tests/guest/test_live_size.py::test_given_the_control_plane_is_killed_meanwhile_then_the_change_and_the_next_are_done \
   tests/guest/test_hot_volumes.py::test_given_a_storm_of_edits_then_the_last_one_wins \
@@ -39,14 +39,21 @@ test: setup ## every suite, with small rounds of the fault suites (under 17 minu
 
 test-fast: ## what needs no guest and takes no time (under 2 minutes)
 	@tools/setup --python-only
-	$(PYTEST) -m "not long and not slow and not guest and not kubernetes" -p no:cacheprovider -q
+	$(PYTEST) -m "not long and not soak and not slow and not guest and not kubernetes" -p no:cacheprovider -q
 
-test-long: setup ## the fault suites in full, and the wider guest tests
-	$(PYTEST) -m "long and not kubernetes" -p no:cacheprovider
+test-long: setup ## the wider guest tests
+	$(PYTEST) -m "long and not soak and not kubernetes" -p no:cacheprovider --durations=15
 
-test-kubernetes: setup ## suites on a real Kubernetes built from the package registries
+test-soak: setup ## the fault suites in full and the whole matrices (hours; not part of CI)
+	$(PYTEST) -m "soak and not kubernetes" -p no:cacheprovider --durations=15
+
+test-kubernetes: setup image ## suites on a real Kubernetes built from the package registries
 	tools/cluster build
 	$(PYTEST) -m kubernetes -p no:cacheprovider
+
+image: ## container image of all components, as .cache/image/livevirt.tar
+	@tools/setup --python-only
+	@tools/image/build.py
 
 demo: setup ## start, boot a guest from kubectl apply, look inside it
 	@$(BIN)/livevirt demo

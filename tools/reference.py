@@ -17,6 +17,8 @@ from typing import Any, NamedTuple, cast
 import click
 
 from livevirt.cli import livevirt, virtctl
+from livevirt.cluster import controller as cluster_controller
+from livevirt.kube.control import requests
 from livevirt.kube.objects import core, schema
 from livevirt.kube.objects.kind import Kind
 from livevirt.kube.server import metrics as server_metrics
@@ -373,6 +375,7 @@ _SOURCES = {
     "Objects": collector.FAMILIES,
     "QEMU and guests": guest_metrics.FAMILIES,
     "Host": storage_metrics.FAMILIES,
+    "Components on Kubernetes": (*cluster_controller.FAMILIES, *requests.FAMILIES),
 }
 _ENDINGS = {"counter": "_total", "gauge": "", "histogram": ""}  # that the library adds
 

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import asyncio
 import functools
+import logging
 from collections.abc import Sequence
 from pathlib import Path
 
 from livevirt.catalog import controller as catalog
+from livevirt.files import private
 from livevirt.files.raw_file import Directories
 from livevirt.kube.client.local import LocalClient
 from livevirt.kube.control.cache import Key
@@ -29,7 +31,7 @@ from livevirt.node.guest import Guest
 from livevirt.node.guest_endpoints import GuestEndpoints
 from livevirt.node.guest_metrics import GuestMetrics
 from livevirt.node.host import look
-from livevirt.node.images import ImageStore
+from livevirt.node.images import FOLDER, ImageStore
 from livevirt.node.pod_dir import intended
 from livevirt.node.pod_usage import PodUsage
 from livevirt.node.scratch import Scratch
@@ -39,11 +41,14 @@ from livevirt.vm import controllers, kinds
 from livevirt.vm.datavolumes.controller import DataVolumes
 from livevirt.vm.datavolumes.controller import Sources as DataVolumeSources
 from livevirt.vm.datavolumes.importer import Images
+from livevirt.vm.lifecycle.vmi import launcher
 from livevirt.vm.monitoring import collector
 from livevirt.vm.monitoring.collector import Collector
 from livevirt.vm.subresources import router
 from livevirt.vm.subresources.router import Actions
 from livevirt.vm.volumes.usage import Usage
+
+log = logging.getLogger(__name__)
 
 #: Everything `/metrics` may show beside the server's own figures.
 FAMILIES: tuple[Family, ...] = (
@@ -63,7 +68,7 @@ async def run(
     endpoints = GuestEndpoints(agents)
     verbs = Actions(client.for_component("subresources"), endpoints, router.guest_verbs(endpoints))
     logs = Logs(endpoints, lambda namespace, name: services.reader.get(core.POD, name, namespace))
-    images = ImageStore(Path(settings.image_store or default_data_dir() / "images"))
+    images = ImageStore(Path(settings.image_store or default_data_dir() / FOLDER))
     machines = Collector()
     sources = metrics_sources(machines, agents, data, images)
     front.attach(verbs.handle, {(core.POD.resource, "log"): logs.stream}, sources)
@@ -73,12 +78,15 @@ async def run(
     factories = [*controllers.ALL, storage(data.volumes, images), machines.run]
     if settings.catalog:
         factories.append(catalog.run)
+    await asyncio.to_thread(_restrict, data, images)
     wanted = registration.asked(settings.nodes)
     retired = await registration.settle(client, wanted, data.nodes, data.run)
     async with asyncio.TaskGroup() as group:
-        running = embedded.run(client, services.store, services.now, services.registry, factories)
+        running = embedded.run(
+            client, services.store, services.now, services.registry, factories, launcher.not_run
+        )
         group.create_task(running, name="controllers")
-        host = await look(data.root / "accelerator.json")  # the controllers run meanwhile
+        host = await look(data.accelerator)  # the controllers run meanwhile
         _sweep_scratch(data)
         capacity = _capacity(settings)
         named = client.for_component(NODE_AGENT)
@@ -97,6 +105,15 @@ def _capacity(settings: Settings) -> dict[str, Quantity]:
     """Return the capacity of each node: the machine's, overridden by the settings."""
     given = {name: quantity.parse(value) for name, value in settings.node_capacity.items()}
     return {**registration.machine_capacity(settings.nodes), **given}
+
+
+def _restrict(data: DataDir, images: ImageStore) -> None:
+    """Make the files private that an earlier release left readable by everybody."""
+    try:
+        private.restrict(data.contents)
+        images.restrict()
+    except OSError as error:
+        log.warning("permissions not restricted", extra={"error": str(error)})
 
 
 def _sweep_scratch(data: DataDir) -> None:

@@ -4,7 +4,7 @@ LivevirtError
 ├── ApiError           the API server refused; carries Kubernetes' `code` and `reason`
 │   ├── NotFound       usually an answer, not a failure
 │   ├── Conflict       read again, decide again
-│   ├── AlreadyExists  somebody was first
+│   ├── AlreadyExists  it was created before
 │   ├── Invalid        the object breaks a rule; `details.causes` name the fields
 │   ├── Forbidden      not allowed, or over a quota
 │   └── Expired        the watch or page is too old: list again
@@ -50,7 +50,7 @@ class ApiError(LivevirtError):
         self.warnings = warnings  # sent along with the refusal
 
     def status(self) -> dict[str, Any]:
-        """Return the Status object that tells a client."""
+        """Return the Status object for the client."""
         status: dict[str, Any] = {
             "kind": "Status",
             "apiVersion": "v1",
@@ -67,7 +67,7 @@ class ApiError(LivevirtError):
 
     @staticmethod
     def of(status: dict[str, Any], code: int) -> ApiError:
-        """Return the error that a Status object (or the lack of one) stands for."""
+        """Return the error that a Status object (or a missing one) stands for."""
         reason = status.get("reason") or ""
         kind = next((k for k in _BY_REASON if k.reason == reason), ApiError)
         return kind(
@@ -121,7 +121,7 @@ class Forbidden(ApiError):
 
 
 class Unauthorized(ApiError):
-    """Nobody we know is asking."""
+    """The user is not authenticated."""
 
     code = 401
     reason = "Unauthorized"
@@ -142,7 +142,7 @@ class NotAcceptable(ApiError):
 
 
 class UnsupportedMediaType(ApiError):
-    """The body is in a form nobody here can read."""
+    """The body is in an unsupported media type."""
 
     code = 415
     reason = "UnsupportedMediaType"

@@ -20,9 +20,12 @@ import uvloop
 
 from livevirt import logs, programs
 from livevirt.errors import LivevirtError
+from livevirt.files import private
 from livevirt.kube.admission import builtin
+from livevirt.kube.admission.pods import PodRules
 from livevirt.kube.client.local import LocalClient
 from livevirt.kube.controllers import bootstrap
+from livevirt.kube.objects import core
 from livevirt.kube.objects.request import User
 from livevirt.kube.server import pki, reviews
 from livevirt.kube.server.api import Api
@@ -37,6 +40,7 @@ from livevirt.paths import DataDir
 from livevirt.settings import Settings
 from livevirt.vm import admission, kinds
 from livevirt.vm.config import controller
+from livevirt.vm.lifecycle.vmi import launcher
 from livevirt.vm.migration import eviction
 
 log = logging.getLogger(__name__)
@@ -59,10 +63,10 @@ def utc_now() -> datetime:
 
 async def serve(settings: Settings, ready: Ready) -> None:
     """Run everything until SIGTERM or SIGINT; call `ready` with the URL once the API answers."""
-    programs.check()  # or nodes would fail behind an API that says it is ready
+    programs.check()  # or nodes would fail behind an API that reports ready
     data = DataDir(Path(settings.data_dir))
     data.check()
-    data.root.mkdir(mode=0o711, parents=True, exist_ok=True)
+    private.folders(data.root)
     addresses = tuple(dict.fromkeys(("127.0.0.1", "::1", settings.host)))
     keys = pki.ensure(data.pki, addresses, utc_now())
     store = Store.open(data.database)
@@ -75,7 +79,11 @@ async def serve(settings: Settings, ready: Ready) -> None:
 async def _serve(settings: Settings, data: DataDir, keys: Pki, store: Store, ready: Ready) -> None:
     reader = StoreReader(store)
     tokens = Tokens(keys.token_key)
-    rules = {**builtin.RULES, **admission.RULES}
+    rules = {
+        **builtin.RULES,
+        core.POD.resource: PodRules(launcher.not_run),
+        **admission.RULES,
+    }
     services = Services(store, rules, utc_now, reader, kinds.REGISTRY)
     api = Api(services, reviews.verbs(tokens))
     client = LocalClient(api, CONTROLLER)
@@ -115,7 +123,7 @@ def main() -> None:
     """Run the server with the settings given as JSON, the way `livevirt up` does."""
     settings = msgspec.json.decode(sys.argv[1], type=Settings)
     logs.configure(settings.log_level)
-
+    os.umask(private.UMASK)
     gc.set_threshold(*COLLECT)
 
     def ready(url: str) -> None:

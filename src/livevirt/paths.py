@@ -59,6 +59,11 @@ class DataDir:
         return self.root / "livevirt.log"
 
     @property
+    def accelerator(self) -> Path:
+        """What the probe of the accelerator found."""
+        return self.root / "accelerator.json"
+
+    @property
     def pki(self) -> Path:
         """Certificates and keys."""
         return self.root / "pki"
@@ -82,6 +87,16 @@ class DataDir:
     def run(self) -> Path:
         """Sockets of running guests."""
         return self.root / "run"
+
+    @property
+    def contents(self) -> tuple[Path, ...]:
+        """Everything of ours in the directory, which may hold other files too."""
+        database = (
+            self.root / f"{self.database.name}{end}" for end in ("", "-wal", "-shm", ".lock")
+        )
+        files = (self.kubeconfig, self.pid, self.log, self.accelerator)
+        folders = (self.pki, self.backups, self.volumes, self.scratch, self.nodes, self.run)
+        return (*database, *files, *folders)
 
     def check(self) -> None:
         """Refuse a directory whose sockets would have paths too long for the kernel."""

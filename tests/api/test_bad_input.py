@@ -154,7 +154,7 @@ async def test_given_malformed_requests_then_each_is_refused_with_a_status_objec
     await survive(attacked, 400, seed=2)
 
 
-@pytest.mark.long
+@pytest.mark.soak
 async def test_given_two_thousand_malformed_requests_then_each_is_refused_with_a_status_object(
     attacked: ServerProcess,
 ) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import functools
 from collections.abc import AsyncIterator, Callable
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
@@ -16,6 +17,7 @@ from livevirt.kube.admission import builtin
 from livevirt.kube.client.local import LocalClient
 from livevirt.kube.controllers import embedded
 from livevirt.kube.controllers.events import Expiry
+from livevirt.kube.controllers.scheduler import controller as scheduling
 from livevirt.kube.objects import conditions, core, times
 from livevirt.kube.objects.kind import Kind
 from livevirt.kube.objects.request import Object, User
@@ -81,19 +83,19 @@ class World:
         return (self.get(core.POD, pod) or {"spec": {}})["spec"].get("nodeName", "")
 
     def waits(self, pod: str) -> str:
-        """Return why a pod has no node, as its status tells."""
+        """Return the message of a pod that cannot be scheduled, else nothing."""
         status = (self.get(core.POD, pod) or {}).get("status") or {}
         scheduled = conditions.find(status.get("conditions"), "PodScheduled") or {}
         unschedulable = (scheduled.get("status"), scheduled.get("reason"))
         return scheduled["message"] if unschedulable == ("False", "Unschedulable") else ""
 
-    def told(self, name: str, reason: str, message: str) -> bool:
-        """Tell whether there is such an event of an object."""
-        wanted = (name, reason, message)
-        return any(
-            (event["involvedObject"]["name"], event["reason"], event["message"]) == wanted
+    def events(self, name: str, reason: str) -> list[str]:
+        """Return the messages of an object's events with this reason."""
+        return [
+            event["message"]
             for event in self.read.list(core.EVENT, NAMESPACE)
-        )
+            if (event["involvedObject"]["name"], event["reason"]) == (name, reason)
+        ]
 
 
 def owned_by(owner: Object, **rest: Any) -> Object:
@@ -301,13 +303,19 @@ async def test_events_go_an_hour_after_they_last_happened(quiet: World) -> None:
 # ---------------------------------------------------------------- scheduling
 
 
-@pytest.mark.wording
-async def test_a_pod_gets_a_node_and_its_owner_is_told(world: World) -> None:
+async def test_a_pod_gets_a_node_and_an_event(world: World) -> None:
     await world.node("n1")
     await world.pod("p")
     await world.until(lambda: world.node_of("p") == "n1")
+    await world.until(lambda: world.events("p", "Scheduled"))
+
+
+@pytest.mark.wording
+async def test_the_event_of_a_scheduled_pod_names_the_node(world: World) -> None:
+    await world.node("n1")
+    await world.pod("p")
     message = f"Successfully assigned {NAMESPACE}/p to n1"
-    await world.until(lambda: world.told("p", "Scheduled", message))
+    await world.until(lambda: world.events("p", "Scheduled") == [message])
 
 
 async def test_a_pod_of_another_scheduler_is_left_alone(world: World) -> None:
@@ -318,17 +326,13 @@ async def test_a_pod_of_another_scheduler_is_left_alone(world: World) -> None:
     assert world.node_of("theirs") == ""
 
 
-@pytest.mark.wording
-async def test_a_pod_that_fits_nowhere_says_why_and_recovers(world: World) -> None:
+async def test_a_pod_that_fits_nowhere_waits_for_a_larger_node(world: World) -> None:
     await world.pod("p", memory="16Gi")
-    await world.until(lambda: world.waits("p") == "no nodes available to schedule pods")
+    await world.until(lambda: world.waits("p"))
+    without_nodes = world.waits("p")
     await world.node("n1")
-    insufficient = (
-        "0/1 nodes are available: 1 Insufficient memory. preemption: 0/1 nodes are available:"
-        " 1 Preemption is not helpful for scheduling."
-    )
-    await world.until(lambda: world.waits("p") == insufficient)
-    await world.until(lambda: world.told("p", "FailedScheduling", insufficient))
+    await world.until(lambda: world.waits("p") not in ("", without_nodes))
+    await world.until(lambda: world.waits("p") in world.events("p", "FailedScheduling"))
     await world.node("n2", memory="32Gi")
     await world.until(lambda: world.node_of("p") == "n2")
     scheduled = conditions.find(
@@ -339,14 +343,71 @@ async def test_a_pod_that_fits_nowhere_says_why_and_recovers(world: World) -> No
 
 
 @pytest.mark.wording
-async def test_a_pod_gets_the_room_another_leaves(world: World) -> None:
+async def test_the_message_of_a_pod_that_fits_nowhere_names_what_is_missing(world: World) -> None:
+    await world.pod("p", memory="16Gi")
+    await world.until(lambda: world.waits("p") == "no nodes available to schedule pods")
+    await world.node("n1")
+    insufficient = (
+        "0/1 nodes are available: 1 Insufficient memory. preemption: 0/1 nodes are available:"
+        " 1 Preemption is not helpful for scheduling."
+    )
+    await world.until(lambda: world.waits("p") == insufficient)
+    await world.until(lambda: insufficient in world.events("p", "FailedScheduling"))
+
+
+@pytest.mark.wording
+async def test_the_message_of_a_pod_without_room_mentions_preemption(world: World) -> None:
     await world.node("n1")
     await world.pod("first", memory="6Gi")
     await world.until(lambda: world.node_of("first"))
     await world.pod("second", memory="6Gi")
     await world.until(lambda: "No preemption victims" in world.waits("second"))
+
+
+async def test_a_pod_gets_the_room_another_leaves(world: World) -> None:
+    await world.node("n1")
+    await world.pod("first", memory="6Gi")
+    await world.until(lambda: world.node_of("first"))
+    await world.pod("second", memory="6Gi")
+    await world.until(lambda: world.waits("second"))
     await world.client.delete(core.POD, "first", NAMESPACE, grace_seconds=0)
     await world.until(lambda: world.node_of("second") == "n1")
+
+
+async def a_priority_class(world: World, name: str, value: int) -> None:
+    await world.create(core.PRIORITY_CLASS, name, value=value)
+
+
+async def test_pods_are_scheduled_by_priority(quiet: World) -> None:
+    await a_priority_class(quiet, "high", 1000)
+    await a_priority_class(quiet, "low", -10)
+    await quiet.node("n", memory="1Gi")
+    await quiet.pod("unimportant", priorityClassName="low")
+    await quiet.pod("usual")
+    await quiet.pod("urgent", priorityClassName="high")
+    async with running(quiet):
+        for name, others in (("urgent", ("usual", "unimportant")), ("usual", ("unimportant",))):
+            await quiet.until(functools.partial(quiet.node_of, name))
+            for other in others:
+                await quiet.until(functools.partial(quiet.waits, other))
+            await quiet.client.delete(core.POD, name, NAMESPACE, grace_seconds=0)
+        await quiet.until(lambda: quiet.node_of("unimportant"))
+
+
+async def test_a_pod_that_backs_off_is_not_overtaken_by_a_lower_priority(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    await a_priority_class(world, "high", 1000)
+    await world.node("n", memory="1Gi")
+    await world.pod("first")
+    await world.until(lambda: world.node_of("first"))
+    await world.pod("urgent", priorityClassName="high")
+    await world.until(lambda: world.waits("urgent"))
+    monkeypatch.setattr(scheduling, "back_off", lambda tries: 600.0)
+    await world.client.delete(core.POD, "first", NAMESPACE, grace_seconds=0)
+    await world.pod("later")
+    await world.until(lambda: world.node_of("urgent"))
+    await world.until(lambda: world.waits("later"))
 
 
 async def test_a_burst_of_pods_never_takes_more_than_there_is(world: World) -> None:

@@ -122,6 +122,30 @@ def test_get_crd_shows_what_kubevirt_would_have_installed(server: ServerProcess)
     )
 
 
+def a_definition(name: str) -> str:
+    plural, _, group = name.partition(".")
+    names = {"plural": plural, "kind": plural.title()}
+    spec = {"group": group, "scope": "Namespaced", "names": names, "versions": []}
+    meta = {"apiVersion": "apiextensions.k8s.io/v1", "kind": "CustomResourceDefinition"}
+    return json.dumps(meta | {"metadata": {"name": name}, "spec": spec})
+
+
+@pytest.mark.wording
+@pytest.mark.parametrize(
+    ("name", "why"),
+    [("gadgets.example.com", "built-in kinds only"), ("virtualmachines.kubevirt.io", "already")],
+)
+@pytest.mark.parametrize("verb", ["create --validate=false", "apply --validate=false", "delete"])
+def test_a_refused_definition_says_why(
+    server: ServerProcess, verb: str, name: str, why: str
+) -> None:
+    done = server.run_kubectl(*verb.split(), "-f", "-", input=a_definition(name))
+    assert done.returncode == 1
+    assert "MethodNotAllowed" in done.stderr
+    assert name in done.stderr
+    assert why in done.stderr
+
+
 def test_get_raw_reaches_any_path(server: ServerProcess) -> None:
     assert server.kubectl("get", "--raw", "/readyz") == "ok"
     assert json.loads(server.kubectl("get", "--raw", "/version"))["major"] == "1"

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import re
+import shutil
 import socket
 import stat
 import subprocess
@@ -30,8 +31,8 @@ class Command:
         self.home.mkdir()
         self.temporary.mkdir()
 
-    def __call__(self, *args: str) -> subprocess.CompletedProcess[str]:
-        return self._run("livevirt", *args)
+    def __call__(self, *args: str, **variables: str) -> subprocess.CompletedProcess[str]:
+        return self._run("livevirt", *args, **variables)
 
     def here(self, *args: str) -> subprocess.CompletedProcess[str]:
         """Run it on the data directory."""
@@ -42,8 +43,8 @@ class Command:
         assert done.returncode == 0, done.stderr
         return done.stdout
 
-    def _run(self, program: str, *args: str) -> subprocess.CompletedProcess[str]:
-        environment = {"PATH": self.path, "HOME": str(self.home)}
+    def _run(self, program: str, *args: str, **variables: str) -> subprocess.CompletedProcess[str]:
+        environment = {"PATH": self.path, "HOME": str(self.home), **variables}
         environment["TMPDIR"] = str(self.temporary)
         return subprocess.run(
             [str(BIN / program), *args], env=environment, cwd=self.home,
@@ -268,3 +269,46 @@ def test_crds_prints_definitions_that_can_be_applied(livevirt: Command) -> None:
     printed = list(yaml.safe_load_all(livevirt("crds").stdout))
     assert {crd["kind"] for crd in printed} == {"CustomResourceDefinition"}
     assert "virtualmachines.kubevirt.io" in {crd["metadata"]["name"] for crd in printed}
+
+
+def imported(command: Command, *flags: str, **variables: str) -> subprocess.CompletedProcess[str]:
+    """Import a small disk into a claim of its own."""
+    file = command.home / "disk.raw"
+    file.write_bytes(b"\0" * 4096)
+    return command("volume", "import", str(file), *flags, **variables)
+
+
+@pytest.mark.parametrize("copied", [False, True], ids=["its own file", "a copy"])
+def test_volume_import_finds_its_server_by_kubeconfig(running: Command, copied: bool) -> None:
+    kubeconfig = running.data / "kubeconfig"
+    if copied:
+        kubeconfig = running.home / "copied-kubeconfig"
+        shutil.copy(running.data / "kubeconfig", kubeconfig)
+    name = f"by-variable-{copied}".lower()
+    done = imported(running, "--pvc", name, KUBECONFIG=str(kubeconfig))
+    assert done.returncode == 0, done.stderr
+    assert running.kubectl("get", "pvc", name, "-o", "jsonpath={.status.phase}") == "Bound"
+    name = f"by-flag-{copied}".lower()
+    done = imported(running, "--pvc", name, "--kubeconfig", str(kubeconfig), "-n", "kube-public")
+    assert done.returncode == 0, done.stderr
+    assert running.kubectl("get", "pvc", name, "-n", "kube-public", "-o", "name")
+
+
+def test_volume_import_takes_the_namespace_of_the_context(running: Command) -> None:
+    kubeconfig = yaml.safe_load((running.data / "kubeconfig").read_text())
+    kubeconfig["contexts"][0]["context"]["namespace"] = "kube-public"
+    file = running.home / "of-a-namespace"
+    file.write_text(yaml.safe_dump(kubeconfig))
+    assert imported(running, "--pvc", "mine", KUBECONFIG=str(file)).returncode == 0
+    assert running.kubectl("get", "pvc", "mine", "-n", "kube-public", "-o", "name")
+
+
+def test_volume_import_refuses_a_server_of_another_machine(running: Command) -> None:
+    kubeconfig = yaml.safe_load((running.data / "kubeconfig").read_text())
+    kubeconfig["clusters"][0]["cluster"]["server"] = "https://127.0.0.1:1"
+    file = running.home / "elsewhere"
+    file.write_text(yaml.safe_dump(kubeconfig))
+    done = imported(running, "--pvc", "nowhere", KUBECONFIG=str(file))
+    assert done.returncode == 1
+    assert "https://127.0.0.1:1" in done.stderr
+    assert running.kubectl("get", "pvc", "nowhere", "--ignore-not-found", "-o", "name") == ""

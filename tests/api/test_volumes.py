@@ -19,7 +19,7 @@ from aiohttp import web
 
 from livevirt.background import storage
 from livevirt.cli import volume_import
-from livevirt.cli.volume_import import VolumeError, Wish
+from livevirt.cli.volume_import import ImportRequest, VolumeError
 from livevirt.errors import Invalid
 from livevirt.files import loop_device
 from livevirt.files.raw_file import Directories
@@ -62,6 +62,9 @@ class Images(dict[str, Image]):
 
     def find(self, reference: str) -> Image | None:
         return self.get(reference)
+
+    def missing(self, name: str) -> str:
+        return f"there is no image {name}"
 
 
 @dataclass
@@ -134,7 +137,7 @@ class World:
         status = (self.get(kinds.DATA_VOLUME, name) or {}).get("status") or {}
         return conditions.find(status.get("conditions"), type_) or {}
 
-    def told(self, name: str, reason: str) -> bool:
+    def has_event(self, name: str, reason: str) -> bool:
         return any(
             (event["involvedObject"]["name"], event["reason"]) == (name, reason)
             for event in self.read.list(core.EVENT, NAMESPACE)
@@ -207,7 +210,7 @@ def holds(disk: Path, content: bytes = CONTENT) -> bool:
 
 async def test_a_claim_waits_for_a_pod_with_a_node_and_then_has_a_directory(world: World) -> None:
     await world.claim("data")
-    await world.until(lambda: world.told("data", "WaitForFirstConsumer"))
+    await world.until(lambda: world.has_event("data", "WaitForFirstConsumer"))
     assert world.phase(core.CLAIM, "data") == "Pending"
 
     await world.pod("user", "data")
@@ -239,7 +242,7 @@ async def test_an_immediate_class_binds_at_once_and_a_block_claim_is_told_why_no
     await world.claim("at-once", storageClassName="eager")
     await world.claim("block", storageClassName="eager", volumeMode="Block")
     await world.until(lambda: world.bound("at-once"))
-    await world.until(lambda: world.told("block", "ProvisioningFailed"))
+    await world.until(lambda: world.has_event("block", "ProvisioningFailed"))
     assert world.phase(core.CLAIM, "block") == "Pending"
 
 
@@ -431,10 +434,17 @@ async def test_an_image_of_the_local_store_is_copied_in(world: World, tmp_path: 
 
 
 @pytest.mark.wording
+async def test_the_message_on_a_missing_image_names_the_command_that_imports_it(
+    world: World,
+) -> None:
+    await world.data_volume("system", registry={"url": "docker://team/guest:1"})
+    await world.until(lambda: world.says("system", "Running").get("reason") == "ImagePullFailed")
+    assert world.says("system", "Running")["message"] == world.images.missing("team/guest:1")
+
+
 async def test_an_image_that_is_not_there_is_waited_for(world: World, tmp_path: Path) -> None:
     await world.data_volume("system", registry={"url": "docker://team/guest:1"})
     await world.until(lambda: world.says("system", "Running").get("reason") == "ImagePullFailed")
-    assert "livevirt image import" in world.says("system", "Running")["message"]
     world.images["team/guest:1"] = Image(raw(tmp_path / "guest.raw"), "raw")
     await world.succeeded("system")
     dv = world.get(kinds.DATA_VOLUME, "system")
@@ -443,23 +453,37 @@ async def test_an_image_that_is_not_there_is_waited_for(world: World, tmp_path: 
     assert holds(world.disk("system"))
 
 
-@pytest.mark.wording
-async def test_a_disk_larger_than_the_claim_fails_with_both_sizes(
-    world: World, tmp_path: Path
-) -> None:
-    world.images["big"] = Image(raw(tmp_path / "big.raw", bytes(9 * MIB)), "raw")
+async def import_too_large_a_disk(world: World, folder: Path) -> None:
+    """Import a disk of 9 MiB into a claim of 8 MiB; return when it has failed."""
+    world.images["big"] = Image(raw(folder / "big.raw", bytes(9 * MIB)), "raw")
     await world.data_volume("system", registry={"url": "docker://big"})
     await world.until(lambda: world.phase(kinds.DATA_VOLUME, "system") == "Failed")
-    message = world.says("system", "Running")["message"]
-    assert str(9 * MIB) in message
-    assert str(8 * MIB) in message
-    await world.until(lambda: world.told("system", "ImportFailed"))
+
+
+async def test_a_disk_larger_than_the_claim_fails(world: World, tmp_path: Path) -> None:
+    await import_too_large_a_disk(world, tmp_path)
+    await world.until(lambda: world.has_event("system", "ImportFailed"))
     assert not world.disk("system").exists()
     assert world.leftovers("system") == []
 
 
 @pytest.mark.wording
+async def test_the_message_on_too_large_a_disk_names_both_sizes(
+    world: World, tmp_path: Path
+) -> None:
+    await import_too_large_a_disk(world, tmp_path)
+    message = world.says("system", "Running")["message"]
+    assert str(9 * MIB) in message
+    assert str(8 * MIB) in message
+
+
 async def test_a_source_we_do_not_have_fails_at_once(world: World) -> None:
+    await world.data_volume("system", s3={"url": "s3://bucket/disk"})
+    await world.until(lambda: world.phase(kinds.DATA_VOLUME, "system") == "Failed")
+
+
+@pytest.mark.wording
+async def test_the_message_on_a_source_we_do_not_have_names_it(world: World) -> None:
     await world.data_volume("system", s3={"url": "s3://bucket/disk"})
     await world.until(lambda: world.phase(kinds.DATA_VOLUME, "system") == "Failed")
     assert "s3" in world.says("system", "Running")["message"]
@@ -473,7 +497,7 @@ async def test_a_data_volume_with_two_sources_is_refused(world: World) -> None:
 async def test_the_claim_of_somebody_else_is_left_alone(world: World) -> None:
     await world.claim("data")
     await world.data_volume("data", blank={})
-    await world.until(lambda: world.told("data", "ErrResourceExists"))
+    await world.until(lambda: world.has_event("data", "ErrResourceExists"))
     assert world.phase(kinds.DATA_VOLUME, "data") == "Pending"
     claim = world.get(core.CLAIM, "data")
     assert claim is not None
@@ -508,7 +532,7 @@ async def test_a_claim_is_copied_with_its_size_once_nobody_writes_to_it(world: W
         disk.write(CONTENT)
     await world.pod("writer", "source")
     await world.data_volume("copy", "", pvc={"name": "source", "namespace": NAMESPACE})
-    await world.until(lambda: world.told("copy", "CloneSourceInUse"))
+    await world.until(lambda: world.has_event("copy", "CloneSourceInUse"))
     await world.until(lambda: world.phase(kinds.DATA_VOLUME, "copy") == "CloneScheduled")
     assert not world.disk("copy").exists()
 
@@ -520,7 +544,7 @@ async def test_a_claim_is_copied_with_its_size_once_nobody_writes_to_it(world: W
 
 async def test_a_copy_waits_for_its_source_to_be_filled(world: World, tmp_path: Path) -> None:
     await world.data_volume("copy", pvc={"name": "source", "namespace": NAMESPACE})
-    await world.until(lambda: world.told("copy", "CloneSourceNotFound"))
+    await world.until(lambda: world.has_event("copy", "CloneSourceNotFound"))
     world.images["guest"] = Image(qcow2(tmp_path / "guest.qcow2"))
     await world.data_volume("source", registry={"url": "docker://guest"})
     await world.succeeded("copy")
@@ -612,8 +636,16 @@ async def test_a_file_that_breaks_off_is_never_used_and_fetched_again(
     assert world.leftovers("system") == []
 
 
+async def test_a_missing_file_is_waited_for(world: World, site: Site) -> None:
+    await world.data_volume("system", http={"url": f"{site.url}/disk"})
+    await world.until(lambda: world.says("system", "Running").get("reason") == "Error")
+    assert world.phase(kinds.DATA_VOLUME, "system") == "ImportInProgress"
+    site.files["/disk"] = CONTENT
+    await world.succeeded("system")
+
+
 @pytest.mark.wording
-async def test_a_missing_file_says_what_the_server_said_but_no_secret(
+async def test_the_message_on_a_missing_file_has_the_http_status_and_no_secret(
     world: World, site: Site
 ) -> None:
     await world.data_volume("system", http={"url": f"{site.url}/disk?token=hidden"})
@@ -621,7 +653,6 @@ async def test_a_missing_file_says_what_the_server_said_but_no_secret(
     stored = world.get(kinds.DATA_VOLUME, "system")
     assert stored is not None
     assert "hidden" not in str(stored["status"])
-    assert world.phase(kinds.DATA_VOLUME, "system") == "ImportInProgress"
 
 
 async def test_two_imports_run_at_once_and_no_third(world: World, site: Site) -> None:
@@ -770,9 +801,17 @@ def enlarge(root: Path) -> None:
     subprocess.run(["mount", "-o", "remount,size=16m", str(root)], check=True)
 
 
-@pytest.mark.parametrize("source", ["http", "registry"])
 @pytest.mark.wording
-async def test_a_full_disk_is_said_and_tried_again_until_there_is_room(
+async def test_the_message_on_a_full_disk_says_so(
+    little_room: Path, world: World, site: Site
+) -> None:
+    site.files["/disk"] = os.urandom(3 * MIB)
+    await world.data_volume("system", http={"url": f"{site.url}/disk"})
+    await world.until(lambda: "no space left" in world.says("system", "Running").get("message", ""))
+
+
+@pytest.mark.parametrize("source", ["http", "registry"])
+async def test_an_import_onto_a_full_disk_is_tried_again_until_there_is_room(
     little_room: Path, world: World, site: Site, tmp_path: Path, source: str
 ) -> None:
     content = os.urandom(3 * MIB)
@@ -780,7 +819,7 @@ async def test_a_full_disk_is_said_and_tried_again_until_there_is_room(
     world.images["guest"] = Image(raw(tmp_path / "guest.raw", content), "raw")
     url = {"http": f"{site.url}/disk", "registry": "docker://guest"}[source]
     await world.data_volume("system", **{source: {"url": url}})
-    await world.until(lambda: "no space left" in world.says("system", "Running").get("message", ""))
+    await world.until(lambda: world.says("system", "Running").get("reason") == "Error")
     assert world.phase(kinds.DATA_VOLUME, "system") == "ImportInProgress"
     assert not world.disk("system").exists()
 
@@ -798,12 +837,12 @@ def quietly(_: float) -> None:
 
 
 async def test_a_file_is_imported_into_a_new_claim(world: World, tmp_path: Path) -> None:
-    wish = Wish(qcow2(tmp_path / "guest.qcow2"), NAMESPACE, "guest")
-    await volume_import.fill(world.client, world.directories, wish, quietly)
+    request = ImportRequest(qcow2(tmp_path / "guest.qcow2"), NAMESPACE, "guest")
+    await volume_import.fill(world.client, world.directories, request, quietly)
     assert world.bound("guest")
     assert holds(world.disk("guest"))
     with pytest.raises(VolumeError, match="holds a disk already"):
-        await volume_import.fill(world.client, world.directories, wish, quietly)
+        await volume_import.fill(world.client, world.directories, request, quietly)
     assert world.bound("guest")
 
 
@@ -811,9 +850,9 @@ async def test_a_claim_in_use_is_not_imported_into(world: World, tmp_path: Path)
     await world.claim("guest")
     await world.pod("user", "guest")
     await world.until(lambda: world.bound("guest"))
-    wish = Wish(raw(tmp_path / "guest.raw"), NAMESPACE, "guest")
+    request = ImportRequest(raw(tmp_path / "guest.raw"), NAMESPACE, "guest")
     with pytest.raises(VolumeError, match="used by Pod user"):
-        await volume_import.fill(world.client, world.directories, wish, quietly)
+        await volume_import.fill(world.client, world.directories, request, quietly)
     assert not world.disk("guest").exists()
 
 
@@ -824,7 +863,7 @@ async def test_a_new_claim_goes_again_when_the_import_fails(
         raise OSError("the disk is on fire")
 
     monkeypatch.setattr(importer, "fill", fail)
-    wish = Wish(raw(tmp_path / "guest.raw"), NAMESPACE, "guest")
+    request = ImportRequest(raw(tmp_path / "guest.raw"), NAMESPACE, "guest")
     with pytest.raises(OSError, match="fire"):
-        await volume_import.fill(world.client, world.directories, wish, quietly)
+        await volume_import.fill(world.client, world.directories, request, quietly)
     await world.until(lambda: world.get(core.CLAIM, "guest") is None)

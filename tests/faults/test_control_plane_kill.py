@@ -260,7 +260,7 @@ def boot_of(host: GuestHost) -> tuple[str, int, object]:
 
 
 @pytest.mark.parametrize(
-    "kills", [pytest.param(3, marks=pytest.mark.slow), pytest.param(40, marks=pytest.mark.long)]
+    "kills", [pytest.param(3, marks=pytest.mark.slow), pytest.param(40, marks=pytest.mark.soak)]
 )
 def test_given_kills_at_random_moments_then_everything_converges_and_nothing_is_left(
     host: GuestHost, kills: int

@@ -343,7 +343,7 @@ def guest() -> Iterator[Changing]:
     "full",
     [
         pytest.param(False, id="at-a-few-points", marks=pytest.mark.slow),
-        pytest.param(True, id="at-every-point", marks=pytest.mark.long),
+        pytest.param(True, id="at-every-point", marks=pytest.mark.soak),
     ],
 )
 def test_given_kills_between_the_steps_of_live_changes_then_each_is_finished_once(

@@ -26,7 +26,7 @@ from .test_volume_integrity import BLOCK, BLOCKS, LABEL, WRITER, journals
 
 pytestmark = [
     pytest.mark.guest,
-    pytest.mark.long,
+    pytest.mark.soak,
     pytest.mark.skipif(not shutil.which("qemu-system-x86_64"), reason="QEMU is not installed"),
     pytest.mark.skipif(image_missing(), reason=f"image {IMAGE} is not imported"),
 ]

@@ -112,7 +112,7 @@ def points(steps: list[str]) -> list[str]:
     "full",
     [
         pytest.param(False, id="at-a-few-points", marks=pytest.mark.slow),
-        pytest.param(True, id="at-every-point", marks=pytest.mark.long),
+        pytest.param(True, id="at-every-point", marks=pytest.mark.soak),
     ],
 )
 def test_given_kills_between_the_steps_of_a_move_then_one_guest_is_left_that_never_went_back(

@@ -141,7 +141,7 @@ async def test_given_an_intent_of_a_newer_version_then_it_is_left_alone(
 
 
 @pytest.mark.parametrize(
-    "kills", [pytest.param(3, marks=pytest.mark.slow), pytest.param(40, marks=pytest.mark.long)]
+    "kills", [pytest.param(3, marks=pytest.mark.slow), pytest.param(40, marks=pytest.mark.soak)]
 )
 async def test_given_kills_at_random_moments_then_a_guest_runs_on_and_nothing_is_left(
     root: Path, images: Path, kills: int

@@ -225,6 +225,6 @@ async def test_given_the_server_is_killed_while_clients_write_and_watch_then_not
     await survive(rounds=3, seed=16)
 
 
-@pytest.mark.long
+@pytest.mark.soak
 async def test_given_fifty_kills_while_clients_write_and_watch_then_nothing_is_lost() -> None:
     await survive(rounds=50, seed=50)

@@ -91,7 +91,7 @@ async def test_given_kill_9_at_any_moment_then_acknowledged_writes_survive(tmp_p
     await survive(tmp_path / "store.db", random.Random(20), rounds=4)
 
 
-@pytest.mark.long
+@pytest.mark.soak
 async def test_given_fifty_kills_then_acknowledged_writes_survive(tmp_path: Path) -> None:
     await survive(tmp_path / "store.db", random.Random(50), rounds=50)
 

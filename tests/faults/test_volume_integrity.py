@@ -232,7 +232,7 @@ def guest() -> Iterator[WritingGuest]:
 
 
 @pytest.mark.parametrize(
-    "kills", [pytest.param(2, marks=pytest.mark.slow), pytest.param(10, marks=pytest.mark.long)]
+    "kills", [pytest.param(2, marks=pytest.mark.slow), pytest.param(10, marks=pytest.mark.soak)]
 )
 def test_given_disks_come_and_go_and_kills_then_no_synced_block_is_lost_or_corrupt(
     guest: WritingGuest, kills: int

@@ -7,7 +7,7 @@ import pytest
 from .guest_host import GuestHost
 from .many_disks import IN_BOOTED, NAME, MiB
 
-pytestmark = [pytest.mark.guest, pytest.mark.slow, pytest.mark.long]
+pytestmark = [pytest.mark.guest, pytest.mark.slow, pytest.mark.soak]
 
 VIRTIO, SCSI, SATA = "virtio-", "scsi-0QEMU_QEMU_HARDDISK_", "ata-QEMU_HARDDISK_"
 #: The name the guest makes of bus and serial number, the size, and whether it may be written.

@@ -529,7 +529,7 @@ def test_given_the_control_plane_is_killed_meanwhile_then_it_ends_the_same(
     guest.needs_no_restart()
 
 
-@pytest.mark.long
+@pytest.mark.soak
 def test_seventy_five_volumes_in_one_edit(guest: HotGuest) -> None:
     names = [f"many-{number}" for number in range(MANY)]
     guest.host.apply(*(a_claim(name, "1Mi") for name in names))

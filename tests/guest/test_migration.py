@@ -375,7 +375,7 @@ def test_draining_a_node_moves_its_guests(host: GuestHost) -> None:
         host.discard(*pids)
 
 
-@pytest.mark.long
+@pytest.mark.soak
 def test_whenever_a_migration_is_cancelled_the_guest_is_in_one_place_and_never_goes_back(
     guest: MovingGuest,
 ) -> None:

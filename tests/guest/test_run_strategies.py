@@ -15,7 +15,7 @@ import pytest
 
 from .guest_host import SOON, GuestHost, a_bare_vm, a_vm, until
 
-pytestmark = [pytest.mark.guest, pytest.mark.long]
+pytestmark = [pytest.mark.guest, pytest.mark.soak]
 
 STARTING = ("Always", "RerunOnFailure", "Once")
 #: What an ended guest's VM comes to: (instance, the word people see).

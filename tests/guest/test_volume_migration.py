@@ -395,7 +395,7 @@ POINTS = (
 )
 
 
-@pytest.mark.long
+@pytest.mark.soak
 @pytest.mark.parametrize("point", POINTS)
 def test_given_the_control_plane_dies_at_a_step_then_it_ends_the_same(
     back: Writing, point: str

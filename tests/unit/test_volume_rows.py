@@ -12,12 +12,12 @@ import pytest
 
 TESTS = Path(__file__).resolve().parents[1]
 
-VERDICT = "unit/rollout/test_verdict.py"
+VERDICT = "unit/vm/verdict/test_verdict.py"
 HOT = "guest/test_hot_volumes.py"
 BLOCK = "guest/test_block_volumes.py"
 MIGRATION = "guest/test_migration.py"
 ACTIONS = "api/vm/test_volume_actions.py"
-DOOR = "unit/admission/test_vmi_volumes.py"
+ADMISSION = "unit/vm/volumes/test_update_admission.py"
 
 #: Edits of the template of a running VM. A word of a table is quoted as it stands there.
 EDITS: dict[str, list[tuple[str, str]]] = {
@@ -45,8 +45,8 @@ EDITS: dict[str, list[tuple[str, str]]] = {
         (HOT, "test_a_disk_is_added_written_read_and_removed_by_plain_edits"),
     ],
     "the volume goes and its disk stays": [
-        ("unit/admission/test_admission_vm.py", "Name 'd' not found."),
-        (DOOR, '"a disk without a volume"'),
+        ("unit/vm/lifecycle/test_vm_admission.py", "Name 'd' not found."),
+        (ADMISSION, '"a disk without a volume"'),
     ],
     "one that is not hotpluggable goes": [(VERDICT, '"a boot volume and its disk removed"')],
     "another claim for a hotpluggable disk": [
@@ -153,7 +153,7 @@ BEHAVIOURS: dict[str, list[tuple[str, str]]] = {
         (MIGRATION, "test_volumes_that_are_edited_during_a_migration_wait_for_its_end"),
     ],
     "events tell that a volume is there, and that it has gone": [
-        ("unit/node/test_node_events.py", "test_volumes_that_come_go_or_get_stuck"),
+        ("unit/node/test_events.py", "test_volumes_that_come_go_or_get_stuck"),
         (HOT, "test_a_disk_is_added_written_read_and_removed_by_plain_edits"),
     ],
     "an import that is not done is waited for": [
@@ -172,7 +172,7 @@ BEHAVIOURS: dict[str, list[tuple[str, str]]] = {
         (BLOCK, "test_a_block_claim_is_a_device_that_comes_grows_and_goes"),
     ],
     "IO threads: shared with scsi, and one of its own on virtio": [
-        ("unit/node/test_io_threads.py", "def test_"),
+        ("unit/node/test_domain_io_threads.py", "def test_"),
         ("guest/qemu/test_qemu_threads.py", "test_a_disk_with_a_thread_of_its_own_brings_it"),
         (HOT, "test_a_virtio_disk_has_a_thread_of_its_own_if_asked_to"),
     ],
@@ -180,7 +180,7 @@ BEHAVIOURS: dict[str, list[tuple[str, str]]] = {
         (BLOCK, "test_a_block_claim_is_a_device_that_comes_grows_and_goes"),
         (BLOCK, "test_a_lun_on_a_file_keeps_a_guest_from_starting_and_says_why"),
     ],
-    "a refused disk says why, in words of its own for each bus": [(DOOR, "PREFIX")],
+    "a refused disk says why, in words of its own for each bus": [(ADMISSION, "PREFIX")],
 }  # fmt: skip
 
 #: Behaviours without a test here, and why.

@@ -41,7 +41,7 @@ def _spread(**options: Any) -> Object:
     return {"cpu": {"preferredCPUTopology": "spread", "spreadOptions": across}}
 
 
-#: Parts of a preference's spec by the word that stands for them; a later one of a row wins.
+#: Parts of a preference's spec by the keyword that stands for them; a later one of a row wins.
 TRAITS: dict[str, tuple[Object, ...]] = {
     "linux": (_os("linux"), _VIRTIO, _devices(Rng={})),
     "legacy": (_os("legacy"), _devices(DiskBus="sata", InterfaceModel="e1000")),
@@ -205,7 +205,7 @@ def _object(family: Family, name: str, title: str, least: str, traits: list[str]
         "kind": kind.kind,
         "metadata": {
             "name": name,
-            "labels": catalog.labels({"os-type": traits[0], **_told(spec)}),
+            "labels": catalog.labels({"os-type": traits[0], **_requirement_labels(spec)}),
             "annotations": {
                 "openshift.io/display-name": title,
                 "openshift.io/provider-display-name": "livevirt",
@@ -217,7 +217,7 @@ def _object(family: Family, name: str, title: str, least: str, traits: list[str]
     }
 
 
-def _told(spec: Object) -> dict[str, str]:
+def _requirement_labels(spec: Object) -> dict[str, str]:
     """Return the labels that repeat what a preference asks for."""
     found: dict[str, str] = {}
     if architecture := spec.get("preferredArchitecture"):

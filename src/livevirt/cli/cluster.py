@@ -124,7 +124,7 @@ def chosen() -> Chosen:
 def access(
     choice: Chosen, data: DataDir | None = None, env: Mapping[str, str] = os.environ
 ) -> Access:
-    """Return how to reach the cluster; `data` is the data directory somebody named.
+    """Return how to reach the cluster; `data` is the data directory given by the user.
 
     Raises ConfigError.
     """
@@ -154,7 +154,7 @@ def access(
 
 
 def overridden(found: Access, choice: Chosen) -> Access:
-    """Return the access with everything changed that a flag says otherwise."""
+    """Return the access with the values given by flags."""
     from livevirt.kube.client.kubeconfig import impersonation
 
     _check_headers(choice)

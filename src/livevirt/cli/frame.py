@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib
+import re
 import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -12,12 +13,12 @@ import click
 
 from livevirt.errors import LivevirtError
 
-Tell = Callable[[str], None]
+Show = Callable[[str], None]
 Clock = Callable[[], float]
 
 
 @contextmanager
-def waiting(what: str, clock: Clock | None = None) -> Iterator[Tell]:
+def waiting(what: str, clock: Clock | None = None) -> Iterator[Show]:
     """Show on standard error that something is awaited; call the result with each new state.
 
     Given a clock in seconds, the time since the beginning is shown too; a terminal counts it up.
@@ -60,6 +61,22 @@ def waiting(what: str, clock: Clock | None = None) -> Iterator[Tell]:
         yield update
 
 
+def address(_: click.Context, __: click.Parameter, value: str) -> tuple[str, int]:
+    """Return the host and port of a HOST:PORT option."""
+    host, _sep, port = value.rpartition(":")
+    host = host.strip("[]")
+    if not _is_host(host) or not re.fullmatch("[0-9]{1,5}", port) or int(port) > 65535:
+        raise click.BadParameter(f"{value!r} is not HOST:PORT, for example 127.0.0.1:6443")
+    return host, int(port)
+
+
+def _is_host(text: str) -> bool:
+    try:
+        return bool(text.encode("idna"))
+    except UnicodeError:
+        return False
+
+
 class LazyGroup(click.Group):
     """Commands by name, each imported only when it is asked for.
 
@@ -90,6 +107,9 @@ def run(command: click.Command) -> None:
         result: Any = command.main(standalone_mode=False)
     except click.exceptions.Exit as leave:
         sys.exit(leave.exit_code)
+    except click.exceptions.NoArgsIsHelpError as help_:  # a group without a command
+        print(help_.format_message())
+        sys.exit(0)
     except click.Abort:
         print("interrupted", file=sys.stderr)
         sys.exit(1)

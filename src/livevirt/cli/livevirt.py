@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from pathlib import Path
 from typing import ClassVar
 
@@ -27,21 +26,6 @@ def _data(given: Path | None) -> DataDir:
     return DataDir((given or default_data_dir()).absolute())
 
 
-def _address(_: click.Context, __: click.Parameter, value: str) -> tuple[str, int]:
-    host, _sep, port = value.rpartition(":")
-    host = host.strip("[]")
-    if not _is_host(host) or not re.fullmatch("[0-9]{1,5}", port) or int(port) > 65535:
-        raise click.BadParameter(f"{value!r} is not HOST:PORT, for example 127.0.0.1:6443")
-    return host, int(port)
-
-
-def _is_host(text: str) -> bool:
-    try:
-        return bool(text.encode("idna"))
-    except UnicodeError:
-        return False
-
-
 class Commands(frame.LazyGroup):
     """What administrators type; the rest of the commands is below."""
 
@@ -52,6 +36,8 @@ class Commands(frame.LazyGroup):
         "demo": "livevirt.cli.demo",
         "service": "livevirt.cli.service",
         "rollback": "livevirt.cli.rollback",
+        "completion": "livevirt.cli.completion:livevirt",
+        "controller": "livevirt.cli.controller",
     }
 
 
@@ -85,7 +71,7 @@ def cli() -> None:
 @cli.command()
 @_data_dir
 @click.option(
-    "--listen", default="127.0.0.1:6443", show_default=True, callback=_address,
+    "--listen", default="127.0.0.1:6443", show_default=True, callback=frame.address,
     metavar="HOST:PORT", help="Where to serve the API; port 0 takes any free one.",
 )  # fmt: skip
 @click.option(
@@ -180,7 +166,7 @@ def crds() -> None:
     """
     import yaml
 
-    from livevirt.kube.server.openapi.crds import definitions
+    from livevirt.kube.objects.crds import definitions
     from livevirt.vm.kinds import KINDS
 
     click.echo(yaml.safe_dump_all(definitions(KINDS), sort_keys=False), nl=False)

@@ -16,6 +16,7 @@ import click
 import msgspec
 
 from livevirt.errors import LivevirtError
+from livevirt.files import private
 from livevirt.paths import DataDir
 from livevirt.settings import Settings
 
@@ -29,7 +30,7 @@ class ProcessError(LivevirtError):
 
 
 def run(settings: Settings) -> NoReturn:
-    """Become the server, until it is told to stop."""
+    """Become the server, until it is stopped."""
     command = _command(settings)
     os.execv(command[0], command)
 
@@ -43,10 +44,10 @@ def detach(data: DataDir, settings: Settings) -> None:
             f" livevirt down --data-dir {data.root}"
         )
     data.check()
-    data.root.mkdir(mode=0o711, parents=True, exist_ok=True)
+    private.folders(data.root)
     backups = _names(data.backups)
     left = _written(data.pid)  # where ids repeat, it may name the process we start
-    with data.log.open("ab") as log:
+    with open(data.log, "ab", opener=_private) as log:
         start = log.tell()
         child = subprocess.Popen(
             _command(settings),
@@ -68,6 +69,11 @@ def detach(data: DataDir, settings: Settings) -> None:
             f" livevirt rollback --data-dir {data.root}"
         )
     click.echo(f"ready: {_url(data)}, kubeconfig {data.kubeconfig}, log {data.log}")
+
+
+def _private(path: str, flags: int) -> int:
+    """Open a file that only its owner may read, for `open`."""
+    return os.open(path, flags, private.FILE)
 
 
 def _names(folder: Path) -> set[str]:
@@ -126,7 +132,7 @@ def _stop_guests(data: DataDir) -> None:
     from livevirt.kube.store.lock import Lock
     from livevirt.node import shutdown  # imports what stopping a server does not need
 
-    lock = Lock(data.database)  # nobody starts guests while we stop them
+    lock = Lock(data.database)  # no server starts guests while we stop them
     try:
         asyncio.run(shutdown.stop_guests(data, lambda: datetime.now(UTC), click.echo))
     finally:
@@ -149,6 +155,20 @@ def running_pid(data: DataDir) -> int | None:
     except (OSError, ValueError):
         return None
     return pid if _serves(pid, data.root) else None
+
+
+def find(url: str) -> DataDir | None:
+    """Return the data directory of the server that this machine runs at a URL."""
+    from livevirt.kube.client.errors import ConfigError
+
+    for file in Path("/proc").glob("[0-9]*/cmdline"):
+        try:
+            served = served_directory(file.read_bytes())
+            if served is not None and _url(DataDir(served)) == url:
+                return DataDir(served)
+        except (OSError, ConfigError):
+            continue  # it has ended, or is another user's
+    return None
 
 
 def _serves(pid: int, root: Path) -> bool:

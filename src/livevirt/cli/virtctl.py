@@ -7,9 +7,10 @@ from typing import ClassVar
 import click
 
 from livevirt.cli import cluster, frame
+from livevirt.cli.vm import absent
 
 
-class Verbs(frame.LazyGroup):
+class Verbs(frame.LazyGroup, absent.Group):
     """KubeVirt's verbs, one module per group of them."""
 
     LAZY: ClassVar[dict[str, str]] = {
@@ -31,7 +32,7 @@ class Verbs(frame.LazyGroup):
             ("version", ("version",)),
         )
         for verb in verbs
-    }
+    } | {"completion": "livevirt.cli.completion:virtctl"}
 
 
 @click.group(cls=Verbs, context_settings={"help_option_names": ["-h", "--help"]})

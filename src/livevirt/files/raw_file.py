@@ -11,7 +11,7 @@ import stat
 from dataclasses import dataclass
 from pathlib import Path
 
-from livevirt.files import loop_device
+from livevirt.files import loop_device, private
 from livevirt.files.durable import sync
 
 MIB = 2**20
@@ -110,14 +110,14 @@ class Directories:
         return size(self.disk(volume))
 
     def grow(self, volume: str, size: int) -> None:
-        """Make a volume's disk larger, durably, whoever has it open."""
+        """Make a volume's disk larger, durably, also while it is open."""
         grow(self.disk(volume), size)
 
     def make(self, volume: str) -> None:
         """Make a volume's directory, durably."""
         # QEMU, as its own user, must be able to pass through; what is inside has its own owner.
-        self.root.mkdir(mode=0o711, parents=True, exist_ok=True)
-        self.of(volume).mkdir(mode=0o711, exist_ok=True)
+        private.folders(self.root)
+        private.folder(self.of(volume))
         sync(self.root)
 
     def remove(self, volume: str) -> None:

@@ -29,7 +29,7 @@ from livevirt.vm.sizing.reservation import Size
 
 FRESH_SECONDS = 0.1  # in which a CPU translates far less than the regions kept in reserve
 _WAIT_SECONDS = 0.25  # for QEMU's answer; if it takes longer, room is being made
-_PAUSE_SECONDS = 1.0  # between questions while nobody in the guest can be asked to do something
+_PAUSE_SECONDS = 1.0  # between queries while no agent in the guest answers
 _ATTEMPTS = 60  # at making room for who may not need it any more
 
 
@@ -77,7 +77,7 @@ class Room:
             try:
                 self._places = await self._guest.room()
             except QmpError:
-                return  # QEMU does not answer, as whoever plugs will find
+                return  # QEMU does not answer, as the next plug will find
             self._found = time.monotonic()
             if self._places:
                 return
@@ -89,7 +89,7 @@ log = logging.getLogger(__name__)
 
 ACCEPT_SECONDS = 20.0  # a guest that does nothing for so long is said not to accept
 STEP_SECONDS = 5.0  # a step waits for the guest at most so long, then it is planned again
-QUIET_SECONDS = 1.0  # a change that is done sooner is not worth a word in between
+QUIET_SECONDS = 1.0  # a change that is done sooner is not reported in between
 _FIRST_LOOK, _LAST_LOOK = 0.1, 1.0  # seconds between rounds
 _PLUG_LOOK = 0.4  # after a CPU came: looking takes time that the guest needs to bring it online
 _FIRST_RETRY, _LAST_RETRY = 1.0, 30.0  # after QEMU refused
@@ -162,7 +162,7 @@ class Adjuster:
     def want(self, size: Size, soon: int = 0) -> None:
         """Let the guest have this size from now on.
 
-        `soon` tells how many sockets it will be given as soon as its pod has room for them. What
+        `soon` is how many sockets it will be given as soon as its pod has room for them. What
         takes time and can be done before is done meanwhile.
         """
         has_agent = self._guest.view.agent is not None
@@ -178,9 +178,9 @@ class Adjuster:
                 self._room.find()
 
     def is_brief(self, changing: bool) -> bool:
-        """Tell whether a change has begun so lately that it may be done before it is reported.
+        """Return whether a change has begun so lately that it may be done before it is reported.
 
-        Whoever asked is woken when that is over.
+        The caller is woken when that is over.
         """
         if not changing:
             self._quiet_until = None
@@ -192,7 +192,7 @@ class Adjuster:
         return loop.time() < self._quiet_until
 
     def stop(self) -> None:
-        """Let go; what was begun goes on by itself or is planned again."""
+        """Stop; what was begun continues in QEMU or is planned again."""
         if self._reminder is not None:
             self._reminder.cancel()
         self._task.cancel()
@@ -214,7 +214,7 @@ class Adjuster:
             calm = _CALM
 
     def _prepare(self) -> None:
-        """Make room for the next CPU while nobody waits for it; only an agent can help with it."""
+        """Make room for the next CPU before it is asked for; only an agent can help with it."""
         seen = self._guest.seen
         if seen is None or self._guest.view.agent is None or seen.machine.accelerator == "kvm":
             return
@@ -345,5 +345,5 @@ def _is_about_memory(step: Step) -> bool:
 
 
 def _lacks_cpu(seen: MachineSnapshot, sockets: int) -> bool:
-    """Tell whether a CPU must be plugged before the guest can have so many sockets."""
+    """Return whether a CPU must be plugged before the guest can have so many sockets."""
     return any(not slot.present and slot.thread.socket < sockets for slot in seen.observed.cpus)

@@ -37,7 +37,7 @@ from livevirt.vm.volumes.volume_lists import claim_of
 
 WORKERS = 8
 
-#: Called whenever something about a guest may be new: what QEMU says, or its agent.
+#: Called whenever something about a guest may be new: reported by QEMU or by the agent.
 GuestWatcher = Callable[[Guest], None]
 
 
@@ -121,7 +121,7 @@ class Agent:
 
     @property
     def shares_cpus(self) -> str:
-        """Why no pod can have CPUs of its own here; empty if it can."""
+        """Why no pod can have dedicated CPUs here; empty if it can."""
         return self._cgroups.cpuset_problem
 
     def pods(self) -> list[Local]:
@@ -133,7 +133,7 @@ class Agent:
         return self._locals.guest(namespace, vmi)
 
     def grace(self, namespace: str, vmi: str) -> int:
-        """Return the seconds that a VMI's guest has to shut down, as far as it says."""
+        """Return the seconds that a VMI's guest has to shut down, if it is set."""
         found = self._watched.vmis.get(Key(namespace, vmi))
         return int((found or {"spec": {}})["spec"].get("terminationGracePeriodSeconds") or 0)
 

@@ -1,4 +1,4 @@
-"""Which disks of a guest may come and go, which it should have, and where each stands. Pure."""
+"""Which disks of a guest are hotpluggable, which it should have, and where each stands. Pure."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ class Problem:
 
 @dataclass(frozen=True, slots=True)
 class Attachment:
-    """Where one volume that may come and go stands; `claim` is the one the guest has or gets."""
+    """The state of one hotpluggable volume; `claim` is the one the guest has or gets."""
 
     phase: Literal["Pending", "Ready", "Detaching"]
     reason: str
@@ -55,7 +55,7 @@ Attachments = Mapping[str, Attachment]  # by volume
 
 @dataclass(frozen=True, slots=True)
 class Item:
-    """A disk of an instance whose volume may come and go, or a CD-ROM drive without one."""
+    """A disk of an instance whose volume is hotpluggable, or a CD-ROM drive without one."""
 
     disk: Object
     volume: Object | None
@@ -63,7 +63,7 @@ class Item:
 
     @property
     def hot(self) -> bool:
-        """Whether it may come and go; one that may not is here only to be copied."""
+        """Whether it is hotpluggable; one that is not is here only to be copied."""
         return self.volume is None or hotpluggable(self.volume)
 
     @property
@@ -87,7 +87,7 @@ class Goal:
     kept: frozenset[str]  # the drives that are not ours to change, by id
     fixed: tuple[Item, ...] = ()  # those of them that are of a claim, which may grow
     forced: frozenset[str] = frozenset()
-    told: Mapping[str, str] = field(default_factory=dict, compare=False)  # attached claims
+    attached: Mapping[str, str] = field(default_factory=dict, compare=False)  # claims by volume
     mounted: frozenset[str] = field(default=frozenset(), compare=False)  # volumes, as reported
 
 
@@ -108,12 +108,17 @@ def goal(vmi: Object) -> Goal:
             kept.add(DISK_PREFIX + disk["name"])
             if claim_of(volume or {}):
                 fixed.append(Item(disk, volume))
-    told = {
+    attached = {
         each["name"]: (each.get("persistentVolumeClaimInfo") or {}).get("claimName", "")
         for each in status.get("volumeStatus") or ()
     }
     return Goal(
-        tuple(items), frozenset(kept), tuple(fixed), frozenset(names(vmi)), told, _mounted(status)
+        tuple(items),
+        frozenset(kept),
+        tuple(fixed),
+        frozenset(names(vmi)),
+        attached,
+        _mounted(status),
     )
 
 
@@ -142,7 +147,7 @@ def wanted(
     """Return what to bring a guest to with the volumes that are ready.
 
     A volume that is not ready keeps what the guest has of it. Whether that is of the claim asked
-    for, only the status knows: without the claim nobody can tell its image.
+    for, only the status knows: without the claim its image is unknown.
     """
     disks, kept, problems = [], set(asked.kept), dict(unready)
     for item in asked.items:
@@ -152,7 +157,7 @@ def wanted(
         if ready is None and item.move is not None:
             kept.add(item.id)
             continue
-        if ready is None and item.claim and used and asked.told.get(item.name) == item.claim:
+        if ready is None and item.claim and used and asked.attached.get(item.name) == item.claim:
             kept.add(item.id)
             continue
         if ready is None and kind_of(item.disk) != "cdrom":
@@ -177,7 +182,7 @@ def sizes(asked: Goal, prepared: Mapping[str, Prepared]) -> dict[str, int]:
         ready = prepared.get(item.name)
         if ready is None or ready.claim is None or kind_of(item.disk) == "cdrom":
             continue
-        with contextlib.suppress(ValueError):  # which is told of what comes and goes
+        with contextlib.suppress(ValueError):  # which is reported for hotpluggable ones
             disk = _drive(item, ready)
             nodes = {disk.node, unmarked(disk).node} if not disk.readonly else set()
             found |= {node: claim_size(ready.claim) for node in nodes if node is not None}
@@ -194,7 +199,7 @@ def _drive(item: Item, ready: Prepared | None) -> Disk:
 def _as_named(disk: Disk, now: Observed) -> Disk:
     """Return a disk under the name by which QEMU has it, which may be that of an earlier version.
 
-    Such a name does not tell how the disk was asked for: it is taken for the one that is wanted.
+    Such a name does not show how the disk was requested: it is taken for the one that is wanted.
     """
     known = {drive.node for drive in now.drives} | {copy.target for copy in now.copies}
     return unmarked(disk) if unmarked(disk).node in known else disk
@@ -223,12 +228,12 @@ def attachments(
     troubles: Mapping[str, Problem],
     now: Observed,
 ) -> dict[str, Attachment]:
-    """Return where every volume stands that may come and go, by name.
+    """Return the state of every hotpluggable volume, by name.
 
     `troubles` are those of the last attempt to bring the guest to what was `found` wanted.
     """
     disks = {disk.id: disk for disk in found.disks}
-    told: dict[str, Attachment] = {}
+    reported: dict[str, Attachment] = {}
     for item in asked.items:
         if not item.hot:
             continue
@@ -238,28 +243,28 @@ def attachments(
         used = there is not None and there.node is not None
         if (item.id in found.kept and used) or (item.id in disks and _has(disks[item.id], now)):
             if item.claim:
-                told[item.name] = _ready(item.name, troubles.get(item.name), claim)
+                reported[item.name] = _ready(item.name, troubles.get(item.name), claim)
         elif used and item.move is not None:
-            told[item.name] = _ready(item.name, None, None)  # it has the old claim yet
+            reported[item.name] = _ready(item.name, None, None)  # it has the old claim yet
         elif used:
-            told[item.name] = _detaching(item.name, troubles.get(item.name))
+            reported[item.name] = _detaching(item.name, troubles.get(item.name))
         elif item.claim or problem is not None:
-            told[item.name] = _pending(item.name, problem, claim)
+            reported[item.name] = _pending(item.name, problem, claim)
     wanted_ids = {item.id for item in asked.items} | found.kept
     for each in _leaving(wanted_ids, now):
         name = volume_of(each.id)
-        told[name] = _detaching(name, troubles.get(name))
-    return told
+        reported[name] = _detaching(name, troubles.get(name))
+    return reported
 
 
-def settled(told: Attachments) -> bool:
-    """Tell whether every volume is where it should be."""
-    return all(_is_settled(each) for each in told.values())
+def settled(reported: Attachments) -> bool:
+    """Return whether every volume is where it should be."""
+    return all(_is_settled(each) for each in reported.values())
 
 
-def condition(told: Attachments) -> Condition | None:
+def condition(reported: Attachments) -> Condition | None:
     """Return the condition of an instance with a volume that is not where it should be."""
-    for name, each in sorted(told.items()):
+    for name, each in sorted(reported.items()):
         if not _is_settled(each):
             message = f"volume {name}: {each.message}"
             return hot_change.condition(hot_change.VOLUME, each.reason, message)

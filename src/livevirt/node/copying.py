@@ -1,4 +1,4 @@
-"""How far the copies of a guest's volumes are, and what its instance says of them. Pure."""
+"""How far the copies of a guest's volumes are, and what is reported of them. Pure."""
 
 from __future__ import annotations
 
@@ -46,12 +46,12 @@ def copies(
     """
     disks = {disk.id: disk for disk in found.disks}
     nodes = frozenset(disk.node for disk in found.disks)
-    told: dict[str, Progress] = {}
+    reported: dict[str, Progress] = {}
     for item in asked.items:
         if item.move is not None:
             problem = found.problems.get(item.name) or troubles.get(item.name)
-            told[item.name] = _progress(item.move, disks.get(item.id), problem, now, nodes)
-    return told
+            reported[item.name] = _progress(item.move, disks.get(item.id), problem, now, nodes)
+    return reported
 
 
 def _progress(
@@ -72,7 +72,7 @@ def _progress(
 
 
 def _is_open(node: str, now: Observed, wanted: Nodes) -> bool:
-    """Tell whether anything but its image is open of a drive, or its copy still to be forgotten.
+    """Return whether anything but its image is open of a drive, or its copy still to be forgotten.
 
     A node is named by the beginning of its drive's id, which other drives may share; so nothing
     that is `wanted` of any of them counts.
@@ -82,45 +82,45 @@ def _is_open(node: str, now: Observed, wanted: Nodes) -> bool:
     return copied or any(alike(each, node) for each in others)
 
 
-def settled(told: Copies) -> bool:
-    """Tell whether nothing is left to copy."""
-    return all(each.phase == DONE for each in told.values())
+def settled(reported: Copies) -> bool:
+    """Return whether nothing is left to copy."""
+    return all(each.phase == DONE for each in reported.values())
 
 
-def listed(vmi: Object, told: Copies) -> list[Object]:
-    """Return `migratedVolumes` of an instance: what is done goes, the rest tells its phase."""
+def listed(vmi: Object, reported: Copies) -> list[Object]:
+    """Return `migratedVolumes` of an instance: the copies under way, each with its phase."""
     found: list[Object] = []
     moves = volume_migration.moves(vmi.get("status"))
     for entry in (vmi.get("status") or {}).get("migratedVolumes") or ():
-        progress = told.get(entry["volumeName"])
+        progress = reported.get(entry["volumeName"])
         if progress is None or not _is_of(progress, moves[entry["volumeName"]]):
-            found.append(entry)  # nobody has looked yet
+            found.append(entry)  # not observed yet
         elif progress.phase != DONE:
             found.append(entry | {"phase": progress.phase})
     return found
 
 
 def _is_of(progress: Progress, move: Move) -> bool:
-    """Tell whether what was seen is of this copy and not of one that was wanted before."""
+    """Return whether what was seen is of this copy and not of one that was wanted before."""
     return (progress.move.destination, progress.move.phase) == (move.destination, move.phase)
 
 
 def with_condition(
-    vmi: Object, present: list[Condition], told: Copies, now: datetime
+    vmi: Object, present: list[Condition], reported: Copies, now: datetime
 ) -> list[Condition]:
     """Return the conditions of an instance with what is true of the volumes still to be copied.
 
     The condition goes in the write that drops the last of them. If they are gone and it is still
     there, the VM has taken them out.
     """
-    moving = listed(vmi, told)
+    moving = listed(vmi, reported)
     if not moving:
         if (vmi.get("status") or {}).get("migratedVolumes"):
             return conditions.without_condition(present, VOLUMES_CHANGE)
         if conditions.find(present, VOLUMES_CHANGE) is None:
             return present
         return conditions.replaced(present, volume_migration.cancelled(), now)
-    found = [told[name] for each in moving if (name := each["volumeName"]) in told]
+    found = [reported[name] for each in moving if (name := each["volumeName"]) in reported]
     return conditions.replaced(present, _condition(found), now) if found else present
 
 
@@ -137,7 +137,7 @@ def _condition(found: list[Progress]) -> Condition:
     reason = SWITCHING if all(each.phase == SWITCHING for each in found) else COPYING
     if len(found) == 1:
         return volume_migration.condition([found[0].move], reason, found[0].how)
-    message = "; ".join(f"{each.how}: {each.move.told}" for each in found)
+    message = "; ".join(f"{each.how}: {each.move.description}" for each in found)
     return hot_change.condition(VOLUMES_CHANGE, reason, message)
 
 
@@ -181,7 +181,7 @@ class Failures:
         self._known[node] = _Failure(problem, attempts, now + wait)
 
     def waits(self, node: str | None, now: float) -> bool:
-        """Tell whether it is too early to try again."""
+        """Return whether it is too early to try again."""
         return node in self._known and now < self._known[node].until
 
     def problems(self, wanted: Wanted) -> dict[str, Problem]:

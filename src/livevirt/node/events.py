@@ -1,4 +1,4 @@
-"""What the owner of a VMI is told by its node; the reasons are KubeVirt's own."""
+"""Events that the node records for the owner of a VMI; the reasons are KubeVirt's own."""
 
 from __future__ import annotations
 
@@ -68,7 +68,7 @@ def _record(recorder: Recorder, vmi: Object, condition: Condition, *, is_first: 
 
 
 def moved(recorder: Recorder, vmi: Object, changes: Object, node: str) -> None:
-    """Tell what is new about a migration."""
+    """Record what is new about a migration."""
     if changes.get("completed"):
         message = f"The VirtualMachineInstance migrated to node {node}."
         recorder.event(vmi, "Normal", "Migrated", message)
@@ -81,7 +81,7 @@ def moved(recorder: Recorder, vmi: Object, changes: Object, node: str) -> None:
 
 
 def volumes_changed(recorder: Recorder, vmi: Object, listed: list[Object]) -> None:
-    """Tell which volumes have come, gone or got stuck."""
+    """Record which volumes were attached, detached or got stuck."""
     before = _plugged((vmi.get("status") or {}).get("volumeStatus"))
     after = _plugged(listed)
     for name, entry in after.items():
@@ -100,7 +100,7 @@ def volumes_changed(recorder: Recorder, vmi: Object, listed: list[Object]) -> No
 
 
 def volumes_copied(recorder: Recorder, vmi: Object, left: list[Object]) -> None:
-    """Tell which volumes are on another claim now."""
+    """Record which volumes are on another claim now."""
     names = {each["volumeName"] for each in left}
     for name, move in volume_migration.moves(vmi.get("status")).items():
         if name not in names:
@@ -113,14 +113,14 @@ def _plugged(listed: list[Object] | None) -> dict[str, Object]:
 
 
 def resized(recorder: Recorder, pod: Object, status: Object) -> None:
-    """Tell what became of a resize that the pod asked for."""
+    """Record the outcome of a resize that the pod asked for."""
     old = pod.get("status") or {}
-    for type_, words in _RESIZES.items():
+    for type_, reasons in _RESIZES.items():
         before = conditions.find(old.get("conditions"), type_) or {}
         now = conditions.find(status.get("conditions"), type_) or {}
         reason = now.get("reason", "")
         if now and reason != before.get("reason"):
-            recorder.event(pod, "Warning", words.get(reason, type_), now.get("message", ""))
+            recorder.event(pod, "Warning", reasons.get(reason, type_), now.get("message", ""))
     was = _in_force(old)
     if was is not None and _in_force(status) != was:
         recorder.event(pod, "Normal", "ResizeCompleted", "Pod resize completed: in force now")

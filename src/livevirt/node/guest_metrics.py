@@ -1,9 +1,9 @@
-"""Figures of running guests under KubeVirt's names, asked for when somebody scrapes.
+"""Figures of running guests under KubeVirt's names, queried on each scrape.
 
 CPU time and memory are read from the kernel on every scrape. QEMU and guest agents are queried at
 most every few seconds, all at once, and a scrape waits for them only briefly: a late answer is
 reported by the next scrape, and dropped once it is too old. A QEMU or guest that hangs therefore
-never blocks a scrape, and nothing is queried while nobody scrapes.
+never blocks a scrape, and nothing is queried between scrapes.
 """
 
 from __future__ import annotations
@@ -138,7 +138,7 @@ log = logging.getLogger(__name__)
 
 
 class _Counts(msgspec.Struct, frozen=True, rename="kebab"):
-    """A network interface as the guest counts; what it leaves out is not told."""
+    """A network interface as the guest counts; what it leaves out is not reported."""
 
     hardware_address: str = ""
     statistics: dict[str, int] = {}
@@ -172,7 +172,7 @@ class Probe(Generic[T]):
     def start(self, now: float) -> asyncio.Task[None] | None:
         """Ask again if it is time to; return the task to wait for, None if there is none.
 
-        A question that an earlier scrape waited for in vain is not waited for again.
+        A question that an earlier scrape waited for without success is not waited for again.
         """
         due = self._answer is None or now - self._answer[0] >= self._every
         if not due or self.asking:
@@ -247,10 +247,10 @@ class _Probes:
             opened = await agent.call("guest-file-open", {"path": "/proc/meminfo", "mode": "r"})
             try:
                 asked = {"handle": opened, "count": _MEMINFO_BYTES}
-                told = await agent.call("guest-file-read", asked)
+                answer = await agent.call("guest-file-read", asked)
             finally:
                 await agent.call("guest-file-close", {"handle": opened})
-            return meminfo(base64.b64decode(told["buf-b64"]).decode(errors="replace"))
+            return meminfo(base64.b64decode(answer["buf-b64"]).decode(errors="replace"))
         except CommandFailed:
             self._files = False
         except (KeyError, TypeError, ValueError) as error:
@@ -260,12 +260,12 @@ class _Probes:
 
 async def _network(agent: GuestAgent) -> dict[str, dict[str, int]]:
     try:
-        told = msgspec.convert(
+        interfaces = msgspec.convert(
             await agent.call("guest-network-get-interfaces"), tuple[_Counts, ...]
         )
     except (CommandFailed, msgspec.ValidationError):
         return {}
-    return {each.hardware_address.lower(): each.statistics for each in told}
+    return {each.hardware_address.lower(): each.statistics for each in interfaces}
 
 
 async def _filesystems(agent: GuestAgent) -> tuple[Filesystem, ...]:
@@ -357,19 +357,19 @@ def of_process(
 
 
 def of_agent(
-    where: tuple[str, ...], told: AgentFigures, interfaces: dict[str, str]
+    where: tuple[str, ...], figures: AgentFigures, interfaces: dict[str, str]
 ) -> Iterator[Sample]:
     """Yield what the guest reports; interfaces that `interfaces` does not name are left out."""
     for family, terms in MEMORY.items():
-        if all(name in told.memory for name, _ in terms):
-            amount = sum(sign * told.memory[name] for name, sign in terms)
+        if all(name in figures.memory for name, _ in terms):
+            amount = sum(sign * figures.memory[name] for name, sign in terms)
             yield Sample(family, where, max(amount, 0))
-    for address, counts in told.network.items():
+    for address, counts in figures.network.items():
         name = interfaces.get(address)
         for field_, family in NETWORK.items():
             if name is not None and field_ in counts:
                 yield Sample(family, (*where, name), counts[field_])
-    for each in {each.mountpoint: each for each in told.filesystems}.values():
+    for each in {each.mountpoint: each for each in figures.filesystems}.values():
         if each.total_bytes:
             labels = tuple(word[:_LONGEST] for word in (each.name, each.mountpoint, each.type))
             yield Sample(CAPACITY, (*where, *labels), each.total_bytes)

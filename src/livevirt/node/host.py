@@ -64,7 +64,7 @@ async def _find(about: list[str]) -> _Kept:
     try:
         return _Kept(about, found, await accelerator.ask(found))
     except OSError as error:  # guests that ask for nothing in particular run all the same
-        log.warning("QEMU does not tell what it can do", extra={"error": str(error)})
+        log.warning("QEMU does not report its capabilities", extra={"error": str(error)})
         return _Kept(about, found, NOTHING)
 
 

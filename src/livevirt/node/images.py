@@ -18,6 +18,7 @@ import hashlib
 import json
 import os
 import re
+import shlex
 import shutil
 import struct
 import subprocess
@@ -30,15 +31,22 @@ from pathlib import Path
 from typing import IO, Any
 
 from livevirt import programs
+from livevirt.files import durable, private
+from livevirt.node import process
 from livevirt.node.oci import ImageError, extract_disk, open_image
+from livevirt.paths import default_data_dir
 
 __all__ = ["Image", "ImageError", "ImageStore", "Reference"]
 
+FOLDER = "images"  # of the default data directory: the store of every server without another
 FORMATS = ("qcow2", "raw")
 _CHUNK = 1 << 20
 _HEADER = 104  # bytes of a qcow2 header, version 3
 _EXTERNAL_DATA = 1 << 2  # in its incompatible features
 _PACKED = {b"\x1f\x8b": "gzip", b"\xfd7zXZ": "xz", b"BZh": "bzip2", b"\x28\xb5\x2f\xfd": "zstd"}
+_DISK_MODE = 0o440  # shared by guests, so QEMU reads it by its group and owns none of it
+_DISKS_MODE = 0o710
+_LOCK_FLAGS = os.O_WRONLY | os.O_CREAT | os.O_CLOEXEC
 _INSPECT_TIMEOUT = 60  # seconds; qemu-img reads a header
 
 _WORD = "[A-Za-z0-9][A-Za-z0-9._-]*"
@@ -92,6 +100,13 @@ class ImageStore:
     def __init__(self, root: Path) -> None:
         self.root = root
 
+    def missing(self, name: str) -> str:
+        """Return the message that an image is not in this store, and how to import it."""
+        command = f"livevirt image import PATH --name {name}"
+        if self.root != default_data_dir() / FOLDER:  # where the command would put it
+            command += f" --image-store {shlex.quote(str(self.root))}"
+        return f"image {name} is not in the image store {self.root}; import it with `{command}`"
+
     def import_(self, path: Path, name: str) -> Image:
         """Copy a disk into the store under `name`, replacing what had the name before.
 
@@ -122,10 +137,12 @@ class ImageStore:
                     manifest=manifest,
                 )
                 if not image.path.exists():
-                    disk.chmod(0o444)
-                    image.path.parent.mkdir(exist_ok=True)
+                    disks = image.path.parent
+                    private.folder(disks)
+                    _share(disks, _DISKS_MODE)
+                    _share(disk, _DISK_MODE)
                     disk.rename(image.path)
-                    _sync_folder(image.path.parent)
+                    durable.sync(disks)
                 index = self._read()
                 index[image.name] = image
                 self._write(index)
@@ -161,6 +178,15 @@ class ImageStore:
             self._write(index)
             self._drop_unnamed(index)
 
+    def restrict(self) -> None:
+        """Take away the permissions with which earlier releases stored images."""
+        disks = self.root / "disks"
+        private.restrict(self.root / name for name in ("index.json", "lock", "tmp"))
+        if disks.exists():
+            _share(disks, _DISKS_MODE)
+            for disk in disks.iterdir():
+                _share(disk, _DISK_MODE)
+
     def _drop_unnamed(self, index: dict[str, Image]) -> None:
         """Delete disks without a name, unless a guest runs from them: it may still migrate."""
         named = {image.path for image in index.values()}
@@ -188,27 +214,22 @@ class ImageStore:
         entries = [asdict(image) for _, image in sorted(index.items())]
         for entry in entries:
             del entry["path"]  # follows from the digest, so a store can be moved
-        fresh = self.root / "index.json.new"
-        with fresh.open("w") as file:
-            json.dump({"version": 1, "images": entries}, file, indent=1)
-            file.flush()
-            os.fsync(file.fileno())
-        fresh.rename(self.root / "index.json")
-        _sync_folder(self.root)
+        index_ = json.dumps({"version": 1, "images": entries}, indent=1)
+        durable.write(self.root / "index.json", index_.encode())
 
     @contextmanager
     def _locked(self) -> Iterator[None]:
-        self.root.mkdir(parents=True, exist_ok=True)
-        with (self.root / "lock").open("w") as file:
+        private.folders(self.root)
+        with os.fdopen(os.open(self.root / "lock", _LOCK_FLAGS, private.FILE), "w") as file:
             fcntl.flock(file, fcntl.LOCK_EX)
             yield
 
     @contextmanager
     def _scratch(self) -> Iterator[Path]:
-        """A folder for one import. It is locked while in use, so that leftovers can be told."""
+        """A folder for one import, locked while in use, so that leftovers can be recognised."""
         parent = self.root / "tmp"
         with self._locked():
-            parent.mkdir(exist_ok=True)
+            private.folder(parent, 0o700)
             for leftover in parent.iterdir():
                 if not _in_use(leftover):
                     shutil.rmtree(leftover, ignore_errors=True)  # who had it may remove it too
@@ -220,6 +241,14 @@ class ImageStore:
         finally:
             shutil.rmtree(folder)
             os.close(handle)
+
+
+def _share(path: Path, mode: int) -> None:
+    """Let QEMU's group read an image; where we are not root, QEMU runs as who we are."""
+    account = process.account(kvm=False)
+    if account is not None:
+        os.chown(path, -1, account.group, follow_symlinks=False)
+    path.chmod(mode)
 
 
 def inspect(disk: Path) -> tuple[str, int]:
@@ -314,15 +343,7 @@ def _in_use(folder: Path) -> bool:
 def _has_locks(path: Path) -> bool:
     """Whether a process has the file locked, as QEMU has every file it uses."""
     with path.open("rb") as file:
-        # struct flock, asking for the whole file; an answer of F_UNLCK means nobody is in the way.
+        # struct flock, asking for the whole file; F_UNLCK in the answer means that it is free.
         query = struct.pack("@hhqqi4x", fcntl.F_WRLCK, os.SEEK_SET, 0, 0, 0)
         answer = fcntl.fcntl(file, fcntl.F_GETLK, query)
     return bool(struct.unpack_from("@h", answer)[0] != fcntl.F_UNLCK)
-
-
-def _sync_folder(folder: Path) -> None:
-    handle = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
-    try:
-        os.fsync(handle)
-    finally:
-        os.close(handle)

@@ -1,6 +1,6 @@
-"""What is written down before QEMU is started, so that whoever comes next knows what was meant.
+"""What is written down before QEMU is started, so that the next run knows what was meant.
 
-The intent is on the disk before the process exists. Found again, it tells which process to look
+The intent is on the disk before the process exists. Found again, it names the process to look
 for, by which sockets to talk to it, and in which cgroup it is.
 """
 

@@ -12,13 +12,12 @@ import shutil
 from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 
-from livevirt.files import durable
+from livevirt.files import durable, private
 from livevirt.node import exit_record, intent
 from livevirt.node.exit_record import ExitRecord
 from livevirt.node.intent import Intent, UnknownIntent
 from livevirt.node.migration.handover import MigrationNotes
 
-_PASS_THROUGH = 0o711
 _LOG_TAIL = 2000  # bytes of stderr worth showing on an object
 
 
@@ -45,7 +44,7 @@ class PodDir:
     def create(self, owner: tuple[int, int] | None) -> None:
         """Create the directories and empty logs; `owner` is the user and group QEMU runs as."""
         for folder in (*reversed(self.root.parents[:3]), self.root):
-            folder.mkdir(mode=_PASS_THROUGH, exist_ok=True)
+            private.folder(folder)
         for log in self.logs:
             handle = os.open(log, os.O_WRONLY | os.O_CREAT | os.O_NOFOLLOW, 0o600)
             try:
@@ -56,8 +55,8 @@ class PodDir:
 
     def create_run(self, owner: tuple[int, int] | None) -> None:
         """Create the directory of the sockets, which QEMU owns."""
-        self.run.parent.mkdir(mode=_PASS_THROUGH, exist_ok=True)
-        self.run.mkdir(mode=0o700, exist_ok=True)
+        private.folder(self.run.parent)
+        private.folder(self.run, 0o700)
         if owner is not None:
             os.chown(self.run, *owner, follow_symlinks=False)
 

@@ -72,7 +72,7 @@ def _kvm_group() -> tuple[int, ...]:
 
 @dataclass(frozen=True, slots=True)
 class Order:
-    """Everything the launcher is told."""
+    """The launcher's arguments."""
 
     argv: Sequence[str]
     log: Path
@@ -85,7 +85,7 @@ class Order:
 async def spawn(order: Order) -> Process | None:
     """Start QEMU; return its process, or None if it has ended already."""
     who = order.account
-    told = {
+    arguments = {
         "program": shutil.which(order.argv[0]) or order.argv[0],
         "argv": list(order.argv),
         "log": str(order.log),
@@ -105,7 +105,7 @@ async def spawn(order: Order) -> Process | None:
         pass_fds=(order.lock,),
         start_new_session=True,
     )
-    said, complaint = await launcher.communicate(marshal.dumps(told))
+    said, complaint = await launcher.communicate(marshal.dumps(arguments))
     if launcher.returncode != 0:
         raise SpawnFailed(complaint.decode(errors="replace").strip() or "the launcher failed")
     return seen(int(said))
@@ -129,7 +129,7 @@ def alive(process: Process) -> bool:
 
 def find(argv: Sequence[str], pids: Iterable[int]) -> Process | None:
     """Return the process among these that runs this very command line."""
-    wanted = b"".join(os.fsencode(word) + b"\0" for word in argv)
+    wanted = b"".join(os.fsencode(each) + b"\0" for each in argv)
     for pid in pids:
         with contextlib.suppress(OSError):
             if (_PROC / str(pid) / "cmdline").read_bytes() == wanted:
@@ -170,7 +170,7 @@ def kill(process: Process, number: signal.Signals = signal.SIGKILL) -> None:
 
 
 async def exited(process: Process) -> None:
-    """Return once the process has ended, whoever's child it is."""
+    """Return once the process has ended, also of another parent."""
     handle = _open(process)
     if handle is None:
         return
@@ -190,7 +190,7 @@ def _open(process: Process) -> int | None:
         handle = os.pidfd_open(process.pid)
     except ProcessLookupError:
         return None
-    if not alive(process):  # the id is somebody else's now, or was when we opened it
+    if not alive(process):  # the id is another process' now, or was when we opened it
         os.close(handle)
         return None
     return handle

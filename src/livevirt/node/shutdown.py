@@ -70,8 +70,8 @@ class _InstancePods:
 async def stop_guests(data: DataDir, now: Now, show: Print) -> int:
     """Shut down every running guest, kill those that do not react; return how many there were.
 
-    How each ended is recorded, so the next server restarts what shall run and knows the rest ended
-    well. Nobody else may start guests meanwhile: the caller holds the data directory's lock.
+    How each ended is recorded, so the next server restarts what should run and knows the rest ended
+    well. No other process may start guests meanwhile: the caller holds the data directory's lock.
     """
     changed = asyncio.Event()
     found = _running(data, changed.set)

@@ -172,7 +172,7 @@ def size_status(
 ) -> tuple[list[Condition] | None, Object | None]:
     """Return `conditions` and `observedSizeRevision` of an instance, by what is true of its size.
 
-    `begun` tells what to do about a change that goes well, which is not worth a write of its own.
+    `begun` decides what to do about a change that goes well, which is not worth a write of its own.
     """
     status = vmi.get("status") or {}
     found: list[Condition] | None = status.get("conditions")
@@ -242,7 +242,7 @@ def _with_forgotten_cpus(
 ) -> list[Condition] | None:
     """Return the conditions with the CPUs that a change of memory alone found to be others.
 
-    So they are when the agent that took emulated CPUs offline is gone: nobody knows of it now. The
+    So they are when the agent that took emulated CPUs offline is gone: it is not known now. The
     last condition does not go before that is reported: with it the pod's size would be forgotten.
     """
     if stage is None or seen.sockets == wanted.sockets:
@@ -256,13 +256,13 @@ def _covered(vmi: Object, pod: Object, has: Size) -> bool:
 
 
 def _final(pod: Object, need: Compute) -> bool:
-    """Tell whether the pod holds what it must, and no more."""
+    """Return whether the pod holds what it must, and no more."""
     in_force = resize.in_force(pod)
     return resize.same(resize.desired(pod), in_force) and _is(in_force or {}, need)
 
 
 def _is(resources: Object, need: Compute) -> bool:
-    """Tell whether a container's resources request just what is needed."""
+    """Return whether a container's resources request just what is needed."""
     requests = resources.get("requests") or {}
     return all(
         name in requests and parse(requests[name]) == parse(need.requests[name])

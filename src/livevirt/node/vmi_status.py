@@ -1,4 +1,4 @@
-"""The part of a VMI's status that is the node's to tell, from what QEMU and the guest say. Pure."""
+"""The part of a VMI's status that the node writes, from what QEMU and the guest report. Pure."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ class GuestSnapshot:
     progress: Progress = IDLE  # of a change of size
     brief: bool = False  # a change of size that began just now
     writes: bool = False  # the status is written anyway
-    attachments: Attachments | None = None  # None: nobody has looked yet
+    attachments: Attachments | None = None  # None: not observed yet
     copies: Copies = field(default_factory=dict)  # of volumes, as far as they were looked at
 
 
@@ -138,9 +138,9 @@ def _phase(seen: GuestSnapshot, phase: str) -> Object:
 
 
 def _unasked(seen: GuestSnapshot) -> bool:
-    """Tell whether a guest was found with an agent at work that nobody has asked yet.
+    """Return whether a guest was found with an agent at work that was not queried yet.
 
-    What an earlier run was told by it holds until then.
+    What it reported to an earlier run holds until then.
     """
     observed = seen.view.observed
     if seen.view.agent is not None or observed is None or not observed.agent_open:
@@ -206,7 +206,7 @@ def _conditions(
 
 
 def _volumes_changing(seen: GuestSnapshot, found: list[Condition]) -> list[Condition]:
-    """Return the conditions with what is true of volumes that come and go."""
+    """Return the conditions with the one of hotpluggable volumes."""
     if seen.attachments is None:
         return found
     changing = attachments.condition(seen.attachments)
@@ -225,7 +225,7 @@ def _true(type_: str, reason: str = "", message: str = "") -> Condition:
 
 
 def is_paused(standing: Standing | None) -> bool:
-    """Whether the guest's CPUs stand still and could go on."""
+    """Whether the guest is paused and could resume."""
     return standing is not None and standing.condition in ("paused", "io-error", "starting")
 
 
@@ -245,7 +245,7 @@ def _failure(drive: Drive) -> str:
     name = volume_of(drive.id)
     if drive.io_status == "nospace":
         return f"; no space is left for disk {name}: free some where its claim is, then unpause"
-    return f"; disk {name} cannot be read or written: mend or remove it, then unpause"
+    return f"; disk {name} cannot be read or written: fix or remove it, then unpause"
 
 
 def _migratable(why_not: str) -> Condition:
@@ -278,7 +278,7 @@ def _unshared(vmi: Object, volumes: list[Object]) -> str:
 
 
 def _claims(seen: GuestSnapshot) -> Mapping[str, Object]:
-    """Return the claims the guest has, by volume; those that come and go as they are by now."""
+    """Return the claims the guest has, by volume; hotpluggable ones as they are by now."""
     if seen.attachments is None:
         return seen.claims
     volumes = seen.vmi["spec"].get("volumes") or ()
@@ -294,19 +294,19 @@ def _claims(seen: GuestSnapshot) -> Mapping[str, Object]:
 
 
 def _has_local_disks(spec: Object) -> bool:
-    """Tell whether a guest has disks of no claim, other than discs that are only read."""
+    """Return whether a guest has disks of no claim, other than read-only images."""
     disks = ((spec.get("domain") or {}).get("devices") or {}).get("disks") or ()
-    discs = {
+    images = {
         disk["name"]
         for disk in disks
         if disk.get("cdrom") is not None and disk["cdrom"].get("readonly") in (None, True)
     }
     volumes = spec.get("volumes") or ()
-    return any(not claim_of(each) and each["name"] not in discs for each in volumes)
+    return any(not claim_of(each) and each["name"] not in images for each in volumes)
 
 
 def os_info(agent: AgentView) -> Object:
-    """Return what the guest runs, as KubeVirt words it."""
+    """Return what the guest runs, in KubeVirt's format."""
     found = {
         "id": agent.os.id,
         "name": agent.os.name,

@@ -70,7 +70,7 @@ async def act(step: Step, qmp: Session, agent: GuestAgent | None = None) -> None
 
 
 async def forget_files(qmp: Session) -> None:
-    """Let QEMU close the files that an earlier session handed over and had no time to take back.
+    """Let QEMU close the files that an earlier session handed over and had no time to close.
 
     What uses one has a copy of its own. Call it before this session hands over any.
     """
@@ -79,7 +79,7 @@ async def forget_files(qmp: Session) -> None:
 
 
 async def unplug(qmp: Session, device: str) -> None:
-    """Detach a device; return once the guest has let go of it."""
+    """Detach a device; return once the guest has released it."""
     # device_del only asks and the outcome is an event, so listen before asking.
     with qmp.listen("DEVICE_DELETED", "DEVICE_UNPLUG_GUEST_ERROR") as events:
         try:
@@ -104,7 +104,7 @@ async def _set_vcpus(agent: GuestAgent | None, ids: tuple[int, ...], *, online: 
 
 
 async def _request_memory(qmp: Session, size: int) -> None:
-    # How far the guest follows is seen in `observe`, and told by MEMORY_DEVICE_SIZE_CHANGE.
+    # How far the guest follows is seen in `observe`, and reported by MEMORY_DEVICE_SIZE_CHANGE.
     path = f"{PERIPHERALS}/{cmdline.MEMORY_DEVICE}"
     await qmp.execute("qom-set", {"path": path, "property": "requested-size", "value": size})
 
@@ -112,7 +112,7 @@ async def _request_memory(qmp: Session, size: int) -> None:
 async def _plug_disk(qmp: Session, drive: Disk, place: dict[str, Any]) -> None:
     bridge = disk.bridge(drive)
     if drive.image is not None:
-        await add_node(qmp, drive)  # first: it fails most, and then nothing is left to take back
+        await add_node(qmp, drive)  # first: it fails most, and then nothing is left to undo
     try:
         if bridge is not None:
             await _add_device(qmp, bridge)
@@ -151,8 +151,7 @@ async def _unplug_disk(qmp: Session, id: str) -> None:
     there = devices_of(await qmp.execute("qom-list", {"path": PERIPHERALS}))
     if there.get(id) == "scsi-cd":
         # QEMU never lets go of the medium of a drive that was plugged empty and goes as it is.
-        await qmp.execute("blockdev-open-tray", {"id": id, "force": True})
-        await qmp.execute("blockdev-remove-medium", {"id": id})
+        await _with_open_tray(qmp, id, "blockdev-remove-medium", force=True)
     bridge = disk.bridge_id(id)
     await unplug(qmp, bridge if bridge in there else id)  # what is behind a bridge goes with it
 
@@ -167,19 +166,36 @@ async def _change_medium(qmp: Session, drive: Disk, *, force: bool) -> None:
     if drive.image is not None:
         await add_node(qmp, drive)  # first: an image that cannot be opened changes nothing
     try:
-        await qmp.execute("blockdev-open-tray", {"id": drive.id, "force": force})
-        if not (await _drive(qmp, drive.id)).tray_open:
-            # The guest was asked now; whether and when it opens the tray is its own affair.
-            raise UnplugRefused(f"the guest holds the medium in {drive.id}: unmount it there")
-        await qmp.execute("blockdev-remove-medium", {"id": drive.id})
+        await _with_open_tray(qmp, drive.id, "blockdev-remove-medium", force=force)
     except (CommandFailed, UnplugRefused):
         await forget_node(qmp, drive.node)
         raise
     await forget_node(qmp, before.node)
     if drive.image is not None:
-        medium = {"id": drive.id, "node-name": drive.node}
-        await qmp.execute("blockdev-insert-medium", medium)
+        await _with_open_tray(qmp, drive.id, "blockdev-insert-medium", force=True, node=drive.node)
     await qmp.execute("blockdev-close-tray", {"id": drive.id})
+
+
+async def _with_open_tray(
+    qmp: Session, id: str, command: str, *, force: bool, node: str | None = None
+) -> None:
+    """Run a command that needs an open tray; open it again if the guest closes it in between.
+
+    A reset of the SCSI bus closes the tray. Firmware and kernels reset the bus while they boot.
+    """
+    arguments = {"id": id} if node is None else {"id": id, "node-name": node}
+    for last in (False, False, True):
+        await qmp.execute("blockdev-open-tray", {"id": id, "force": force})
+        if not force and (drive := await _drive(qmp, id)).locked and not drive.tray_open:
+            # The guest has been asked to open the tray and decides whether and when it does.
+            raise UnplugRefused(f"the guest holds the medium in {id}: unmount it there")
+        try:
+            await qmp.execute(command, arguments)
+        except CommandFailed:
+            if last or (await _drive(qmp, id)).tray_open:
+                raise
+        else:
+            return
 
 
 async def _drive(qmp: Session, id: str) -> Drive:

@@ -1,4 +1,4 @@
-"""What the guest says about itself, through the guest agent's channel.
+"""What the guest reports about itself, through the guest agent's channel.
 
 The channel has no notion of a connection to the agent: bytes may go to an agent that died, and
 answers to a caller that gave up may still be on their way. So every call first agrees on a random
@@ -22,14 +22,14 @@ import msgspec
 
 from livevirt.qemu.errors import AgentUnavailable, CommandFailed
 
-TELLS_MOUNTS = "guest-get-fsinfo"
+GET_FSINFO = "guest-get-fsinfo"
 SYNC_SECONDS = 10.0  # a loaded emulated guest has been seen to need two
 ANSWER_SECONDS = 60.0  # for each chunk of an answer: CPUs come slowly in a loaded emulated guest
 _DELIMITER = b"\xff"  # never part of UTF-8, so it ends whatever was half sent
 _CHUNK = 1024 * 1024
 _LONGEST = 2 * 1024 * 1024  # of an answer; some 4000 file systems
 _LONGEST_OUTPUT = 64 * 1024 * 1024  # the agent keeps twice 16 MiB of output, sent as base64
-_LONGEST_WORDS = 500  # characters of the guest's in a message of ours
+_LONGEST_TEXT = 500  # characters of the guest's in a message of ours
 _POLL_FIRST, _POLL_LAST = 0.02, 0.5
 
 T = TypeVar("T")
@@ -103,7 +103,7 @@ class Filesystem(msgspec.Struct, frozen=True, rename="kebab"):
 
 
 class User(msgspec.Struct, frozen=True, rename="kebab"):
-    """Somebody logged in."""
+    """A logged-in user."""
 
     user: str
     login_time: float
@@ -226,10 +226,10 @@ class AgentChannel:
                     _send(writer, command, arguments)
                     await writer.drain()
             finally:
-                self.hang_up()  # an error that comes after all is nobody's answer
+                self.hang_up()  # a late error answers nothing
 
     async def _synced(self) -> tuple[asyncio.StreamReader, asyncio.StreamWriter]:
-        """Discard everything sent before now, or find that nobody answers."""
+        """Discard everything sent before now, or find that the agent does not answer."""
         number = secrets.randbelow(2**31)
         async with asyncio.timeout(SYNC_SECONDS):
             reader, writer = await self._opened()
@@ -273,7 +273,7 @@ class GuestAgent(AgentChannel):
         return await self.ask("guest-network-get-interfaces", tuple[Interface, ...])
 
     async def filesystems(self) -> tuple[Filesystem, ...]:
-        return await self.ask(TELLS_MOUNTS, tuple[Filesystem, ...])
+        return await self.ask(GET_FSINFO, tuple[Filesystem, ...])
 
     async def users(self) -> tuple[User, ...]:
         return await self.ask("guest-get-users", tuple[User, ...])
@@ -377,5 +377,5 @@ async def _skip(reader: asyncio.StreamReader) -> None:
             await reader.readexactly(more.consumed)
 
 
-def _short(words: str) -> str:
-    return words if len(words) <= _LONGEST_WORDS else f"{words[:_LONGEST_WORDS]}…"
+def _short(text: str) -> str:
+    return text if len(text) <= _LONGEST_TEXT else f"{text[:_LONGEST_TEXT]}…"

@@ -3,7 +3,7 @@
 Devices, block nodes and objects are JSON, so nothing in them can be read as another option. The
 few options that QEMU takes as `key=value` only are joined by `_options`, which doubles commas.
 
-QEMU pauses instead of exiting when the guest shuts down or panics: whoever watches it reads why,
+QEMU pauses instead of exiting when the guest shuts down or panics: the node agent reads why,
 then quits it. It starts no process, gains no privilege and reads no configuration file.
 """
 

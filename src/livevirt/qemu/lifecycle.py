@@ -11,7 +11,7 @@ from livevirt.qemu.errors import CommandFailed, Disconnected
 from livevirt.qemu.session import Event, Session
 
 WATCHED = ("SHUTDOWN", "GUEST_PANICKED", "STOP", "RESUME", "RESET", "BLOCK_IO_ERROR")
-RUNS = ("running", "suspended")  # run states in which the CPUs do not stand still
+RUNS = ("running", "suspended")  # run states in which the CPUs are not paused
 HELD = ("paused", "prelaunch", "suspended", "io-error")  # in which the guest does nothing, for now
 SENT_WHOLE = "postmigrate"  # the run state of a machine whose guest was sent; `cont` leaves it
 
@@ -21,7 +21,7 @@ Condition = Literal[
 
 CONDITIONS: dict[str, Condition] = {
     "running": "running",
-    "suspended": "running",  # the guest sleeps, by its own wish
+    "suspended": "running",  # the guest sleeps by its own request
     "prelaunch": "starting",  # started with -S, or reset while stopped
     "preconfig": "starting",
     "paused": "paused",
@@ -42,7 +42,7 @@ CONDITIONS: dict[str, Condition] = {
 
 @dataclass(frozen=True, slots=True)
 class Standing:
-    """How a machine stands. `by_guest` is None where nobody saw the event that told."""
+    """How a machine stands. `by_guest` is None where the event was not seen."""
 
     condition: Condition
     reason: str
@@ -55,8 +55,8 @@ class Standing:
 
 
 def standing(run_state: str, last_shutdown: Event | None = None) -> Standing:
-    """Say how the machine stands, from `query-status` and the last `SHUTDOWN` event if seen."""
-    condition = CONDITIONS.get(run_state, "paused")  # a newer QEMU's own word: it is there, stopped
+    """Return the machine's state, from `query-status` and the last `SHUTDOWN` event if seen."""
+    condition = CONDITIONS.get(run_state, "paused")  # a state of a newer QEMU: it is there, stopped
     if condition == "shutdown" and last_shutdown is not None:
         data = last_shutdown.data
         return Standing(condition, data.get("reason", run_state), data["guest"])
@@ -66,7 +66,7 @@ def standing(run_state: str, last_shutdown: Event | None = None) -> Standing:
 
 
 async def run_state(qmp: Session) -> str:
-    """Return the state the machine is in, in QEMU's own word."""
+    """Return the state the machine is in, in QEMU's own terms."""
     found: str = (await qmp.execute("query-status"))["status"]
     return found
 
@@ -110,11 +110,11 @@ _USED = re.compile(r"gen code size\s+(\d+)/(\d+)")
 async def room(qmp: Session) -> int:
     """Return how many CPUs can be plugged at this moment; with KVM any that are missing."""
     # Both at once: the first walks over all translated code, which takes a while.
-    told, slots = await asyncio.gather(_told(qmp), qmp.execute("query-hotpluggable-cpus"))
-    return fitting(told, len(slots), sum("qom-path" in slot for slot in slots))
+    jit, slots = await asyncio.gather(_jit_info(qmp), qmp.execute("query-hotpluggable-cpus"))
+    return fitting(jit, len(slots), sum("qom-path" in slot for slot in slots))
 
 
-async def _told(qmp: Session) -> str:
+async def _jit_info(qmp: Session) -> str:
     try:
         found: str = (await qmp.execute("x-query-jit"))["human-readable-text"]
     except CommandFailed:
@@ -122,12 +122,12 @@ async def _told(qmp: Session) -> str:
     return found
 
 
-def fitting(told: str, cpus: int, present: int) -> int:
+def fitting(jit: str, cpus: int, present: int) -> int:
     """Read `x-query-jit` of a machine for that many CPUs: for how many more a region is left."""
     missing = cpus - present
-    found = _USED.search(told)
+    found = _USED.search(jit)
     if found is None:
-        return missing  # nothing is translated, or QEMU words it otherwise
+        return missing  # nothing is translated, or QEMU formats it otherwise
     used, size = map(int, found.groups())
     regions = max(min(size // _LEAST_REGION, cpus * _REGIONS_PER_CPU), 1)
 

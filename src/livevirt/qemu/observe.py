@@ -1,6 +1,6 @@
-"""What QEMU says about the machine right now.
+"""The machine as QEMU reports it right now.
 
-Read from QEMU alone, never from memory, so it is right after a restart of whoever drives it. The
+Read from QEMU alone, never from memory, so it is right after a restart of its driver. The
 parts that interpret QEMU's answers are pure.
 """
 
@@ -23,7 +23,7 @@ from livevirt.qemu.session import Session
 PERIPHERALS = "/machine/peripheral"  # where every device with an id is
 
 _CHILD = re.compile(r"child<(.+)>")
-_INSERTED, _SUCCESS = 1, 0  # ACPI's words in _OST
+_INSERTED, _SUCCESS = 1, 0  # ACPI's codes in _OST
 _SCSI_DRIVERS = ("scsi-hd", "scsi-cd", "scsi-block")
 _QUESTIONS = (
     "query-block", "query-status", "query-hotpluggable-cpus", "query-memory-size-summary",
@@ -107,7 +107,7 @@ async def observe(qmp: Session) -> Observed:
         if driver in _SCSI_DRIVERS and bridge_id(id) not in devices
     ]
     bridges = [id for id, driver in devices.items() if driver == "usb-bot"]
-    told, luns, attached, free_ports, nodes = await asyncio.gather(
+    answers, luns, attached, free_ports, nodes = await asyncio.gather(
         _answers(qmp, _QUESTIONS),
         _properties(qmp, on_scsi, "lun"),
         _properties(qmp, bridges, "attached"),
@@ -116,21 +116,21 @@ async def observe(qmp: Session) -> Observed:
     )
     drives = tuple(
         drive
-        for drive in drives_of(told["query-block"], luns)
+        for drive in drives_of(answers["query-block"], luns)
         if attached.get(bridge_id(drive.id), True)  # else plugged by halves, and not seen yet
     )
     return Observed(
-        run_state=told["query-status"]["status"],
-        cpus=cpu_slots(told["query-hotpluggable-cpus"]),
-        memory=memory_state(told["query-memory-size-summary"], told["query-memory-devices"]),
+        run_state=answers["query-status"]["status"],
+        cpus=cpu_slots(answers["query-hotpluggable-cpus"]),
+        memory=memory_state(answers["query-memory-size-summary"], answers["query-memory-devices"]),
         drives=drives,
         devices=devices,
         free_ports=free_ports,
         idle_nodes=idle_nodes(nodes, drives),
-        copies=copies_of(told["query-jobs"]),
-        agent_open=agent_port_open(told["query-chardev"]),
-        accepted=accepted_devices(told["query-acpi-ospm-status"]),
-        io_threads=tuple(sorted(io_threads(told["query-iothreads"]).values())),
+        copies=copies_of(answers["query-jobs"]),
+        agent_open=agent_port_open(answers["query-chardev"]),
+        accepted=accepted_devices(answers["query-acpi-ospm-status"]),
+        io_threads=tuple(sorted(io_threads(answers["query-iothreads"]).values())),
     )
 
 
@@ -228,7 +228,7 @@ def idle_nodes(answer: Sequence[Mapping[str, Any]], drives: tuple[Drive, ...]) -
 
 
 def agent_port_open(answer: Sequence[Mapping[str, Any]]) -> bool:
-    """Read `query-chardev`; the event that tells a change is `VSERPORT_CHANGE`."""
+    """Read `query-chardev`; the event of a change is `VSERPORT_CHANGE`."""
     return any(entry["label"] == AGENT_CHARDEV and entry["frontend-open"] for entry in answer)
 
 
@@ -316,7 +316,7 @@ def io_threads(answer: Sequence[Mapping[str, Any]]) -> dict[int, str]:
 # ---------------------------------------------------------------- mounted file systems
 
 _DISCS = ("iso9660", "udf")
-_MOST_POINTS, _LONGEST_POINT = 10, 256  # it is a guest's word, and ends up in messages
+_MOST_POINTS, _LONGEST_POINT = 10, 256  # the guest chooses it, and it ends up in messages
 
 
 def mount_points(
@@ -324,7 +324,7 @@ def mount_points(
 ) -> list[str]:
     """Return where the guest has mounted what is on a drive, or the first few places.
 
-    Discs are not told apart: of a drive whose tray the guest has locked, all of them are named.
+    Images are not distinguished: of a CD-ROM drive with a locked tray, all of them are named.
     """
     found = {
         each.mountpoint[:_LONGEST_POINT]

@@ -1,6 +1,6 @@
 """What to do to a running machine so that it becomes what is wanted. Pure.
 
-Steps are small data. Each is safe to repeat, and the list is made afresh from what QEMU says, so
+Steps are small data. Each is safe to repeat, and the list is made again from QEMU's state, so
 a plan that was cut short anywhere is simply planned again. What cannot be done shows as `Blocked`.
 """
 
@@ -36,12 +36,12 @@ class Wanted:
 
     sockets: int
     memory: int
-    paused: bool = False  # it stands still for now, so its guest cannot let go of anything
+    paused: bool = False  # it is paused for now, so its guest cannot release anything
 
 
 @dataclass(frozen=True, slots=True)
 class MachineSnapshot:
-    """Everything a plan depends on: how it was started, how it is, and what the guest says."""
+    """Everything a plan depends on: how it was started, how it is, and what the guest reports."""
 
     machine: Machine
     observed: Observed
@@ -152,7 +152,7 @@ class PlugDisk:
 
 @dataclass(frozen=True, slots=True)
 class UnplugDisk:
-    """Take a disk away, and let go of its image."""
+    """Detach a disk, and close its image."""
 
     id: str
     node: str | None
@@ -248,7 +248,7 @@ def _surplus_cpus(wanted: Wanted, seen: MachineSnapshot) -> Iterator[Step]:
         slot for slot in seen.observed.cpus if slot.present and slot.thread.socket >= wanted.sockets
     ]
     if not surplus or wanted.paused:
-        return  # a stopped guest cannot let go of anything
+        return  # a stopped guest cannot release anything
     if seen.machine.accelerator == "kvm":
         # Highest first, so that a refusal leaves no gap.
         for slot in reversed(surplus):
@@ -303,7 +303,7 @@ def disks(
 
     What has an id in `kept` stays as it is. A disk with another image or of another kind goes
     first and comes with the next plan; one with an id in `copied` stays and is copied to its image,
-    and the guest goes over to that where `copied` says so.
+    and the guest goes over to that where `copied` is set.
     """
     if seen.observed.run_state not in _CHANGEABLE:
         return []
@@ -358,7 +358,7 @@ def _disks(
     wanted_nodes = {disk.node for disk in wanted} | {copy.target for copy in observed.copies}
     for node in observed.idle_nodes:
         if node not in wanted_nodes:
-            yield CloseImage(node)  # the guest let go of its disk after we stopped waiting
+            yield CloseImage(node)  # the guest released its disk after we stopped waiting
     yield from _leftovers(wanted, observed, names)
 
 
@@ -404,7 +404,7 @@ def _remove(drive: Drive, seen: MachineSnapshot) -> Step:
         return Blocked("disk", drive.id, f"a drive of type {driver} cannot be taken away")
     held = seen.observed.run_state in HELD
     if held and driver == "virtio-blk-pci":
-        return Blocked("disk", drive.id, "a paused guest cannot let go of a virtio disk")
+        return Blocked("disk", drive.id, "a paused guest cannot release a virtio disk")
     return UnplugDisk(drive.id, drive.node)
 
 

@@ -76,7 +76,7 @@ def process_usage(pid: int, *, vcpus: bool = True) -> ProcessUsage | None:
 def _vcpus(tasks: Path) -> dict[int, VcpuTime]:
     found = {}
     for task in os.listdir(tasks):
-        with contextlib.suppress(OSError):  # threads come and go
+        with contextlib.suppress(OSError):  # threads start and end
             named = _VCPU.match((tasks / task / "comm").read_text())
             if named:
                 found[int(named[1])] = _thread(tasks / task)
@@ -100,17 +100,17 @@ def disk_usage(answer: Sequence[Mapping[str, Any]]) -> dict[str, DiskUsage]:
     """Read `query-blockstats`: by the id of the drive; drives without an id are not ours."""
     found = {}
     for entry in answer:
-        id, told = _drive(entry.get("qdev", "")), entry["stats"]
+        id, stats = _drive(entry.get("qdev", "")), entry["stats"]
         if id:
             found[id] = DiskUsage(
-                reads=told["rd_operations"],
-                writes=told["wr_operations"],
-                flushes=told["flush_operations"],
-                read_bytes=told["rd_bytes"],
-                written_bytes=told["wr_bytes"],
-                read_time=told["rd_total_time_ns"] * _NANO,
-                write_time=told["wr_total_time_ns"] * _NANO,
-                flush_time=told["flush_total_time_ns"] * _NANO,
+                reads=stats["rd_operations"],
+                writes=stats["wr_operations"],
+                flushes=stats["flush_operations"],
+                read_bytes=stats["rd_bytes"],
+                written_bytes=stats["wr_bytes"],
+                read_time=stats["rd_total_time_ns"] * _NANO,
+                write_time=stats["wr_total_time_ns"] * _NANO,
+                flush_time=stats["flush_total_time_ns"] * _NANO,
             )
     return found
 
@@ -150,7 +150,7 @@ def meminfo(text: str) -> dict[str, int]:
     found = {}
     for line in text.splitlines():
         name, _, rest = line.partition(":")
-        words = rest.split()
-        if len(words) == 2 and words[0].isdecimal() and words[1] == "kB":
-            found[name] = int(words[0]) * 1024
+        parts = rest.split()
+        if len(parts) == 2 and parts[0].isdecimal() and parts[1] == "kB":
+            found[name] = int(parts[0]) * 1024
     return found

@@ -59,6 +59,7 @@ async def instances(runtime: Runtime) -> None:
         limits=of(core.LIMIT_RANGE),
         namespaces=of(core.NAMESPACE),
         settings=of(kinds.KUBEVIRT),
+        priority_classes=of(core.PRIORITY_CLASS),
     )
     await _run(recorder, Instances(client, runtime.now, recorder, sources), "vmi")
 

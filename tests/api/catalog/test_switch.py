@@ -388,7 +388,7 @@ async def test_of_a_stopped_vm_it_is_told_which_types_a_node_has_room_for(
     assert told["u1.micro"] == ("next start", "")
     reach, why = told["u1.medium"]
     assert reach == "next start, will wait"
-    assert why.startswith("no node has room: Node node-1 lacks ")
+    assert why.startswith("no node has room: Node node-1 is missing ")
     assert why.endswith(" of memory")
     assert told["cx1.medium"] == ("next start, will wait", "there is no node that takes it")
 
@@ -427,3 +427,68 @@ async def test_what_cannot_be_expanded_is_told(served: Served, args: list[str], 
     ran = await served.virtctl("expand", *args)
     assert (ran.status, ran.out) == (1, "")
     assert text in ran.err
+
+
+# ---------------------------------------------------------------- a VM that sets its size itself
+
+FIELD = "spec.template.spec.domain.memory.guest"
+
+
+async def create_sized(world: World) -> None:
+    """Create a VM that sets its memory and has no instance type."""
+    domain = {"devices": {}, "memory": {"guest": "512Mi"}, "cpu": {"model": "host-model"}}
+    spec = {"runStrategy": "Halted", "template": {"spec": {"domain": domain}}}
+    obj = {"apiVersion": "kubevirt.io/v1", "kind": "VirtualMachine", "metadata": {"name": "web"}}
+    await world.owner.create(kinds.VM, {**obj, "spec": spec}, NAMESPACE)
+
+
+async def test_given_the_vm_sets_its_memory_then_what_fits_names_the_field(
+    served: Served, quiet: World
+) -> None:
+    await create_sized(quiet)
+    before = quiet.store.revision
+    fits = json.loads(await served.succeed("virtctl", "what-fits", "web", "-o", "json"))
+    told = {each["name"]: each for each in fits}
+    assert (told["u1.micro"]["reach"], told["u1.micro"]["conflicts"]) == ("no", [FIELD])
+    assert told["u1.micro"]["why"] == "the VM sets memory.guest"
+    custom = told["m1.custom"]
+    assert FIELD not in custom["conflicts"], "it leaves the memory to the VM"
+    table = await served.succeed("virtctl", "what-fits", "web")
+    assert f"VM web sets {FIELD}." in table
+    assert "virtctl vm update-instance-type web NAME --take-over" in table
+
+    command = ("virtctl", "what-fits", "web", "--take-over", "-o", "json")
+    fits = json.loads(await served.succeed(*command))
+    told = {each["name"]: each for each in fits}
+    assert (told["u1.micro"]["reach"], told["u1.micro"]["conflicts"]) == ("next start", [])
+    assert quiet.store.revision == before
+
+
+@pytest.mark.parametrize("flag", [(), ("--dry-run",), ("--wait",)])
+async def test_given_the_vm_sets_its_memory_then_a_switch_names_the_field_and_changes_nothing(
+    served: Served, quiet: World, flag: tuple[str, ...]
+) -> None:
+    await create_sized(quiet)
+    before = quiet.store.revision
+    ran = await served.run(*UPDATE, *flag)
+    assert (ran.status, ran.out) == (1, "")
+    assert FIELD in ran.err
+    assert "--take-over" in ran.err
+    assert quiet.store.revision == before
+
+
+async def test_given_take_over_then_the_instance_type_replaces_the_field(
+    served: Served, quiet: World
+) -> None:
+    await create_sized(quiet)
+    before = quiet.store.revision
+    tried = await served.run(*UPDATE, "--take-over", "--dry-run")
+    assert tried.status == 0, tried.err
+    assert quiet.store.revision == before
+    said = await served.succeed(*UPDATE, "--take-over")
+    assert FIELD in said
+    spec = quiet.vm()["spec"]
+    assert spec["instancetype"]["name"] == "u1.micro"
+    domain = spec["template"]["spec"]["domain"]
+    assert "guest" not in domain["memory"]
+    assert domain["cpu"] == {"model": "host-model"}, "no instance type sets it"

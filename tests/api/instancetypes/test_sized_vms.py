@@ -152,8 +152,7 @@ async def test_given_no_such_type_when_it_appears_then_the_vm_starts(
     await world.until(lambda: world.ready() and not condition(world, FAILURE))
 
 
-@pytest.mark.wording
-async def test_given_the_revision_in_use_is_removed_then_the_vm_says_so_and_the_guest_runs_on(
+async def test_given_the_revision_in_use_is_removed_then_the_vm_fails_and_the_guest_runs_on(
     world: World, node: PlayedNode
 ) -> None:
     await create_types(world)
@@ -162,10 +161,21 @@ async def test_given_the_revision_in_use_is_removed_then_the_vm_says_so_and_the_
     uid = world.vmi()["metadata"]["uid"]
     await world.owner.delete(REVISION, reference(world), NAMESPACE)
     await world.until(lambda: condition(world, FAILURE))
-    assert "virtctl vm update-instance-type" in condition(world, FAILURE)["message"]
     assert world.vmi()["metadata"]["uid"] == uid
     await edit(world, {"spec": {"runStrategy": "Halted"}})
     await world.until(lambda: world.vmi() == {})
+
+
+@pytest.mark.wording
+async def test_the_message_on_a_removed_revision_names_the_command_that_helps(
+    world: World, node: PlayedNode
+) -> None:
+    await create_types(world)
+    await create(world, instancetype={"name": "small"})
+    await world.until(lambda: world.ready())
+    await world.owner.delete(REVISION, reference(world), NAMESPACE)
+    await world.until(lambda: condition(world, FAILURE))
+    assert "virtctl vm update-instance-type" in condition(world, FAILURE)["message"]
 
 
 async def test_given_the_removed_revision_is_put_back_then_the_vm_goes_on_by_it(
@@ -219,19 +229,28 @@ async def test_given_an_edited_type_when_refreshed_then_it_is_warned_of_like_an_
     assert any("domain.memory.guest 512Mi -> 1Gi" in text for text in told)
 
 
-@pytest.mark.wording
-async def test_given_a_type_that_comes_later_and_is_too_small_then_the_vm_says_so(
+async def test_given_a_type_created_later_that_is_too_small_then_the_vm_starts_once_it_is_larger(
     world: World, node: PlayedNode
 ) -> None:
     await create_types(world, NEEDY)
     await create(world, instancetype={"name": "small"}, preference={"name": "needy"})
     await world.until(lambda: condition(world, FAILURE))
     await create_types(world, a_type("small"))
-    await world.until(lambda: "insufficient Memory" in condition(world, FAILURE).get("message", ""))
+    await world.until(lambda: condition(world, FAILURE).get("reason") == "FailedCreate")
     assert world.vmi() == {}
     large = {"spec": {"memory": {"guest": "1Gi"}}}
     await world.owner.patch(CLUSTER_INSTANCETYPE, "small", "", large)
     await world.until(lambda: world.ready() and not condition(world, FAILURE))
+
+
+@pytest.mark.wording
+async def test_the_message_on_a_type_that_is_too_small_names_the_resource(
+    world: World, node: PlayedNode
+) -> None:
+    await create_types(world, NEEDY)
+    await create(world, instancetype={"name": "small"}, preference={"name": "needy"})
+    await create_types(world, a_type("small"))
+    await world.until(lambda: "insufficient Memory" in condition(world, FAILURE).get("message", ""))
 
 
 async def test_what_a_preference_brings_and_nothing_acts_on_is_told_in_one_line(
@@ -250,6 +269,29 @@ async def test_what_a_preference_brings_and_nothing_acts_on_is_told_in_one_line(
     assert line in (await plan(world, switch))["warnings"]
     await edit(world, switch)
     assert line not in await edit(world, {"spec": {"runStrategy": "RerunOnFailure"}})
+
+
+async def test_what_a_preference_brings_in_vain_is_told_once_per_change_not_at_every_edit(
+    world: World, node: PlayedNode
+) -> None:
+    fancy = {"firmware": {"preferredEfi": {}}}
+    for name in ("fancy", "other"):
+        await create_types(world, an_object(CLUSTER_PREFERENCE, "v1beta2", name, fancy))
+    await create(world, sized(1, "512Mi"), preference={"name": "fancy"})
+    await world.until(lambda: world.ready())
+
+    async def told(patch: Object) -> bool:
+        warnings = await edit(world, patch)
+        return any("domain.firmware.bootloader.efi" in each for each in warnings)
+
+    sockets = {"spec": {"template": {"spec": {"domain": {"cpu": {"sockets": 2}}}}}}
+    firmware = {"bootloader": {"bios": {}}}
+    own = {"spec": {"template": {"spec": {"domain": {"firmware": firmware}}}}}
+    none = {"spec": {"template": {"spec": {"domain": {"firmware": None}}}}}
+    assert not await told(sockets)
+    assert await told({"spec": {"preference": {"name": "other"}}})
+    assert not await told(own)
+    assert await told(none), "the preference counts again"
 
 
 async def test_a_conflict_and_an_unmet_requirement_are_refused(world: World) -> None:

@@ -179,10 +179,8 @@ async def test_given_a_switch_and_back_when_sized_then_the_first_revision_is_use
     assert [reference["controllerRevisionRef"]["name"]] == first
 
 
-@pytest.mark.wording
-async def test_given_an_edited_type_when_sized_then_the_vm_stays_and_says_so_until_refreshed(
-    world: World,
-) -> None:
+async def size_after_an_edit(world: World) -> Sized:
+    """Return the size of a VM whose instance type was edited after its first start."""
     await world.create(a_type("small"))
     await world.create_vm(instancetype={"name": "small"})
     await world.size()
@@ -190,17 +188,28 @@ async def test_given_an_edited_type_when_sized_then_the_vm_stays_and_says_so_unt
     edited = await world.server.client.patch(CLUSTER_INSTANCETYPE, "small", "", edit)
     assert edited["metadata"]["generation"] == 2
     await world.until_seen(CLUSTER_INSTANCETYPE, "small", 2)
-    sized = await world.size()
+    return await world.size()
+
+
+async def test_given_an_edited_type_when_sized_then_the_vm_keeps_its_size_until_refreshed(
+    world: World,
+) -> None:
+    sized = await size_after_an_edit(world)
     assert domain(sized)["memory"] == {"guest": "512Mi"}
     assert sized.newer is not None
     assert (sized.newer["type"], sized.newer["reason"]) == (NEWER, "InstancetypeChanged")
-    assert "is at generation 2, this VM has generation 1" in sized.newer["message"]
     cleared = {"status": {"instancetypeRef": None}}
     await world.server.client.patch(VM, "web", SPACE, cleared, subresource="status")
     sized = await world.size()
     assert domain(sized)["memory"] == {"guest": "1Gi"}
     assert sized.newer is None
     assert len(world.revisions()) == 2
+
+
+@pytest.mark.wording
+async def test_the_message_on_an_edited_type_names_both_generations(world: World) -> None:
+    newer = (await size_after_an_edit(world)).newer or {}
+    assert "is at generation 2, this VM has generation 1" in newer["message"]
 
 
 async def test_given_the_older_revision_when_pinned_then_the_vm_is_rolled_back(

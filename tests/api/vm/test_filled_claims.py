@@ -36,6 +36,9 @@ class NoImages:
     def find(self, reference: str) -> None:
         return None
 
+    def missing(self, name: str) -> str:
+        return f"there is no image {name}"
+
 
 @contextlib.asynccontextmanager
 async def slow_site(gate: asyncio.Event) -> AsyncIterator[str]:

@@ -201,12 +201,12 @@ async def attaching(
         def found() -> dict[str, str]:
             return {
                 name: each.phase if each.phase == "Ready" else f"{each.phase} {each.reason}"
-                for name, each in (attacher.told or {}).items()
+                for name, each in (attacher.reported or {}).items()
             }
 
         try:
             async with asyncio.timeout(5):
-                while attacher.told is None or found() != told:  # noqa: ASYNC110 - nobody is told
+                while attacher.reported is None or found() != told:  # noqa: ASYNC110 - nobody is told
                     await asyncio.sleep(0.005)
         except TimeoutError:
             raise AssertionError(f"{found()} is not {told}") from None
@@ -215,6 +215,12 @@ async def attaching(
         yield attacher, tells
     finally:
         attacher.stop()
+
+
+def reason(attacher: Attacher) -> str:
+    """Return the reason that is reported of volume `data`."""
+    found = (attacher.reported or {}).get("data")
+    return found.reason if found is not None else ""
 
 
 async def until(holds: Callable[[], bool]) -> None:
@@ -234,7 +240,7 @@ async def test_volumes_come_are_changed_and_go() -> None:
     async with attaching(guest) as (attacher, tells):
         attacher.want(a_goal(data="one", cd="iso"))
         await tells(data="Ready", cd="Ready")
-        attacher.told = None
+        attacher.reported = None
         attacher.want(a_goal(data="two", cd="iso"))
         await tells(data="Ready", cd="Ready")
         attacher.want(a_goal())
@@ -270,7 +276,7 @@ async def test_given_a_claim_that_is_only_read_from_now_on_then_its_disk_comes_a
     async with attaching(guest) as (attacher, tells):
         attacher.want(a_goal(data="one"))
         await tells(data="Ready")
-        attacher.told = None
+        attacher.reported = None
         attacher.want(of_data(read_only=True))
         await tells(data="Ready")
     plugged = [step.disk.readonly for step in guest.done if isinstance(step, PlugDisk)]
@@ -283,7 +289,7 @@ async def test_given_the_same_settings_in_other_words_then_nothing_is_done() -> 
         attacher.want(a_goal(data="one"))
         await tells(data="Ready")
         done = list(guest.done)
-        attacher.told = None
+        attacher.reported = None
         attacher.want(of_data(serial="data", errorPolicy="stop", bootOrder=2))
         await tells(data="Ready")
     assert guest.done == done
@@ -324,9 +330,9 @@ async def test_given_the_image_is_open_elsewhere_then_it_says_by_whom(words: str
     async with attaching(guest) as (attacher, tells):
         attacher.want(a_goal(data="one", cd="two"))
         await tells(data="Pending ClaimInUse", cd="Pending ClaimInUse")
-        assert attacher.told is not None
+        assert attacher.reported is not None
         for name, claim in (("data", "one"), ("cd", "two")):
-            assert f"PVC {claim} is in use by VMI other" in attacher.told[name].message
+            assert f"PVC {claim} is in use by VMI other" in attacher.reported[name].message
         guest.fail = lambda _: None
         await tells(data="Ready", cd="Ready")
 
@@ -341,8 +347,8 @@ async def test_given_nobody_can_be_asked_who_has_the_image_then_it_is_told_witho
     async with attaching(guest, Unknown()) as (attacher, tells):
         attacher.want(a_goal(data="one"))
         await tells(data="Pending ClaimInUse")
-        assert attacher.told is not None
-        assert "PVC one is in use; " in attacher.told["data"].message
+        assert attacher.reported is not None
+        assert "PVC one is in use; " in attacher.reported["data"].message
 
 
 async def test_given_one_step_breaks_the_round_then_no_other_goes_on_by_itself(
@@ -380,8 +386,8 @@ async def test_given_another_volume_of_the_guest_has_the_image_then_it_says_whic
     async with attaching(guest) as (attacher, tells):
         attacher.want(a_goal(a="one", b="one"))
         await tells(a="Ready", b="Pending ClaimInUse")
-        assert attacher.told is not None
-        assert "PVC one is in use by volume a of this VM" in attacher.told["b"].message
+        assert attacher.reported is not None
+        assert "PVC one is in use by volume a of this VM" in attacher.reported["b"].message
 
 
 async def test_given_qemu_refuses_then_that_one_waits() -> None:
@@ -456,8 +462,8 @@ async def test_a_mounted_disk_waits_unless_it_is_forced(forced: str) -> None:
         guest.mounts = [IN_USE]
         attacher.want(a_goal())
         await tells(data="Detaching InUseByGuest")
-        assert attacher.told is not None
-        assert "mounted at /mnt" in attacher.told["data"].message
+        assert attacher.reported is not None
+        assert "mounted at /mnt" in attacher.reported["data"].message
         if forced:
             attacher.want(a_goal(forced))
         else:
@@ -492,13 +498,13 @@ async def test_what_the_agent_called_mounted_is_known_to_whoever_comes_next() ->
         attacher.want(a_goal())
         await tells(data="Detaching InUseByGuest")
     guest.observed = replace(guest.observed, agent_open=False)
-    told = attacher.told or {}
+    told = attacher.reported or {}
     for _ in range(2):  # what is told while the agent is away counts as well
         async with attaching(guest) as (attacher, tells):
             status = volume_status.volume_statuses(a_vmi(), MACHINE, guest.observed, {}, told)
             attacher.want(goal(a_vmi(status)))
             await tells(data="Detaching GuestAgentNotAnswering")
-        told = attacher.told or {}
+        told = attacher.reported or {}
     assert not [step for step in guest.done if isinstance(step, UnplugDisk)]
 
 
@@ -693,12 +699,12 @@ async def test_given_qemu_does_not_grow_it_then_it_is_told_and_tried_again() -> 
     claims = Claims(sizes={"one": "2Mi"})
     async with attaching(guest, claims) as (attacher, _):
         attacher.want(a_goal(data="one"))
-        await until(lambda: bool(attacher.told) and attacher.told["data"].reason == "CannotGrow")
-        assert attacher.told is not None
-        assert attacher.told["data"].phase == "Ready"
+        await until(lambda: reason(attacher) == "CannotGrow")
+        assert attacher.reported is not None
+        assert attacher.reported["data"].phase == "Ready"
         guest.fail = lambda _: None
         await until(lambda: grown(guest) == {"ua-data": 2 * MIB})
-        await until(lambda: bool(attacher.told) and attacher.told["data"].reason == "VolumeReady")
+        await until(lambda: reason(attacher) == "VolumeReady")
 
 
 async def test_given_the_disk_has_another_image_then_it_does_not_grow_to_the_size_of_that() -> None:
@@ -719,8 +725,8 @@ async def test_given_a_claim_was_torn_away_and_made_anew_then_the_guest_keeps_wh
         await tells(data="Ready")
     drives = guest.observed.drives
     async with attaching(guest, Claims(folder="/new/")) as (attacher, tells):
-        attacher.want(replace(a_goal(data="one"), told={"data": "one"}))
-        await until(lambda: bool(attacher.told) and attacher.told["data"].reason == "ClaimReplaced")
+        attacher.want(replace(a_goal(data="one"), attached={"data": "one"}))
+        await until(lambda: reason(attacher) == "ClaimReplaced")
         assert guest.observed.drives == drives
         attacher.want(a_goal())
         await tells()
@@ -740,7 +746,7 @@ async def test_given_we_come_anew_then_the_claim_is_known_whatever_the_settings_
     drives = guest.observed.drives
     async with attaching(guest) as (attacher, tells):
         told = Told(attacher, monkeypatch)
-        attacher.want(replace(of_data(serial=serial), told={"data": "one"}))
+        attacher.want(replace(of_data(serial=serial), attached={"data": "one"}))
         await tells(data="Ready")
         assert told.reasons == {"VolumeReady"}
     assert (guest.observed.drives == drives) is (serial == "data")

@@ -71,7 +71,7 @@ def test_only_hotpluggable_volumes_and_empty_drives_come_and_go() -> None:
     assert [(item.name, item.claim) for item in found.items] == [("data", "one"), ("cd", "")]
     assert found.kept == {"ua-root", "ua-fixed"}
     assert found.forced == {"data", "cd"}
-    assert found.told == {"data": "one"}
+    assert found.attached == {"data": "one"}
 
 
 def test_what_was_told_of_volumes_makes_no_other_goal() -> None:

@@ -249,4 +249,4 @@ def test_a_copy_that_fails_is_tried_again_less_and_less_often() -> None:
 
 
 def test_a_move_says_what_it_is() -> None:
-    assert Move("data", "old", "new").told == "volume data from PVC old to PVC new"
+    assert Move("data", "old", "new").description == "volume data from PVC old to PVC new"

@@ -4,6 +4,7 @@ import hashlib
 import io
 import json
 import os
+import shlex
 import shutil
 import subprocess
 import sys
@@ -14,11 +15,14 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from click.testing import CliRunner
 from hypothesis import given
 from hypothesis import strategies as st
 
+from livevirt.cli.livevirt import cli
 from livevirt.node import images
 from livevirt.node.images import ImageError, ImageStore, Reference
+from livevirt.paths import default_data_dir
 
 pytestmark = pytest.mark.skipif(not shutil.which("qemu-img"), reason="qemu-img is not installed")
 
@@ -144,7 +148,7 @@ def test_the_disk_of_any_source_is_stored_read_only_by_its_digest(
 
     assert image.path.read_bytes() == DISK
     assert image.path.name == hashlib.sha256(DISK).hexdigest()
-    assert image.path.stat().st_mode & 0o777 == 0o444
+    assert image.path.stat().st_mode & 0o777 == 0o440
     assert (image.name, image.format, image.virtual_size) == ("demo:latest", "raw", len(DISK))
     assert store.find("demo") == image
 
@@ -454,3 +458,24 @@ def test_given_a_damaged_index_then_the_error_names_the_file(store: ImageStore) 
     (store.root / "index.json").write_text("{")
     with pytest.raises(ImageError, match=r"index\.json cannot be read"):
         store.list()
+
+
+@pytest.mark.wording
+@pytest.mark.parametrize("folder", ["images", "a folder"])
+def test_given_an_image_is_missing_then_the_command_of_the_message_puts_it_where_it_is_looked_for(
+    folder: str, tmp_path: Path
+) -> None:
+    store = ImageStore(tmp_path / folder)
+    message = store.missing("some/os")
+    assert str(store.root) in message
+    command = message.partition("`")[2].removesuffix("`")
+    words = [str(a_file(tmp_path)) if word == "PATH" else word for word in shlex.split(command)]
+    assert words.pop(0) == "livevirt"
+    assert CliRunner().invoke(cli, words).exit_code == 0
+    assert store.find("some/os") is not None
+
+
+@pytest.mark.wording
+def test_given_the_default_store_then_the_command_need_not_name_it() -> None:
+    message = ImageStore(default_data_dir() / images.FOLDER).missing("some/os")
+    assert "--image-store" not in message

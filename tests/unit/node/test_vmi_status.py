@@ -170,7 +170,7 @@ def test_a_pause_has_its_reason(state: str, reason: str) -> None:
 
 FAILURES = {
     "a full one": ("nospace", "no space is left for disk data: free some"),
-    "a broken one": ("failed", "disk data cannot be read or written: mend or remove it"),
+    "a broken one": ("failed", "disk data cannot be read or written: fix or remove it"),
 }
 
 

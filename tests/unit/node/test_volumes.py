@@ -78,6 +78,7 @@ async def test_an_empty_disk_has_its_size_and_takes_no_room(roots: Path) -> None
         await prepared(roots, {"emptyDisk": {"capacity": "1k"}})
 
 
+@pytest.mark.wording
 async def test_given_no_such_image_then_the_message_says_how_to_import_it(roots: Path) -> None:
     with pytest.raises(VolumeProblem, match="livevirt image import PATH --name some/os") as caught:
         await prepared(roots, {"containerDisk": {"image": "some/os"}})

@@ -46,7 +46,7 @@ def _limit(_: click.Context, __: click.Parameter, text: str) -> float:
 def console(vmi: str, timeout: float) -> None:
     """Connect to the serial console of a guest. Ctrl+] leaves.
 
-    A console has one client: whoever connects takes it over. Without a terminal, the guest gets
+    A console has one client: a new connection takes it over. Without a terminal, the guest gets
     what comes on standard input, and once that has ended and the guest is silent, it leaves.
 
     \b
@@ -75,7 +75,7 @@ async def _opened(session: Session, vmi: str, limit: float) -> ClientWebSocketRe
     """Return the connection, once the guest runs; the server answers 400 until then."""
     from livevirt.errors import ApiError, BadRequest, Timeout
 
-    path, told = session.path(VMI, vmi, "console"), False
+    path, announced = session.path(VMI, vmi, "console"), False
     loop = asyncio.get_running_loop()
     deadline = loop.time() + limit
     while True:
@@ -86,12 +86,12 @@ async def _opened(session: Session, vmi: str, limit: float) -> ClientWebSocketRe
                 raise Timeout(
                     f"{vmi} does not run after {limit:g} s; see `kubectl get vmi {vmi}`"
                 ) from None
-            if not told:
+            if not announced:
                 click.echo(f"Waiting for {vmi} to run …", err=True)
-                told = True
+                announced = True
             await asyncio.sleep(_ASK_AGAIN_SECONDS)
         except ApiError:
-            # The refusal of a WebSocket says only its number; asked plainly, the server says why.
+            # A refused WebSocket has only a status code; a plain request returns the reason.
             await session.client.raw("GET", path)
             raise
 
@@ -146,7 +146,7 @@ def _keys(loop: asyncio.AbstractEventLoop) -> asyncio.Queue[bytes]:
     keys: asyncio.Queue[bytes] = asyncio.Queue()
 
     def read() -> None:
-        with contextlib.suppress(RuntimeError):  # the loop is closed: nobody waits any more
+        with contextlib.suppress(RuntimeError):  # the loop is closed: no caller waits any more
             while True:
                 try:
                     piece = os.read(0, _READ)
@@ -176,7 +176,7 @@ async def _type(
 
 
 async def _show(socket: ClientWebSocketResponse, heard: asyncio.Event) -> str:
-    """Write what the guest says to standard output; return why the server closed."""
+    """Write the guest's output to standard output; return why the server closed."""
     from aiohttp import WSMsgType
 
     while True:

@@ -9,12 +9,13 @@ import click
 
 from livevirt.cli import cluster
 from livevirt.cli.vm import manifest, manifest_parts
+from livevirt.cli.vm.absent import CreateGroup
 from livevirt.cli.vm.documents import print_yaml, read_text
 from livevirt.cli.vm.flags import Command
 from livevirt.cli.vm.manifest import Machine, Matcher
 from livevirt.cli.vm.manifest_parts import Login
 
-# Kubernetes' own alphabet for made-up names: nothing that reads as a word or another digit.
+# Kubernetes' own alphabet for made-up names: no vowels and no digits that look like letters.
 _ALPHABET = "bcdfghjklmnpqrstvwxz2456789"
 
 
@@ -22,7 +23,7 @@ def _suffix() -> str:
     return "".join(secrets.choice(_ALPHABET) for _ in range(5))
 
 
-@click.group()
+@click.group(cls=CreateGroup)
 def create() -> None:
     """Print a manifest made from flags.
 
@@ -225,9 +226,9 @@ def _login(given: dict[str, Any]) -> Login:
 
 @create.command("instancetype", cls=Command)
 @click.option("--name", default="", help="Its name (default: made up).")
-@click.option("--cpu", type=int, help="vCPUs (default: each VM says how many).")
-@click.option("--memory", default="", help="Memory, such as 1Gi (default: each VM says how much).")
-@click.option("--namespaced", is_flag=True, help="Of a namespace; -n says so too.")
+@click.option("--cpu", type=int, help="vCPUs (default: each VM sets them).")
+@click.option("--memory", default="", help="Memory, such as 1Gi (default: each VM sets it).")
+@click.option("--namespaced", is_flag=True, help="Of a namespace; implied by -n.")
 @click.option("--gpu", multiple=True, metavar="PARAMS", help="name, devicename. Repeatable.")
 @click.option("--hostdevice", multiple=True, metavar="PARAMS", help="name, devicename. Repeatable.")
 @click.option("--iothreadspolicy", default="", help="auto or shared.")
@@ -253,7 +254,7 @@ def create_instancetype(
 
 @create.command("preference", cls=Command)
 @click.option("--name", default="", help="Its name (default: made up).")
-@click.option("--namespaced", is_flag=True, help="Of a namespace; -n says so too.")
+@click.option("--namespaced", is_flag=True, help="Of a namespace; implied by -n.")
 @click.option("--cpu-topology", default="", help=f"{', '.join(manifest.TOPOLOGIES)}.")
 @click.option("--machine-type", default="", help="Such as q35.")
 @click.option("--volume-storage-class", default="", help="The storage class of its volumes.")

@@ -10,10 +10,11 @@ from typing import Any
 
 import click
 
-from livevirt.cli import cluster
+from livevirt.cli import cluster, table
 from livevirt.cli.session import VM, Session, refusals, talk
+from livevirt.cli.table import Row
 from livevirt.cli.vm.documents import INSTANCETYPES, Named
-from livevirt.cli.vm.flags import Command
+from livevirt.cli.vm.flags import Command, takes_over
 from livevirt.cli.vm.switch import Switch
 from livevirt.kube.objects import quantity
 from livevirt.kube.objects.request import Object
@@ -45,6 +46,7 @@ class Fit:
     reach: Reach
     why: str
     current: bool = False  # it is the one the VM has
+    conflicts: tuple[str, ...] = ()  # fields that stand against it: the VM sets them too
 
     @property
     def vcpus(self) -> int | None:
@@ -57,10 +59,14 @@ class Fit:
         return (self.spec.get("memory") or {}).get("guest")
 
 
-def fit(vm: Object, obj: Object, to: Named, plan: Object) -> Fit:
-    """Return what the plan of switching a VM to an instance type says."""
-    reach = _reach(plan)
-    return Fit(to, obj["spec"], reach, _why(plan, reach), Switch(to).is_made(vm))
+def fit(vm: Object, obj: Object, to: Named, plan: Object, conflicts: Iterable[str] = ()) -> Fit:
+    """Return what the plan of switching a VM to an instance type says.
+
+    `conflicts` are fields that the VM sets itself and that the plan does not remove.
+    """
+    reach, against = _reach(plan), tuple(conflicts)
+    why = _why(plan, reach) if not against else f"the VM sets {', '.join(map(_short, against))}"
+    return Fit(to, obj["spec"], reach, why, Switch(to).is_made(vm), against)
 
 
 def _reach(plan: Object) -> Reach:
@@ -74,7 +80,7 @@ def _reach(plan: Object) -> Reach:
 
 
 def _places(plan: Object) -> Object:
-    """Return where a guest that does not run could start; where nobody knows, somewhere."""
+    """Return where a guest that does not run could start; if unknown, assume that it can."""
     return plan.get("placement") or {"nodes": [""], "message": ""}
 
 
@@ -83,10 +89,10 @@ def _why(plan: Object, reach: Reach) -> str:
     if reach is Reach.NO_NODE:
         return str(_places(plan)["message"])
     deciding = [change for change in plan["changes"] if _decides(change, reach)]
-    told = [_told(change, reach) for change in deciding[:_MOST_REASONS]]
+    reasons = [_reason(change, reach) for change in deciding[:_MOST_REASONS]]
     if len(deciding) > _MOST_REASONS:
-        told.append(f"{len(deciding) - _MOST_REASONS} more")
-    return "; ".join(told)
+        reasons.append(f"{len(deciding) - _MOST_REASONS} more")
+    return "; ".join(reasons)
 
 
 def _decides(change: Object, reach: Reach) -> bool:
@@ -101,15 +107,21 @@ def _decides(change: Object, reach: Reach) -> bool:
             return True
 
 
-def _told(change: Object, reach: Reach) -> str:
-    from livevirt.vm.verdict.comparison import TEMPLATE
+def _reason(change: Object, reach: Reach) -> str:
     from livevirt.vm.verdict.summary import compact
 
-    path = change["path"].removeprefix(f"{TEMPLATE}.").removeprefix("domain.")
+    path = _short(change["path"])
     if reach not in (Reach.LIVE, Reach.START):
         return f"{path}: {change['message']}"
     values = [compact(change["path"], change[side]).strip('"') for side in ("from", "to")]
     return f"{path} {' -> '.join(values)}"
+
+
+def _short(path: str) -> str:
+    """Return the path of a field without what all fields of a domain have in front."""
+    from livevirt.vm.verdict.comparison import TEMPLATE
+
+    return path.removeprefix(f"{TEMPLATE}.").removeprefix("domain.")
 
 
 def ordered(fits: Iterable[Fit]) -> list[Fit]:
@@ -123,7 +135,7 @@ def ordered(fits: Iterable[Fit]) -> list[Fit]:
 
 
 def document(fits: Iterable[Fit]) -> list[Object]:
-    """Return them as JSON tells them."""
+    """Return them for JSON output."""
     return [
         {
             "kind": each.to.kind.kind,
@@ -133,6 +145,7 @@ def document(fits: Iterable[Fit]) -> list[Object]:
             "reach": each.reach,
             "why": each.why,
             "current": each.current,
+            "conflicts": list(each.conflicts),
         }
         for each in fits
     ]
@@ -144,16 +157,18 @@ def document(fits: Iterable[Fit]) -> list[Object]:
     "-o", "--output", type=click.Choice(["table", "json"]), default="table", show_default=True,
     help="What to print.",
 )  # fmt: skip
+@takes_over
 @cluster.flags()
-def what_fits(vm: str, output: str) -> None:
+def what_fits(vm: str, output: str, take_over: bool) -> None:
     """Show which instance types a VM can have: live, after a restart or not at all, and why.
 
-    Of a VM that does not run it tells whether any node has room for it now. Nothing is changed;
+    For a VM that does not run it shows whether any node has room for it now. Nothing is changed;
     `virtctl vm update-instance-type` switches to one of them.
 
     \b
     virtctl what-fits web
     virtctl what-fits web -o json
+    virtctl what-fits web --take-over    # as if it did not set a size itself
     """
 
     async def work(session: Session) -> list[Fit]:
@@ -163,8 +178,11 @@ def what_fits(vm: str, output: str) -> None:
             page = await session.client.list(kind, session.namespace if kind.namespaced else "")
             for obj in page.items:
                 to = Named(kind, obj["metadata"]["name"])
-                answer = await session.ask("POST", VM, vm, "plan", Switch(to).patch())
-                fits.append(fit(found, obj, to, json.loads(answer)))
+                switch = Switch(to)
+                conflicts = switch.conflicts(found, obj)
+                patch = switch.patch(conflicts if take_over else ())
+                answer = json.loads(await session.ask("POST", VM, vm, "plan", patch))
+                fits.append(fit(found, obj, to, answer, () if take_over else conflicts))
         return ordered(fits)
 
     with refusals(f"error planning VirtualMachine {vm}: {{}}"):
@@ -173,28 +191,30 @@ def what_fits(vm: str, output: str) -> None:
         click.echo(json.dumps(document(fits), indent=2, ensure_ascii=False))
     else:
         _show(fits)
+        if text := advice(vm, fits):
+            click.echo(text)
+
+
+def advice(vm: str, fits: Iterable[Fit]) -> str:
+    """Return what to do about fields that stand against instance types, "" if none does."""
+    fields = dict.fromkeys(path for each in fits for path in each.conflicts)
+    if not fields:
+        return ""
+    return (
+        f"\nVM {vm} sets {', '.join(fields)}.\nRemove it to use an instance type that sets it too,"
+        f" or let virtctl do so:\n  virtctl what-fits {vm} --take-over\n"
+        f"  virtctl vm update-instance-type {vm} NAME --take-over"
+    )
 
 
 def _show(fits: list[Fit]) -> None:
-    from rich.table import Table
-    from rich.text import Text
-
-    from livevirt.cli.vm.documents import print_table
-
     if not fits:
         click.echo("there are no instance types; see `virtctl create instancetype --help`")
         return
-    table = Table(box=None, pad_edge=False, header_style="bold")
-    for title in ("INSTANCE TYPE", "VCPUS", "MEMORY", "REACHED", "WHY"):
-        table.add_column(title, overflow="fold")
+    rows = []
     for each in fits:
-        kind = f"{each.to.kind.singular}/" if each.to.kind.namespaced else ""
-        name = f"{kind}{each.to.name}"
-        table.add_row(
-            Text(f"{name} (now)" if each.current else name),
-            str(each.vcpus or "-"),
-            each.memory or "-",
-            Text(each.reach, style=_COLOURS.get(each.reach, "green")),
-            Text(each.why),
-        )
-    print_table(table)
+        kind = f"{each.to.kind.short[0]}/" if each.to.kind.namespaced else ""
+        name = f"{kind}{each.to.name}{' (now)' if each.current else ''}"
+        cells = (name, str(each.vcpus or "-"), each.memory or "-", each.reach)
+        rows.append(Row(cells, each.why, _COLOURS.get(each.reach, "green")))
+    table.echo(("INSTANCE TYPE", "VCPUS", "MEMORY", "REACHED", "WHY"), rows)

@@ -50,8 +50,17 @@ def dry_runs(text: str = "Only check; change nothing.") -> Callable[[F], F]:
     return click.option("--dry-run", is_flag=True, help=text)
 
 
+def takes_over(command: F) -> F:
+    """Give a command `--take-over`."""
+    return click.option(
+        "--take-over",
+        is_flag=True,
+        help="Remove what the VM sets itself and the instance type sets too, such as its memory.",
+    )(command)
+
+
 def announce(dry_run: bool) -> None:
-    """Say that nothing will be changed, if so."""
+    """Print that nothing will be changed, if so."""
     if dry_run:
         click.echo("Dry Run execution")
 
@@ -70,7 +79,7 @@ def times_out(text: str) -> Callable[[F], F]:
     """Give a command `--timeout`: seconds, None for no limit."""
     return click.option(
         "--timeout", default="5m", show_default=True, metavar="DURATION", callback=_seconds,
-        help=f"{text}, such as 90s or 1m30s; a plain number is seconds, 0 is without end.",
+        help=f"{text}, such as 90s or 1m30s; a plain number is seconds, 0 waits forever.",
     )  # fmt: skip
 
 

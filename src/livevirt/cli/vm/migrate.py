@@ -38,7 +38,7 @@ class Outcome(Enum):
     """Where a migration can end."""
 
     MOVED = "the guest is on the target"
-    CANCELLED = "it was called off"
+    CANCELLED = "it was cancelled"
     FAILED = "it failed"
 
 
@@ -68,7 +68,7 @@ class View:
 
     @property
     def progress(self) -> Object:
-        """What the nodes tell of the migration, once it was handed to them."""
+        """The progress reported by the nodes, once the migration was handed to them."""
         return status_of(self.migration).get("migrationState") or {}
 
     @property
@@ -102,7 +102,7 @@ def state(view: View) -> str:
     return f"{view.phase or 'accepted'}, {where}{f': {news}' if news else ''}"
 
 
-def told(view: View, end: Outcome, vmi: Object | None, namespace: str) -> str:
+def outcome_message(view: View, end: Outcome, vmi: Object | None, namespace: str) -> str:
     """Return the sentence on how a migration ended; `vmi` is the instance after it."""
     match end:
         case Outcome.MOVED:
@@ -275,7 +275,7 @@ async def _migrations(session: Session) -> list[Object]:
 
 
 def _under_way(migrations: list[Object], vm: str) -> Object | None:
-    """Return a VM's migration that nobody has asked to stop."""
+    """Return a VM's migration that is not being cancelled."""
     found = unfinished(migrations, vm)
     return next((each for each in found if "deletionTimestamp" not in each["metadata"]), None)
 
@@ -296,12 +296,12 @@ async def _ended(
     name = asked["spec"]["vmiName"]
     view = View(asked, node(await instance(session, name)))
     meta = asked["metadata"]
-    with waiting(what, time.monotonic) as tell:
+    with waiting(what, time.monotonic) as show:
 
         def seen(newer: View) -> bool:
             nonlocal view
             view = newer
-            tell(state(view))
+            show(state(view))
             return outcome(view) is not None
 
         def arrived(found: Object | None) -> bool:
@@ -325,4 +325,4 @@ async def _ended(
             raise click.ClickException(text) from None
     end = outcome(view)
     assert end is not None
-    return end, told(view, end, await instance(session, name), session.namespace)
+    return end, outcome_message(view, end, await instance(session, name), session.namespace)

@@ -5,18 +5,19 @@ from __future__ import annotations
 import asyncio
 import json
 from collections.abc import Callable
+from dataclasses import dataclass
 from typing import Any, TypeVar
 
 import click
 
 from livevirt.cli import cluster
-from livevirt.cli.frame import Tell
+from livevirt.cli.frame import Show
 from livevirt.cli.session import VM, Session, refusals, talk
 from livevirt.cli.vm import plan, switch, wait
 from livevirt.cli.vm.documents import INSTANCETYPES, PREFERENCES, Named, named, status_of
-from livevirt.cli.vm.flags import Command, announce, dry_runs, times_out, waits
+from livevirt.cli.vm.flags import Command, announce, dry_runs, takes_over, times_out, waits
 from livevirt.cli.vm.switch import Outcome, Planned, Since, Switch
-from livevirt.errors import Conflict
+from livevirt.errors import BadRequest, Conflict
 from livevirt.kube.objects import conditions
 from livevirt.kube.objects.request import Object
 from livevirt.vm import kinds
@@ -46,23 +47,27 @@ def _flags(command: F) -> F:
 @vm.command("update-instance-type", cls=Command)
 @click.argument("name", metavar="VM")
 @click.argument("to", metavar="[KIND/]NAME")
+@takes_over
 @_flags
 @cluster.flags()
 def update_instance_type(
-    name: str, to: str, dry_run: bool, waits: bool, timeout: float | None
+    name: str, to: str, take_over: bool, dry_run: bool, waits: bool, timeout: float | None
 ) -> int:
     """Give a VM another instance type, live where that is possible.
 
-    KIND is virtualmachineclusterinstancetype if it is left out. Naming the instance type the VM has
-    takes its newest generation. With --wait it exits with 0 once the guest has it and with 2 if a
-    restart is required; with --dry-run as `virtctl plan` does.
+    A VM that sets its size itself is refused: remove the field, or have it removed with
+    --take-over. KIND is virtualmachineclusterinstancetype if it is left out. Naming the instance
+    type the VM has takes its newest generation. With --wait it exits with 0 once the guest has it
+    and with 2 if a restart is required; with --dry-run as `virtctl plan` does.
 
     \b
     virtctl vm update-instance-type web u1.small
     virtctl vm update-instance-type web u1.small --wait --timeout 1m
     virtctl vm update-instance-type web virtualmachineinstancetype/mine --dry-run
+    virtctl vm update-instance-type web u1.small --take-over    # in place of memory.guest
     """
-    return _update(name, named(to, INSTANCETYPES), dry_run, waits, timeout)
+    asked = _Asked(named(to, INSTANCETYPES), dry_run, waits, timeout, take_over)
+    return _update(name, asked)
 
 
 @vm.command("update-preference", cls=Command)
@@ -80,7 +85,7 @@ def update_preference(name: str, to: str, dry_run: bool, waits: bool, timeout: f
     virtctl vm update-preference web fedora --dry-run
     virtctl vm update-preference web virtualmachinepreference/mine --wait
     """
-    return _update(name, named(to, PREFERENCES), dry_run, waits, timeout)
+    return _update(name, _Asked(named(to, PREFERENCES), dry_run, waits, timeout))
 
 
 @vm.command("wait", cls=Command)
@@ -88,7 +93,7 @@ def update_preference(name: str, to: str, dry_run: bool, waits: bool, timeout: f
 @times_out("How long to wait")
 @cluster.flags()
 def wait_for_it(name: str, timeout: float | None) -> int:
-    """Show the progress of a live change; return once the guest has all that its VM says.
+    """Show the progress of a live change; return once all changes are applied in the guest.
 
     Exits with 0 once it has, or if no guest runs, with 2 if something needs a restart. Without a
     guest agent nobody in the guest can confirm a size; the last line then says so.
@@ -101,9 +106,9 @@ def wait_for_it(name: str, timeout: float | None) -> int:
     async def work(session: Session) -> int:
         vm = await session.client.get(kinds.VM, name, session.namespace)
         since = Since(vm["metadata"]["generation"])
-        with wait.telling(session, kinds.VM, name, timeout, f"changing {name}") as tell:
+        with wait.showing(session, kinds.VM, name, timeout, f"changing {name}") as show:
             async with asyncio.timeout(timeout):
-                watched = _Watched(session, vm, tell)
+                watched = _Watched(session, vm, show)
                 await watched.vm_until(lambda vm: _is_seen(vm, since))
                 end = await watched.outcome(since)
         sentence = _ENDS[end]
@@ -117,7 +122,7 @@ def wait_for_it(name: str, timeout: float | None) -> int:
 
 
 _ENDS = {
-    Outcome.LIVE: "the guest has all of it",
+    Outcome.LIVE: "all changes are applied in the guest",
     Outcome.AT_START: "no guest runs, it takes effect at the next start",
     Outcome.RESTART: "something needs a restart; see `virtctl plan`",
     Outcome.FAILED: "it failed; see `kubectl describe vm`",
@@ -134,22 +139,36 @@ def _is_seen(vm: Object, since: Since) -> bool:
     return waits or not behind or not status.get("created") or since.failed(vm)
 
 
-def _update(name: str, to: Named, dry_run: bool, waits: bool, seconds: float | None) -> int:
+@dataclass(frozen=True, slots=True)
+class _Asked:
+    """What to switch to, and the flags."""
+
+    to: Named
+    dry_run: bool
+    waits: bool
+    seconds: float | None
+    take_over: bool = False
+
+
+def _update(name: str, asked: _Asked) -> int:
     """Switch a VM, and wait for it if asked to."""
-    wanted = Switch(to)
+    to, wanted = asked.to, Switch(asked.to)
 
     async def work(session: Session) -> int:
         namespace = session.namespace
         found = await session.client.get(kinds.VM, name, namespace)
-        await session.client.get(to.kind, to.name, namespace if to.kind.namespaced else "")
-        again = wanted.is_made(found)
-        if dry_run:
-            body = wanted.patch() | (wanted.refresh() if again else {})
+        obj = await session.client.get(to.kind, to.name, namespace if to.kind.namespaced else "")
+        conflicts = wanted.conflicts(found, obj)
+        if conflicts and not asked.take_over:
+            raise BadRequest(switch.refusal(conflicts, to))
+        again, patch = wanted.is_made(found), wanted.patch(conflicts)
+        if asked.dry_run:
+            body = patch | (wanted.refresh() if again else {})
             document = json.loads(await session.ask("POST", VM, name, "plan", body))
-            announce(dry_run)
+            announce(asked.dry_run)
             plan.show(name, document)
             return plan.exit_status(document)
-        changed = await session.client.patch(kinds.VM, name, namespace, wanted.patch())
+        changed = await session.client.patch(kinds.VM, name, namespace, patch)
         since = Since(changed["metadata"]["generation"])
         if again:
             left = await session.client.patch(
@@ -158,9 +177,11 @@ def _update(name: str, to: Named, dry_run: bool, waits: bool, seconds: float | N
             if wanted.has_taken(changed):
                 since = Since(since.generation, switch.failure(left))
         click.echo(f"VM {name} was scheduled to use {to.title}")
-        if not waits:
+        for path in conflicts:
+            click.echo(f"{path} was removed from VM {name}; remove it from its manifest too")
+        if not asked.waits:
             return 0
-        end, sentence = await _settled(session, changed, wanted, since, seconds)
+        end, sentence = await _settled(session, changed, wanted, since, asked.seconds)
         click.echo(sentence, err=end is Outcome.FAILED)
         return _STATUSES[end]
 
@@ -174,9 +195,9 @@ async def _settled(
     """Wait until the guest has what the VM was switched to, or it is known that it cannot."""
     name = changed["metadata"]["name"]
     what = f"switching {name} to {wanted.to.name}"
-    with wait.telling(session, kinds.VM, name, seconds, what) as tell:
+    with wait.showing(session, kinds.VM, name, seconds, what) as show:
         async with asyncio.timeout(seconds):
-            watched = _Watched(session, changed, tell)
+            watched = _Watched(session, changed, show)
             await watched.vm_until(
                 lambda vm: wanted.is_seen(vm, since.generation) or since.failed(vm)
             )
@@ -186,17 +207,17 @@ async def _settled(
             try:
                 answer = await session.ask("POST", VM, name, "plan", {})
                 expected = switch.planned(json.loads(answer), generation)
-            except Conflict:  # nobody knows how the guest started
+            except Conflict:  # it is unknown how the guest was started
                 expected = Planned(generation, restart=True)
             end = await watched.outcome(since, expected)
-    return end, switch.told(end, watched.vm, watched.vmi, wanted.to)
+    return end, switch.outcome_message(end, watched.vm, watched.vmi, wanted.to)
 
 
 class _Watched:
     """A VM and its instance, as last seen."""
 
-    def __init__(self, session: Session, vm: Object, tell: Tell) -> None:
-        self._session, self._tell = session, tell
+    def __init__(self, session: Session, vm: Object, show: Show) -> None:
+        self._session, self._show = session, show
         self._name = vm["metadata"]["name"]
         self.vm, self.vmi = vm, None  # type: Object, Object | None
 
@@ -207,7 +228,7 @@ class _Watched:
             if vm is None:
                 raise wait.deleted(kinds.VM, self._name)
             self.vm = vm
-            self._tell(switch.state(vm, self.vmi))
+            self._show(switch.state(vm, self.vmi))
             return holds(vm)
 
         await wait.follow(self._session, kinds.VM, self._name, arrived)
@@ -226,7 +247,7 @@ class _Watched:
         def arrived(vmi: Object | None) -> bool:
             nonlocal looked
             self.vmi, looked = vmi, True
-            self._tell(switch.state(self.vm, vmi))
+            self._show(switch.state(self.vm, vmi))
             return is_over(self.vm)
 
         await wait.first(

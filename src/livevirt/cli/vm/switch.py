@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass, field
 from enum import Enum
 from typing import Any
@@ -10,7 +11,8 @@ from livevirt.cli.vm.documents import Named, status_of
 from livevirt.kube.objects import conditions, quantity
 from livevirt.kube.objects.conditions import FINAL, Condition
 from livevirt.kube.objects.request import Object
-from livevirt.vm.instancetypes.rules.matchers import ROLES, Role
+from livevirt.vm.instancetypes.rules.conflicts import ANNOTATIONS, conflicts
+from livevirt.vm.instancetypes.rules.matchers import INSTANCETYPE, ROLES, Role
 from livevirt.vm.sizing import guest_size
 from livevirt.vm.sizing.hot_change import reported, under_way
 from livevirt.vm.verdict.judgement import Verdict
@@ -31,7 +33,7 @@ class Outcome(Enum):
 
 @dataclass(frozen=True, slots=True)
 class Switch:
-    """What a VM shall refer to."""
+    """What a VM should refer to."""
 
     to: Named
 
@@ -40,8 +42,17 @@ class Switch:
         """What it is to the VM."""
         return next(role for role in ROLES if self.to.kind in (role.cluster, role.namespaced))
 
-    def patch(self) -> Object:
-        """Return the merge patch of the VM; what was pinned or inferred before is let go."""
+    def conflicts(self, vm: Object, obj: Object) -> list[str]:
+        """List the fields that a VM sets and the instance type to switch to, `obj`, sets too."""
+        if self.role is not INSTANCETYPE:
+            return []  # what the VM sets counts more than a preference
+        return conflicts(vm["spec"]["template"], obj.get("spec") or {})
+
+    def patch(self, removed: Iterable[str] = ()) -> Object:
+        """Return the merge patch of the VM; what was pinned or inferred before is let go.
+
+        `removed` are paths of fields that the VM shall no longer set.
+        """
         matcher = {
             "kind": self.to.kind.singular,
             "name": self.to.name,
@@ -49,7 +60,14 @@ class Switch:
             "inferFromVolume": None,
             "inferFromVolumeFailurePolicy": None,
         }
-        return {"spec": {self.role.field: matcher}}
+        patch: Object = {"spec": {self.role.field: matcher}}
+        for path in removed:
+            *above, last = _segments(path)
+            at = patch
+            for name in above:
+                at = at.setdefault(name, {})
+            at[last] = None
+        return patch
 
     def refresh(self) -> Object:
         """Return the merge patch of the VM's status that lets the newest generation be taken."""
@@ -76,12 +94,28 @@ class Switch:
         return bool(status_of(vm).get(self.role.reference))
 
 
+def refusal(paths: Iterable[str], to: Named) -> str:
+    """Return why a VM that sets these fields itself is not switched, and what to do."""
+    fields = ", ".join(paths)
+    return (
+        f"the VM sets {fields} itself, and so does {to.title}; remove it from the VM first, or"
+        " have it removed with --take-over"
+    )
+
+
+def _segments(path: str) -> list[str]:
+    """Return the names of a path; the key of an annotation may have dots in it."""
+    if path.startswith(f"{ANNOTATIONS}."):
+        return [*ANNOTATIONS.split("."), path.removeprefix(f"{ANNOTATIONS}.")]
+    return path.split(".")
+
+
 Sizes = dict[str, Any]  # by the path of the field
 
 
 @dataclass(frozen=True, slots=True)
 class Planned:
-    """What a plan says becomes of a VM of one generation."""
+    """The result of a plan for one generation of a VM."""
 
     generation: int
     sizes: Sizes = field(default_factory=dict)  # that the instance gets while it runs
@@ -89,7 +123,7 @@ class Planned:
 
 
 def planned(plan: Object, generation: int) -> Planned:
-    """Return what a plan of a VM of that generation says."""
+    """Return the result of a plan for that generation of a VM."""
     sizes, verdicts = {}, set()
     for change in plan["changes"]:
         verdicts.add(change["verdict"])
@@ -100,9 +134,9 @@ def planned(plan: Object, generation: int) -> Planned:
 
 @dataclass(frozen=True, slots=True)
 class Since:
-    """The VM as a switch left it: what was said of it before is no word on the switch.
+    """The VM as a switch left it: what was reported before does not concern the switch.
 
-    `failure` is what a reference that was let go may have been the cause of.
+    `failure` is what a reference that was dropped may have been the cause of.
     """
 
     generation: int
@@ -120,7 +154,7 @@ class Since:
 
 
 def failure(vm: Object) -> Condition | None:
-    """Return the condition that tells what is wrong with a VM, if something is."""
+    """Return the condition that reports what is wrong with a VM, if something is."""
     listed = status_of(vm).get("conditions")
     return conditions.find(listed, _FAILURE) if conditions.is_true(listed, _FAILURE) else None
 
@@ -130,7 +164,7 @@ def outcome(
 ) -> Outcome | None:
     """Return how the switch of a VM that the controller has looked at ended; None if not yet.
 
-    The plan tells whether a restart is needed, as the condition may still be the one of before;
+    The plan shows whether a restart is needed, as the condition may still be the one of before;
     without a plan, or one of this generation, the condition counts.
     """
     if since.failed(vm):
@@ -172,7 +206,7 @@ def _asked(vmi: Object) -> Sizes:
 
 
 def _equal(path: str, asked: Any, other: Any) -> bool:
-    """Return whether two sizes are the same; one that nobody told is none to compare with."""
+    """Return whether two sizes are the same; one that is not reported cannot be compared."""
     if asked is None or other is None:
         return True
     if path == MEMORY:
@@ -190,7 +224,7 @@ def state(vm: Object, vmi: Object | None) -> str:
     return str(status_of(vm).get("printableStatus") or "accepted")
 
 
-def told(end: Outcome, vm: Object, vmi: Object | None, to: Named) -> str:
+def outcome_message(end: Outcome, vm: Object, vmi: Object | None, to: Named) -> str:
     """Return the sentence on how it ended."""
     name = vm["metadata"]["name"]
     match end:

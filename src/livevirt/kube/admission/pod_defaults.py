@@ -11,10 +11,6 @@ FILE_MODE = 0o644
 TOLERATION_SECONDS = 300
 NOT_READY = "node.kubernetes.io/not-ready"
 UNREACHABLE = "node.kubernetes.io/unreachable"
-PRIORITY_CLASSES = {
-    "system-node-critical": 2_000_001_000,
-    "system-cluster-critical": 2_000_000_000,
-}
 
 
 def set_defaults(pod: Object) -> None:
@@ -45,7 +41,7 @@ def set_defaults(pod: Object) -> None:
 
 
 def add_tolerations(pod: Object) -> None:
-    """Let the pod stay five minutes on a node that fails, unless it says otherwise."""
+    """Let the pod stay five minutes on a node that fails, unless it sets tolerations for that."""
     spec = pod["spec"]
     given = spec.get("tolerations") or []
     missing = [key for key in (NOT_READY, UNREACHABLE) if not _tolerates(given, key)]

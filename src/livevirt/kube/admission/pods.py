@@ -1,27 +1,32 @@
-"""Pods: defaults, what the server sets, and the rules of each of their doors."""
+"""Pods: defaults, what the server sets, and the rules of each subresource."""
 
 from __future__ import annotations
 
-from livevirt.kube.admission import limit_ranges
-from livevirt.kube.admission.pod_defaults import PRIORITY_CLASSES, add_tolerations, set_defaults
+from collections.abc import Callable
+
+from livevirt.kube.admission import limit_ranges, priority_classes
+from livevirt.kube.admission.pod_defaults import add_tolerations, set_defaults
 from livevirt.kube.admission.pod_resize import check_node, keep_all_but_resources, validate_resize
 from livevirt.kube.admission.pod_validation import validate_new, validate_status, validate_update
 from livevirt.kube.objects import pod_resources
 from livevirt.kube.objects.conditions import FINAL
-from livevirt.kube.objects.core import POD
 from livevirt.kube.objects.field_error import FieldError
-from livevirt.kube.objects.refusals import forbidden
 from livevirt.kube.objects.request import Object
 from livevirt.kube.objects.review import Review, Rules
 
 DEFAULT_ACCOUNT = "default"
-DEFAULT_PREEMPTION = "PreemptLowerPriority"
 
 
 class PodRules(Rules):
-    """What a Pod must be."""
+    """What a Pod must be.
+
+    `not_run` returns why no node runs a pod, empty if nodes do; its creator is warned of it.
+    """
 
     delete_returns_object = True
+
+    def __init__(self, not_run: Callable[[Object], str] = lambda pod: "") -> None:
+        self._not_run = not_run
 
     def default(self, obj: Object) -> None:
         """Fill in every default of the API."""
@@ -32,9 +37,11 @@ class PodRules(Rules):
         new, old = review.new, review.old
         if old is None:
             _set_account(new["spec"])
-            _set_priority(new)
+            priority_classes.resolve(new, review.read)
             add_tolerations(new)
             new["status"] = {"phase": "Pending", "qosClass": pod_resources.qos_class(new)}
+            if reason := self._not_run(new):
+                review.warnings.append(f"the pod will not run: {reason}")
         elif review.subresource == "status":
             if qos := (old.get("status") or {}).get("qosClass"):
                 new.setdefault("status", {}).setdefault("qosClass", qos)
@@ -85,19 +92,3 @@ class PodRules(Rules):
 def _set_account(spec: Object) -> None:
     if not spec.get("serviceAccountName"):
         spec["serviceAccountName"] = spec["serviceAccount"] = DEFAULT_ACCOUNT
-
-
-def _set_priority(pod: Object) -> None:
-    spec, name = pod["spec"], pod["metadata"].get("name", "")
-    class_name = spec.get("priorityClassName", "")
-    if class_name and class_name not in PRIORITY_CLASSES:
-        raise forbidden(POD, name, f"no PriorityClass with name {class_name} was found")
-    priority = PRIORITY_CLASSES.get(class_name, 0)
-    if (given := spec.get("priority")) is not None and given != priority:
-        why = (
-            f"the integer value of priority ({given}) must not be provided in pod spec; "
-            f"priority admission controller computed {priority} from the given PriorityClass name"
-        )
-        raise forbidden(POD, name, why)
-    spec["priority"] = priority
-    spec.setdefault("preemptionPolicy", DEFAULT_PREEMPTION)

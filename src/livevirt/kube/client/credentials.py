@@ -132,8 +132,8 @@ async def ask(plugin: Plugin) -> Issued:
     spec: dict[str, Any] = {"interactive": interactive}
     if plugin.cluster is not None:
         spec["cluster"] = plugin.cluster
-    told = {"apiVersion": plugin.api_version, "kind": "ExecCredential", "spec": spec}
-    env = os.environ | plugin.env | {"KUBERNETES_EXEC_INFO": msgspec.json.encode(told).decode()}
+    info = {"apiVersion": plugin.api_version, "kind": "ExecCredential", "spec": spec}
+    env = os.environ | plugin.env | {"KUBERNETES_EXEC_INFO": msgspec.json.encode(info).decode()}
     try:
         process = await asyncio.create_subprocess_exec(
             plugin.command,

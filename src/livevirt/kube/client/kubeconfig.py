@@ -28,7 +28,7 @@ _Loader: Any = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
 
 @dataclass(frozen=True, slots=True)
 class Choice:
-    """What to take from a kubeconfig instead of what it says itself; empty is its own."""
+    """What to take from a kubeconfig instead of its own values; empty keeps them."""
 
     context: str = ""
     cluster: str = ""
@@ -223,7 +223,7 @@ def _keep(known: dict[str, _Entry[T]], name: str, values: T, folder: Path, sort:
 
 
 def _decode(path: Path) -> _File:
-    """Return what a file says; raises ConfigError with the file and the place in it."""
+    """Return the content of a file; raises ConfigError with the file and the place in it."""
     try:
         document = _given(yaml.load(path.read_bytes(), Loader=_Loader)) or {}
     except OSError as error:
@@ -321,22 +321,22 @@ def _plugin(user: _Entry[_User], cluster: _Entry[_Cluster]) -> Plugin | None:
         api_version=spec.api_version,
         hint=spec.install_hint,
         interactive=INTERACTIVE[mode],
-        cluster=_told(cluster) if spec.provide_cluster_info else None,
+        cluster=_cluster_info(cluster) if spec.provide_cluster_info else None,
     )
 
 
-def _told(cluster: _Entry[_Cluster]) -> dict[str, Any]:
+def _cluster_info(cluster: _Entry[_Cluster]) -> dict[str, Any]:
     """Return the cluster as a plugin wants it: the authority inline, the rest as it stands."""
     names = ("server", "tls-server-name", "insecure-skip-tls-verify", "proxy-url")
     values = msgspec.to_builtins(cluster.values)
-    told = {name: values[name] for name in names if values[name]}
+    info = {name: values[name] for name in names if values[name]}
     authority = _authority(cluster)
     if authority:
-        told["certificate-authority-data"] = base64.b64encode(authority).decode()
+        info["certificate-authority-data"] = base64.b64encode(authority).decode()
     for extension in cluster.values.extensions:
         if extension.name == "client.authentication.k8s.io/exec":
-            told["config"] = extension.extension
-    return told
+            info["config"] = extension.extension
+    return info
 
 
 def _impersonation(user: _User) -> Iterable[tuple[str, str]]:

@@ -33,7 +33,7 @@ class Controller:
     """Calls `reconcile` for every key that may need it.
 
     What a reconcile raises decides what comes next: `Terminal` nothing, until something changes;
-    `Conflict` another try at once, because somebody else only was faster; anything else another
+    `Conflict` another try at once, because another writer was faster; anything else another
     try after a wait that doubles each time.
     """
 
@@ -110,7 +110,7 @@ class Controller:
             task = asyncio.current_task()
             if task is None or task.cancelling():
                 raise
-            # Nobody cancelled us: something the reconcile waited for was, which is its failure.
+            # We were not cancelled: something the reconcile waited for was, which is its failure.
             self._failed(key, error)
         else:
             self.queue.forget(key)
@@ -137,7 +137,8 @@ class Refused:
     """The keys of a controller whose last pass failed.
 
     The wait after a failure doubles up to many minutes. A change of what bounds their namespace
-    ends it at once: a quota or LimitRange was changed, or a quota counts less than before.
+    ends it at once: a quota or LimitRange was changed, or a quota counts less than before. A change
+    of a cluster-wide object, such as a PriorityClass, ends it in every namespace.
     """
 
     def __init__(self, controller: Controller, *bounds: Informer) -> None:
@@ -155,5 +156,5 @@ class Refused:
 
     def _wake(self, change: Change) -> None:
         for key in self._keys:
-            if key.namespace == change.key.namespace:
+            if change.key.namespace in ("", key.namespace):
                 self._controller.queue.add(key)

@@ -25,13 +25,18 @@ from livevirt.kube.objects.request import Object, WatchEvent
 log = logging.getLogger(__name__)
 
 OnChange = Callable[[Change], None]
+#: Returns an object with only the fields that are needed of it; it may change the one it is given.
+Transform = Callable[[Object], Object]
 
 PAGE = 500  # objects per list request
 FIRST_WAIT, LONGEST_WAIT = 0.5, 30.0  # seconds between attempts that came to nothing
 
 
 class Informer:
-    """Reads are of the copy and never wait; the objects are shared, so never change one."""
+    """Reads are of the copy and never wait; the objects are shared, so never change one.
+
+    With a `transform`, the copy holds what that returns for each object.
+    """
 
     def __init__(
         self,
@@ -44,6 +49,7 @@ class Informer:
         clock: Clock | None = None,
     ) -> None:
         self.kind = kind
+        self.transform: Transform | None = None  # to be set before it runs
         self.synced = asyncio.Event()  # set once the first list is in the copy, and ever after
         self._client = client
         self._namespace, self._labels, self._fields = namespace, labels, fields
@@ -76,7 +82,7 @@ class Informer:
         """Call back for every change from now on, and at once for what is already there."""
         self._handlers.append(handler)
         for obj in self._cache.list():
-            self._tell(handler, Change(key_of(obj), None, obj))
+            self._notify(handler, Change(key_of(obj), None, obj))
 
     async def run(self) -> None:
         """Follow the server until cancelled; no refusal or broken connection ends it."""
@@ -112,18 +118,19 @@ class Informer:
             items: Objects = []
             page = await self._client.list(self.kind, limit=PAGE, **self._selection())
             while page.continue_:
-                items += page.items
+                items += map(self._kept, page.items)
                 page = await self._client.list(
                     self.kind, limit=PAGE, continue_=page.continue_, **self._selection()
                 )
-            return items + page.items, page.resource_version
+            items += map(self._kept, page.items)
+            return items, page.resource_version
         except Expired:
             # The next page is too old already: only a list in one piece can end.
             page = await self._client.list(self.kind, **self._selection())
-            return page.items, page.resource_version
+            return [*map(self._kept, page.items)], page.resource_version
 
     async def _follow(self) -> None:
-        """Take in the watch until it ends, which any server makes it do now and then."""
+        """Process the watch until it ends, which every server makes it do now and then."""
         events = self._client.watch(self.kind, resource_version=self._version, **self._selection())
         try:
             async for event in events:
@@ -138,18 +145,21 @@ class Informer:
     def _take(self, event: WatchEvent) -> None:
         match event.type:
             case "ADDED" | "MODIFIED":
-                self._publish(self._cache.put(event.object))
+                self._publish(self._cache.put(self._kept(event.object)))
             case "DELETED":
-                self._publish(self._cache.remove(event.object))
+                self._publish(self._cache.remove(self._kept(event.object)))
         # A bookmark carries nothing but the version; other types are not ours to know.
         self._version = event.object["metadata"]["resourceVersion"]
+
+    def _kept(self, obj: Object) -> Object:
+        return obj if self.transform is None else self.transform(obj)
 
     def _publish(self, changes: Changes) -> None:
         for change in changes:
             for handler in self._handlers:
-                self._tell(handler, change)
+                self._notify(handler, change)
 
-    def _tell(self, handler: OnChange, change: Change) -> None:
+    def _notify(self, handler: OnChange, change: Change) -> None:
         try:
             handler(change)
         except Exception:

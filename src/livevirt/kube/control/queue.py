@@ -2,7 +2,7 @@
 
 - Adding a key that is waiting changes nothing; adding one that is being worked on has it worked
   on again afterwards.
-- Keys are handed out in the order they became ready.
+- Keys are handed out in the order they became ready; with `rank`, those of the highest rank first.
 - A key added for later becomes ready at the earliest of the moments asked for.
 - Each failure of a key doubles its wait, until it is forgotten.
 - After `shut_down` nothing can be added, and what was ready is still handed out.
@@ -13,7 +13,7 @@ from __future__ import annotations
 import asyncio
 import heapq
 from collections import deque
-from collections.abc import Hashable
+from collections.abc import Callable, Hashable
 from itertools import count
 from typing import Generic, Protocol, TypeVar
 
@@ -28,7 +28,7 @@ class ShutDown(LivevirtError):
 
 
 class Metrics(Protocol):
-    """Is told what the queue does. Called in the middle of it: count, and return."""
+    """Observes the queue. Called in the middle of its work: count, and return."""
 
     def depth(self, keys: int) -> None:
         """So many keys are ready and not yet handed out."""
@@ -53,11 +53,13 @@ class Queue(Generic[K]):
         cap: float = 1000.0,
         clock: Clock | None = None,
         metrics: Metrics | None = None,
+        rank: Callable[[K], int] | None = None,
     ) -> None:
         self._base, self._cap = base, cap
         self._given_clock = clock
         self._metrics = metrics
-        self._ready: deque[K] = deque()
+        self._rank = rank  # asked when a key becomes ready
+        self._ready: list[tuple[int, int, K]] = []  # a heap: rank, highest first, then order
         self._dirty: dict[K, float] = {}  # to be worked on → since when it could be
         self._working: dict[K, float] = {}  # being worked on → since when
         self._failures: dict[K, int] = {}
@@ -81,7 +83,7 @@ class Queue(Generic[K]):
             self._make_ready(key)
 
     def add_after(self, key: K, seconds: float) -> None:
-        """Add the key once that time has passed; of several such wishes the earliest wins."""
+        """Add the key once that time has passed; of several such requests the earliest wins."""
         if seconds <= 0:
             self.add(key)
             return
@@ -135,7 +137,7 @@ class Queue(Generic[K]):
 
     def get_nowait(self) -> K:
         """Take the key whose turn it is; raises IndexError if none is ready."""
-        key = self._ready.popleft()
+        *_, key = heapq.heappop(self._ready)
         time = self._clock.time()
         since = self._dirty.pop(key)
         self._working[key] = time
@@ -145,7 +147,7 @@ class Queue(Generic[K]):
         return key
 
     def done(self, key: K) -> None:
-        """Say that the work on a taken key has ended, well or badly."""
+        """Mark the work on a taken key as ended, with or without success."""
         since = self._working.pop(key)
         if self._metrics:
             self._metrics.worked(self._clock.time() - since)
@@ -168,7 +170,8 @@ class Queue(Generic[K]):
         return self._given_clock
 
     def _make_ready(self, key: K) -> None:
-        self._ready.append(key)
+        rank = 0 if self._rank is None else -self._rank(key)
+        heapq.heappush(self._ready, (rank, next(self._order), key))
         if self._metrics:
             self._metrics.depth(len(self._ready))
         self._wake_one()
@@ -182,7 +185,7 @@ class Queue(Generic[K]):
 
     def _set_alarm(self) -> None:
         while self._heap and self._due.get(self._heap[0][2]) != self._heap[0][0]:
-            heapq.heappop(self._heap)  # an earlier wish replaced it
+            heapq.heappop(self._heap)  # an earlier request replaced it
         when = self._heap[0][0] if self._heap else None
         if self._alarm is not None:
             if self._alarm[0] == when:

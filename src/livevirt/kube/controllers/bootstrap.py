@@ -1,4 +1,4 @@
-"""What a new API server starts with: the usual namespaces and a storage class."""
+"""What a new API server starts with: the usual namespaces, priority and storage classes."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ import contextlib
 from livevirt.errors import AlreadyExists
 from livevirt.kube.client.interface import Client
 from livevirt.kube.objects import core
+from livevirt.kube.objects.priority import SYSTEM_CLASSES
 from livevirt.kube.objects.request import Object
 from livevirt.kube.objects.storage import CLASS_NAME, DEFAULT_ANNOTATION, PROVISIONER, WAIT
 
@@ -36,4 +37,7 @@ async def ensure(client: Client) -> None:
         space = {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": name}}
         with contextlib.suppress(AlreadyExists):
             await client.create(core.NAMESPACE, space)
+    for each in SYSTEM_CLASSES.values():
+        with contextlib.suppress(AlreadyExists):
+            await client.create(core.PRIORITY_CLASS, each)
     await ensure_storage_class(client)

@@ -15,12 +15,13 @@ from livevirt.kube.controllers.events import Expiry
 from livevirt.kube.controllers.gc.collector import Collector
 from livevirt.kube.controllers.namespaces import Namespaces
 from livevirt.kube.controllers.quota import Quotas
-from livevirt.kube.controllers.scheduler.controller import Scheduler
+from livevirt.kube.controllers.scheduler.controller import Scheduler, Sources
 from livevirt.kube.controllers.scheduler.objects import DEFAULT_SCHEDULER
 from livevirt.kube.controllers.serviceaccounts import ServiceAccounts
 from livevirt.kube.controllers.stored import Feed
 from livevirt.kube.objects import core
 from livevirt.kube.objects.registry import Registry
+from livevirt.kube.objects.request import Object
 from livevirt.kube.store import Store
 
 SCHEDULER = "kube-scheduler"
@@ -33,6 +34,7 @@ class Embedded:
     runtime: Runtime
     store: Store
     feed: Feed
+    not_run: Callable[[Object], str]  # why no node runs a pod
 
 
 async def _collector(parts: Embedded) -> None:
@@ -61,11 +63,11 @@ async def _expiry(parts: Embedded) -> None:
 
 
 async def _scheduler(parts: Embedded) -> None:
-    kinds = (core.POD, core.NODE, core.NAMESPACE)
+    of = parts.runtime.informers.of
     client = parts.runtime.client.for_component(SCHEDULER)
     recorder = Recorder(client, DEFAULT_SCHEDULER, parts.runtime.now)
-    informers = (parts.runtime.informers.of(kind) for kind in kinds)
-    scheduler = Scheduler(client, parts.runtime.now, recorder, *informers)
+    sources = Sources(of(core.POD), of(core.NODE), of(core.NAMESPACE))
+    scheduler = Scheduler(client, parts.runtime.now, recorder, sources, parts.not_run)
     async with asyncio.TaskGroup() as group:
         group.create_task(recorder.run(), name="scheduler-events")
         group.create_task(scheduler.run(), name="scheduler")
@@ -83,11 +85,19 @@ CONTROLLERS: tuple[Callable[[Embedded], Coroutine[Any, Any, None]], ...] = (
 
 
 async def run(
-    client: Client, store: Store, now: Now, registry: Registry, extra: Sequence[Factory] = ()
+    client: Client,
+    store: Store,
+    now: Now,
+    registry: Registry,
+    extra: Sequence[Factory] = (),
+    not_run: Callable[[Object], str] = lambda pod: "",
 ) -> None:
-    """Run the controllers of a bare API server, and those of `extra`, until cancelled."""
+    """Run the controllers of a bare API server, and those of `extra`, until cancelled.
+
+    `not_run` returns why no node runs a pod, empty if nodes do.
+    """
     runtime = Runtime(client, now, Informers(client))
-    parts = Embedded(runtime, store, Feed(store, registry))
+    parts = Embedded(runtime, store, Feed(store, registry), not_run)
     async with asyncio.TaskGroup() as group:
         for controller in CONTROLLERS:
             group.create_task(controller(parts))

@@ -33,7 +33,7 @@ class _Series(msgspec.Struct, rename="camel"):
 
 
 class Times(msgspec.Struct, rename="camel"):
-    """An event without what it says."""
+    """An event without its message."""
 
     metadata: _Metadata
     last_timestamp: str | None = None
@@ -46,7 +46,7 @@ _NEVER = datetime.min.replace(tzinfo=UTC)
 
 
 def happened(event: Times) -> datetime:
-    """Return when the event last happened, as far as it says so."""
+    """Return when the event last happened, if it is recorded."""
     series = event.series.last_observed_time if event.series else None
     said = [text for text in (series, event.last_timestamp, event.event_time) if text]
     if not said and event.metadata.creation_timestamp:

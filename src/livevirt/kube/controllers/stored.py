@@ -25,7 +25,7 @@ _RETRY = 1.0  # seconds
 
 
 class Feed:
-    """Tells its listeners of changes, in order, from the moment `run` begins."""
+    """Notifies its listeners of changes, in order, from the moment `run` begins."""
 
     def __init__(self, store: Store, registry: Registry) -> None:
         self._store = store
@@ -61,12 +61,12 @@ class Feed:
                 await read()
             async for events in watch:
                 for event in events:
-                    self._tell(event)
+                    self._notify(event)
                 await asyncio.sleep(0)  # history comes without a pause otherwise
         finally:
             watch.close()
 
-    def _tell(self, event: Event) -> None:
+    def _notify(self, event: Event) -> None:
         for listener in self._listeners:
             try:
                 listener(event)
@@ -138,7 +138,7 @@ async def scan(
     """Yield the objects of a resource, page by page; each page is as new as it can be."""
     after: tuple[str, str] | None = None
     while True:
-        # A page is told its rest so that nobody counts it.
+        # The remaining count is passed along so that it is not computed.
         page = store.list(resource, namespace, after=after, limit=PAGE, remaining=0)
         for item in page.items:
             yield item.key, item.value

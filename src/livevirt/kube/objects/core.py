@@ -50,6 +50,10 @@ VOLUME = Kind(
     "", "PersistentVolume", "persistentvolumes", ("v1",), "core.PersistentVolume", short=("pv",),
     namespaced=False, subresources=(STATUS,),
 )  # fmt: skip
+SERVICE = Kind(
+    "", "Service", "services", ("v1",), "core.Service", short=("svc",), categories=("all",),
+    subresources=(STATUS,), selectable=("spec.clusterIP", "spec.type"),
+)  # fmt: skip
 SECRET = Kind("", "Secret", "secrets", ("v1",), "core.Secret", selectable=("type",))
 CONFIG_MAP = Kind("", "ConfigMap", "configmaps", ("v1",), "core.ConfigMap", short=("cm",))
 SERVICE_ACCOUNT = Kind(
@@ -79,6 +83,10 @@ LEASE = Kind("coordination.k8s.io", "Lease", "leases", ("v1",), "coordination.Le
 STORAGE_CLASS = Kind(
     "storage.k8s.io", "StorageClass", "storageclasses", ("v1",), "storage.StorageClass",
     short=("sc",), namespaced=False,
+)  # fmt: skip
+PRIORITY_CLASS = Kind(
+    "scheduling.k8s.io", "PriorityClass", "priorityclasses", ("v1",), "scheduling.PriorityClass",
+    short=("pc",), namespaced=False,
 )  # fmt: skip
 EVENT_VIEW = Kind(  # the same events under newer field names; see server.objects
     "events.k8s.io", "Event", "events", ("v1",), "events.Event", short=("ev",),
@@ -142,9 +150,9 @@ POD_METRICS = Kind(
 )  # fmt: skip
 
 KINDS: tuple[Kind, ...] = (
-    NAMESPACE, NODE, POD, CLAIM, VOLUME, SECRET, CONFIG_MAP, SERVICE_ACCOUNT, EVENT, QUOTA,
-    LIMIT_RANGE, REVISION, LEASE, STORAGE_CLASS, EVENT_VIEW, ROLE, ROLE_BINDING, CLUSTER_ROLE,
-    CLUSTER_ROLE_BINDING, SELF_REVIEW, TOKEN_REVIEW,
+    NAMESPACE, NODE, POD, CLAIM, VOLUME, SERVICE, SECRET, CONFIG_MAP, SERVICE_ACCOUNT, EVENT,
+    QUOTA, LIMIT_RANGE, REVISION, LEASE, STORAGE_CLASS, PRIORITY_CLASS, EVENT_VIEW, ROLE,
+    ROLE_BINDING, CLUSTER_ROLE, CLUSTER_ROLE_BINDING, SELF_REVIEW, TOKEN_REVIEW,
     SELF_ACCESS_REVIEW, ACCESS_REVIEW, LOCAL_ACCESS_REVIEW, RULES_REVIEW, CRD,
     NODE_METRICS, POD_METRICS,
 )  # fmt: skip

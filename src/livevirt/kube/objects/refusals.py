@@ -117,7 +117,7 @@ def too_large_version(wanted: int, current: int) -> Timeout:
 
 
 def unreadable_body(error: Exception) -> BadRequest:
-    """Return the refusal of a body that breaks off, or is not encoded as its header says."""
+    """Return the refusal of a body that breaks off, or does not match its Content-Encoding."""
     return BadRequest(f"the body of the request cannot be read ({type(error).__name__})")
 
 
@@ -133,11 +133,11 @@ def forbidden(
 
 def conflict(kind: Kind, name: str, why: str, subresource: str = "") -> Conflict:
     """The object is not in the state the write expects."""
-    door = f"/{subresource}" if subresource else ""
-    resource = f"{kind.plural}{door}.{kind.group}" if kind.group else f"{kind.plural}{door}"
+    suffix = f"/{subresource}" if subresource else ""
+    resource = f"{kind.plural}{suffix}.{kind.group}" if kind.group else f"{kind.plural}{suffix}"
     return Conflict(
         f"Operation cannot be fulfilled on {_named(resource, name)}: {why}",
-        details=_details(f"{kind.plural}{door}", kind.group, name),
+        details=_details(f"{kind.plural}{suffix}", kind.group, name),
     )
 
 

@@ -61,6 +61,18 @@ class Field:
     description: str = ""
 
 
+def merging(entry: Field) -> dict[str, Any]:
+    """Return how server-side apply merges a field."""
+    if entry.keys:
+        return {
+            "x-kubernetes-list-type": "map",
+            "x-kubernetes-list-map-keys": list(entry.keys),
+        }
+    if entry.type.form == "list":
+        return {"x-kubernetes-list-type": "set" if entry.set else "atomic"}
+    return {"x-kubernetes-map-type": "atomic"} if entry.atomic else {}
+
+
 SCALARS: dict[str, Type] = {
     "string": Type("string"),
     "int32": Type("integer", format="int32"),

@@ -14,7 +14,7 @@ from livevirt.kube.server.watch import Frame
 
 Verb = Callable[[Services, Request], Awaitable[Answer]]
 
-#: Doors to an object that are opened by POST and do something of their own; and, under "", kinds
+#: Subresources that take a POST and act by themselves; and, under "", kinds
 #: that are answered and never stored.
 _POSTS: dict[tuple[str, str], Verb] = {
     (core.POD.resource, "binding"): pod_subresources.bind,
@@ -23,7 +23,7 @@ _POSTS: dict[tuple[str, str], Verb] = {
     (core.POD_METRICS.resource, ""): metrics.pods,
 }
 _THROUGH = ("status", "resize", "finalize")
-#: Doors into a pod's containers, which our pods have not.
+#: Subresources that reach into a pod's containers, which our pods have not.
 _INTO_CONTAINERS = ("attach", "exec", "portforward", "proxy")
 
 
@@ -43,6 +43,8 @@ class Api:
         if request.subresource:
             return await self._through(request)
         if verb not in kind.verbs:
+            if kind is core.CRD:
+                raise crd_view.refusal(services.registry, request)
             raise refusals.method_not_allowed()
         if not kind.stored:
             if kind is core.CRD:
@@ -66,8 +68,8 @@ class Api:
         raise refusals.method_not_allowed()
 
     async def _through(self, request: Request) -> Answer:
-        """Answer at a subresource's door."""
-        check_door(request)
+        """Serve a subresource."""
+        check_subresource(request)
         special = self._posts.get((request.kind.resource, request.subresource))
         if special is not None:
             return await special(self.services, request)
@@ -100,7 +102,7 @@ class Api:
                 yield WatchEvent(frame.type, obj)
 
 
-def check_door(request: Request) -> None:
+def check_subresource(request: Request) -> None:
     """Refuse a subresource that is not there, or a verb that it has not."""
     kind, name = request.kind, request.subresource
     subresource = kind.subresource(name)

@@ -1,11 +1,11 @@
 """Columns of the built-in kinds and their cells, as `kubectl get` prints them.
 
-Pods are summarised in `pod_cells`.
+Pods are summarised in `pod_cells`; the kinds of storage are in `storage_cells`.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from dataclasses import dataclass
 from datetime import datetime
 from typing import Any
@@ -70,14 +70,14 @@ def _pod(pod: Object, now: datetime) -> Cells:
 def _node(node: Object, now: datetime) -> Cells:
     status = node.get("status") or {}
     ready = [c for c in status.get("conditions") or [] if c.get("type") == "Ready"]
-    words = ["Ready" if c.get("status") == "True" else "NotReady" for c in ready] or ["Unknown"]
+    states = ["Ready" if c.get("status") == "True" else "NotReady" for c in ready] or ["Unknown"]
     if (node.get("spec") or {}).get("unschedulable"):
-        words.append("SchedulingDisabled")
+        states.append("SchedulingDisabled")
     info = status.get("nodeInfo") or {}
     addresses = {a.get("type"): a.get("address") for a in reversed(status.get("addresses") or [])}
     return [
         name(node),
-        ",".join(words),
+        ",".join(states),
         ",".join(sorted(_roles(node))) or NONE,
         age_of(node, now),
         info.get("kubeletVersion") or "",
@@ -200,8 +200,43 @@ def _secret(secret: Object, now: datetime) -> Cells:
     ]  # fmt: skip
 
 
+def _service(service: Object, now: datetime) -> Cells:
+    spec, status = service.get("spec") or {}, service.get("status") or {}
+    balanced = (status.get("loadBalancer") or {}).get("ingress") or []
+    reached = [each.get("ip") or each.get("hostname") for each in balanced]
+    if spec.get("type") == "ExternalName":
+        reached = [spec.get("externalName")]
+    elif spec.get("type") == "LoadBalancer" and not reached:
+        reached = [*(spec.get("externalIPs") or ()), "<pending>"]
+    ports = (
+        f"{each.get('port')}{':' + str(each['nodePort']) if each.get('nodePort') else ''}"
+        f"/{each.get('protocol')}"
+        for each in spec.get("ports") or ()
+    )
+    chosen = sorted((spec.get("selector") or {}).items())
+    return [
+        name(service),
+        spec.get("type") or "",
+        spec.get("clusterIP") or NONE,
+        ",".join(filter(None, reached or spec.get("externalIPs") or ())) or NONE,
+        ",".join(ports) or NONE,
+        age_of(service, now),
+        ",".join(f"{key}={value}" for key, value in chosen) or NONE,
+    ]
+
+
 def _lease(lease: Object, now: datetime) -> Cells:
     return [name(lease), (lease.get("spec") or {}).get("holderIdentity") or "", age_of(lease, now)]
+
+
+def _priority_class(class_: Object, now: datetime) -> Cells:
+    return [
+        name(class_),
+        class_.get("value", 0),
+        bool(class_.get("globalDefault")),
+        age_of(class_, now),
+        class_.get("preemptionPolicy") or "",
+    ]
 
 
 def _named(obj: Object, now: datetime) -> Cells:
@@ -214,10 +249,10 @@ _EVENT = Printer(
     (
         Column("Last Seen", description="how long ago it last happened"),
         Column("Type", description="Normal or Warning"),
-        Column("Reason", description="why, in one word"),
+        Column("Reason", description="why, in CamelCase"),
         Column("Object", description="what it happened to"),
         wide("Subobject", "the part of the object it happened to"),
-        wide("Source", "who says so"),
+        wide("Source", "component that reports it"),
         Column("Message", description="what happened"),
         wide("First Seen", "how long ago it first happened"),
         wide("Count", "how often it happened"),
@@ -243,7 +278,7 @@ PRINTERS: dict[tuple[str, str], Printer] = {
         (
             NAME,
             Column("Ready", description="containers that are ready, of all"),
-            Column("Status", description="what the pod is doing, in one word"),
+            Column("Status", description="the state of the pod"),
             Column("Restarts", description="how often its containers were started again"),
             AGE,
             wide("IP", "the pod's address"),
@@ -283,6 +318,18 @@ PRINTERS: dict[tuple[str, str], Printer] = {
         ),
         _secret,
     ),
+    ("", "Service"): Printer(
+        (
+            NAME,
+            Column("Type", description="how the service is reached"),
+            Column("Cluster-IP", description="its address"),
+            Column("External-IP", description="the addresses it has outside of the cluster"),
+            Column("Port(s)", description="the ports it is reached at"),
+            AGE,
+            wide("Selector", "labels of the pods it stands for"),
+        ),
+        _service,
+    ),
     ("", "ServiceAccount"): Printer((NAME, AGE), _named),
     ("", "Event"): _EVENT,
     ("events.k8s.io", "Event"): _EVENT,
@@ -309,127 +356,14 @@ PRINTERS: dict[tuple[str, str], Printer] = {
     ),
     (_RBAC, "RoleBinding"): _RBAC_BINDING,
     (_RBAC, "ClusterRoleBinding"): _RBAC_BINDING,
-}
-
-
-# ---------------------------------------------------------------- storage
-
-UNSET = "<unset>"
-_OLD_DEFAULT = "storageclass.beta.kubernetes.io/is-default-class"
-_MODES = {
-    "ReadWriteOnce": "RWO",
-    "ReadOnlyMany": "ROX",
-    "ReadWriteMany": "RWX",
-    "ReadWriteOncePod": "RWOP",
-}
-
-
-def _modes(modes: Iterable[str] | None) -> str:
-    given = set(modes or ())
-    return ",".join(short for mode, short in _MODES.items() if mode in given)
-
-
-def _storage_class(obj: Object) -> str:
-    annotations = obj["metadata"].get("annotations") or {}
-    old = annotations.get("volume.beta.kubernetes.io/storage-class")
-    return str(old if old is not None else (obj.get("spec") or {}).get("storageClassName") or "")
-
-
-def _claim(claim: Object, now: datetime) -> Cells:
-    spec, status = claim.get("spec") or {}, claim.get("status") or {}
-    bound = bool(spec.get("volumeName"))
-    return [
-        name(claim),
-        _phase(claim),
-        spec.get("volumeName") or "",
-        (status.get("capacity") or {}).get("storage", "") if bound else "",
-        _modes(status.get("accessModes")) if bound else "",
-        _storage_class(claim),
-        spec.get("volumeAttributesClassName") or UNSET,
-        age_of(claim, now),
-        spec.get("volumeMode") or UNSET,
-    ]
-
-
-def _volume(volume: Object, now: datetime) -> Cells:
-    spec, status = volume.get("spec") or {}, volume.get("status") or {}
-    claim = spec.get("claimRef")
-    return [
-        name(volume),
-        (spec.get("capacity") or {}).get("storage", ""),
-        _modes(spec.get("accessModes")),
-        spec.get("persistentVolumeReclaimPolicy") or "",
-        _phase(volume),
-        f"{claim.get('namespace', '')}/{claim.get('name', '')}" if claim else "",
-        _storage_class(volume),
-        spec.get("volumeAttributesClassName") or UNSET,
-        status.get("reason") or "",
-        age_of(volume, now),
-        spec.get("volumeMode") or UNSET,
-    ]
-
-
-def _class(class_: Object, now: datetime) -> Cells:
-    annotations = class_["metadata"].get("annotations") or {}
-    marks = ("storageclass.kubernetes.io/is-default-class", _OLD_DEFAULT)
-    default = any(annotations.get(mark) == "true" for mark in marks)
-    return [
-        name(class_) + (" (default)" if default else ""),
-        class_.get("provisioner", ""),
-        class_.get("reclaimPolicy") or "Delete",
-        class_.get("volumeBindingMode") or "Immediate",
-        bool(class_.get("allowVolumeExpansion")),
-        age_of(class_, now),
-    ]
-
-
-def _phase(obj: Object) -> str:
-    """Return the phase, or Terminating once a deletion was asked for."""
-    if "deletionTimestamp" in obj["metadata"]:
-        return "Terminating"
-    return str((obj.get("status") or {}).get("phase") or "")
-
-
-PRINTERS |= {
-    ("", "PersistentVolumeClaim"): Printer(
+    ("scheduling.k8s.io", "PriorityClass"): Printer(
         (
             NAME,
-            Column("Status", description="Pending, Bound, Lost or Terminating"),
-            Column("Volume", description="the volume behind the claim"),
-            Column("Capacity", description="the size of that volume"),
-            Column("Access Modes", description="how that volume may be used"),
-            Column("StorageClass", description="the class it asks for"),
-            Column("VolumeAttributesClass", description="the attributes class it asks for"),
+            Column("Value", type="integer", description="the priority of its pods"),
+            Column("Global-Default", description="whether pods that name no class get it"),
             AGE,
-            wide("VolumeMode", "Filesystem or Block"),
+            Column("PreemptionPolicy", description="PreemptLowerPriority or Never"),
         ),
-        _claim,
-    ),
-    ("", "PersistentVolume"): Printer(
-        (
-            NAME,
-            Column("Capacity", description="its size"),
-            Column("Access Modes", description="how it may be used"),
-            Column("Reclaim Policy", description="what becomes of it without its claim"),
-            Column("Status", description="Available, Bound, Released, Failed or Terminating"),
-            Column("Claim", description="the claim it is bound to"),
-            Column("StorageClass", description="the class it belongs to"),
-            Column("VolumeAttributesClass", description="the attributes class it has"),
-            Column("Reason", description="why it is in this state"),
-            AGE,
-            wide("VolumeMode", "Filesystem or Block"),
-        ),
-        _volume,
-    ),
-    ("storage.k8s.io", "StorageClass"): Printer(
-        (
-            NAME,
-            Column("Provisioner", description="who makes its volumes"),
-            Column("ReclaimPolicy", description="what becomes of a volume without its claim"),
-            Column("VolumeBindingMode", description="when a claim gets its volume"),
-            Column("AllowVolumeExpansion", description="whether its claims may grow"),
-            AGE,
-        ),
-        _class,
+        _priority_class,
     ),
 }

@@ -20,7 +20,7 @@ from aiohttp.http_parser import RawRequestMessage
 
 from livevirt.errors import ApiError, BadRequest, LivevirtError
 from livevirt.kube.server import objects
-from livevirt.kube.server.http import MAX_BODY
+from livevirt.kube.server.actions import MAX_BODY
 from livevirt.kube.server.pki import Pki
 
 # ---------------------------------------------------------------- one connection
@@ -40,7 +40,7 @@ class _Connection(web.RequestHandler):
     __slots__ = ()
 
     def log_exception(self, *args: Any, **more: Any) -> None:
-        """Log a failure of ours; a body that cannot be read is the client's, who was told."""
+        """Log a failure of ours; a body that cannot be read is the client's and was answered."""
         if not isinstance(more.get("exc_info"), HttpProcessingError | web.RequestPayloadError):
             super().log_exception(*args, **more)
 
@@ -81,7 +81,7 @@ Handle = Callable[[web.BaseRequest], Awaitable[web.StreamResponse]]
 
 
 class ListenError(LivevirtError):
-    """The address cannot be had; the message says what to do."""
+    """The address is not available; the message names what to do."""
 
 
 @asynccontextmanager

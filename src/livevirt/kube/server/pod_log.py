@@ -21,9 +21,9 @@ CONSOLE = "guest-console-log"  # the serial port
 CONTAINERS = (COMPUTE, CONSOLE)
 
 _CHUNK = 64 * 1024
-_POLL_SECONDS = 0.2  # between looks at a log that somebody follows
+_POLL_SECONDS = 0.2  # between looks at a log that a client follows
 _TRUE = ("1", "t", "true")
-_UNKEPT = ("timestamps", "sinceSeconds", "sinceTime")  # no line says when it was written
+_UNKEPT = ("timestamps", "sinceSeconds", "sinceTime")  # lines have no timestamps
 _HEADERS = {"Content-Type": "text/plain", "Cache-Control": "no-cache, private"}
 
 
@@ -40,7 +40,7 @@ PodReader = Callable[[str, str], Object | None]
 
 @dataclass(frozen=True, slots=True)
 class Wanted:
-    """What of a log somebody asked for."""
+    """The part of a log that a client asked for."""
 
     container: str
     follow: bool = False
@@ -50,10 +50,10 @@ class Wanted:
 
 
 class Logs:
-    """Streams the logs behind a door."""
+    """Streams the logs of pods."""
 
-    def __init__(self, door: LogSource, pod: PodReader) -> None:
-        self._door = door
+    def __init__(self, source: LogSource, pod: PodReader) -> None:
+        self._source = source
         self._pod = pod
 
     async def stream(self, request: Request, http: web.BaseRequest) -> web.StreamResponse:
@@ -64,7 +64,7 @@ class Logs:
         if pod is None:
             raise refusals.not_found(core.POD, request.name)
         wanted = read_options(request.options, request.name)
-        path = await self._door.log_file(request.namespace, request.name, wanted.container)
+        path = await self._source.log_file(request.namespace, request.name, wanted.container)
         response = web.StreamResponse(headers=_HEADERS)
         for note in wanted.notes:
             response.headers.add("Warning", f'299 - "{note}"')

@@ -27,7 +27,7 @@ log = logging.getLogger(__name__)
 
 
 class Occupancy:
-    """Counts pods in and out of nodes; as new as what the store has told its watchers."""
+    """Counts pods in and out of nodes; as current as the store's watchers."""
 
     def __init__(self, store: Store) -> None:
         self._store = store

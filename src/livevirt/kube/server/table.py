@@ -1,7 +1,7 @@
 """Answers in the forms clients ask for instead of whole objects: tables and bare metadata.
 
 A custom kind prints the columns of its registry entry, by JSONPath; a built-in kind those of
-`cells`. Everything here is a pure function of the objects and the time.
+`cells` and `storage_cells`. Everything here is a pure function of the objects and the time.
 """
 
 from __future__ import annotations
@@ -14,12 +14,14 @@ from typing import Any, Literal
 from livevirt.kube.objects import jsonpath
 from livevirt.kube.objects.kind import Column, Kind
 from livevirt.kube.objects.times import TimeError, age
-from livevirt.kube.server.cells import DEFAULT, NAME, PRINTERS, Printer
+from livevirt.kube.server import cells, storage_cells
+from livevirt.kube.server.cells import DEFAULT, NAME, Printer
 
 Object = dict[str, Any]
 Include = Literal["None", "Metadata", "Object"]
 
 _API = "meta.k8s.io/v1"
+_PRINTERS = {**cells.PRINTERS, **storage_cells.PRINTERS}
 _CUSTOM_AGE = Column(
     "Age", ".metadata.creationTimestamp", "date", description="how long ago it was created"
 )
@@ -105,7 +107,7 @@ def _definition(column: Column) -> Object:
 
 def _printer(kind: Kind) -> Printer:
     if not kind.custom:
-        return PRINTERS.get((kind.group, kind.kind), DEFAULT)
+        return _PRINTERS.get((kind.group, kind.kind), DEFAULT)
     columns = kind.columns or (_CUSTOM_AGE,)
     return Printer(
         (NAME, *columns),

@@ -120,7 +120,7 @@ def _bookmark(request: Request, revision: int, annotations: dict[str, str] | Non
 
 
 def _frame(request: Request, selection: Selection, event: Event) -> Frame | None:
-    """Return what a change means to somebody who sees only what the selection shows."""
+    """Return what a change means to a watcher that sees only what the selection shows."""
     kind = request.kind
     passes = request.version == kind.stored_version and objects.stored_kind(kind) is kind
     if selection.everything:

@@ -35,7 +35,7 @@ class Retention:
 
 
 class Ages:
-    """Tells which revisions are past an age, at about a second's resolution.
+    """Finds the revisions that are past an age, at about a second's resolution.
 
     Times are monotonic and only in memory: after a restart everything found counts as new, so
     history is kept rather too long than too short, whatever happens to the wall clock.
@@ -136,7 +136,7 @@ class Batch:
                     execute(_UNCOUNT, place)
 
     def settle(self) -> None:
-        """Tell every caller its own outcome: the batch is committed."""
+        """Return every caller its own outcome: the batch is committed."""
         for (_, outcome), result in zip(self._calls, self._outcomes, strict=True):
             if outcome.done():
                 continue  # cancelled
@@ -146,7 +146,7 @@ class Batch:
                 outcome.set_result(result)
 
     def fail(self, error: Callable[[], Exception]) -> None:
-        """Tell every caller that nothing was written; each gets an error of its own."""
+        """Fail every caller, because nothing was written; each gets its own error."""
         for _, outcome in self._calls:
             if not outcome.done():
                 outcome.set_exception(error())
@@ -211,7 +211,7 @@ def _change(execute: Execute, change: Change, revision: int) -> Event:
 
 
 def _create(execute: Execute, change: Change, revision: int) -> Event:
-    """Make an object unless there is one; inserting tells, so nothing is looked up before."""
+    """Create an object unless it exists, which the insert itself finds out."""
     key, value = change.key, change.encode(revision)
     checksum = crc32(value)
     if execute(_INSERT, (*key, revision)).rowcount == 0:

@@ -10,7 +10,7 @@ from livevirt.kube.store.errors import StoreLocked, StoreUnusable
 
 
 class Lock:
-    """An exclusive lock on `<path>.lock`, let go by `release` or by the end of the process.
+    """An exclusive lock on `<path>.lock`, released by `release` or by the end of the process.
 
     The file stays: removing it would let two processes lock two files of one name.
     """

@@ -30,7 +30,7 @@ class Stored(NamedTuple):
 class Page(NamedTuple):
     """Part of a listing, in the byte order of namespace and name.
 
-    `revision` is the snapshot the items come from; `more` says that items follow the last one
+    `revision` is the snapshot the items come from; `more` is set if items follow the last one
     given, and `remaining` how many.
     """
 

@@ -123,7 +123,7 @@ class Store:
         return watch
 
     async def close(self) -> None:
-        """Finish the writes under way, end all watches, let go of the file."""
+        """Finish the writes under way, end all watches, release the file."""
         if self._closed:
             return
         self._closed = True

@@ -143,12 +143,12 @@ class Writer:
             except Exception as error:
                 batch.error = error
                 _roll_back(self._database)
-            # RuntimeError: the loop is closed, so nobody waits any more.
+            # RuntimeError: the loop is closed, so no caller waits any more.
             with contextlib.suppress(RuntimeError):
                 loop.call_soon_threadsafe(self._conclude, batch)
 
     def _conclude(self, batch: Batch) -> None:
-        """In the loop: publish a committed batch, tell its callers, start the next."""
+        """In the loop: publish a committed batch, answer its callers, start the next."""
         if isinstance(error := batch.error, sqlite3.Error):
             batch.fail(lambda: translate(error, self._path))
         elif error is not None:

@@ -185,7 +185,7 @@ class Guest:
             await _pin(qmp, self.process, self.intent)
         except OSError as error:
             log.error("guest not pinned, so it ends", extra=self._fields(error))
-            self._complain(f"its threads cannot be pinned to CPUs of its own: {error}")
+            self._complain(f"its threads cannot be pinned to its dedicated CPUs: {error}")
             processes.kill(self.process)
 
     def _fields(self, error: Exception) -> dict[str, str]:

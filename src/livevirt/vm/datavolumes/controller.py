@@ -129,7 +129,7 @@ class DataVolumes:
         return None
 
     def _obstacle(self, key: Key, claim: Object | None) -> tuple[str, str]:
-        """Say why a claim cannot be copied now."""
+        """Return why a claim cannot be copied now."""
         if claim is None:
             return "CloneSourceNotFound", f'source claim "{key}" not found'
         writer = next((user for user in self._usage.of(key) if not user.read_only), None)
@@ -226,9 +226,9 @@ class DataVolumes:
             if_unchanged(seen.dv, {"status": now}), subresource="status",
         )  # fmt: skip
         if now["phase"] != before.get("phase"):
-            self._tell(seen.dv, now)
+            self._record_event(seen.dv, now)
 
-    def _tell(self, dv: Object, now: Object) -> None:
+    def _record_event(self, dv: Object, now: Object) -> None:
         verb = "Clone" if datavolumes_plan.source_of(dv) == "pvc" else "Import"
         running = next(each for each in now["conditions"] if each["type"] == "Running")
         log.info("phase", extra={"datavolume": str(key_of(dv)), "phase": now["phase"]})

@@ -22,7 +22,7 @@ from livevirt.vm.datavolumes.filling import ImportFailed, ImportRefused
 from livevirt.vm.datavolumes.qemu_img import Progress
 
 PIECE = 2**20  # at most so many bytes at once: a small file may expand to a great deal
-MAGIC = 6  # bytes needed to tell what a stream is
+MAGIC = 6  # bytes needed to detect the format of a stream
 _XZ_MEMORY = 256 * 2**20
 _ZSTD = b"\x28\xb5\x2f\xfd"
 
@@ -149,8 +149,8 @@ async def download(source: Source, target: Path, limit: int, progress: Progress)
             await _receive(response, _Sink(target, limit), digest, progress)
     except (aiohttp.ClientError, ssl.SSLError, TimeoutError) as error:
         # An error may carry the address as it was given, with what is secret in it.
-        told = str(error).replace(source.url, source.shown)
-        raise ImportFailed(f"{source.shown}: {told or type(error).__name__}") from error
+        problem = str(error).replace(source.url, source.shown)
+        raise ImportFailed(f"{source.shown}: {problem or type(error).__name__}") from error
     if digest is not None and digest.hexdigest() != wanted:
         raise ImportRefused(
             f"the checksum of {source.shown} is {digest.name}:{digest.hexdigest()},"

@@ -95,6 +95,9 @@ class Images(Protocol):
     def find(self, reference: str) -> StoredImage | None:
         """Return the image of that name, if there is one."""
 
+    def missing(self, name: str) -> str:
+        """Return the message that there is no such image, and how to import it."""
+
 
 @dataclass(frozen=True, slots=True)
 class Blank:
@@ -165,10 +168,7 @@ async def _stored(reference: str, images: Images) -> Image:
     except LivevirtError as error:
         raise ImportFailed(str(error)) from error
     if found is None:
-        raise ImageMissing(
-            f"no image {reference} in the local store: import it with"
-            f" `livevirt image import PATH --name {reference}`"
-        )
+        raise ImageMissing(images.missing(reference))
     return await qemu_img.probe(Path(found.path), found.format)
 
 

@@ -39,24 +39,25 @@ class ExecEndpoint(Protocol):
     ) -> Finished:
         """Run a command in a guest and return how it ended.
 
-        Whoever calls has seen in the status that the guest runs and its agent answers. Raises
+        The caller has checked in the status that the guest runs and its agent answers. Raises
         Conflict if that is so no more, or the command cannot be started.
         """
 
 
-def verb(door: ExecEndpoint) -> Verb:
+def verb(endpoint: ExecEndpoint) -> Verb:
     """Return the verb that takes `{command: […], stdin?: base64}` and answers how it ended."""
 
     async def run(call: Call) -> Answer:
         command, stdin = _asked(call.body)
         vmi = await running_instance(call)
-        told = (vmi.get("status") or {}).get("conditions")
-        if conditions.is_true(told, "Paused"):
+        listed = (vmi.get("status") or {}).get("conditions")
+        if conditions.is_true(listed, "Paused"):
             raise call.refuse(kinds.VMI, "VMI is paused")
-        if not conditions.is_true(told, "AgentConnected"):
+        if not conditions.is_true(listed, "AgentConnected"):
             why = "VMI does not have guest agent connected"
             raise call.refuse(kinds.VMI, why, NO_GUEST_AGENT)
-        return Answer(200, answer_of(await door.exec(call.namespace, call.name, command, stdin)))
+        ended = await endpoint.exec(call.namespace, call.name, command, stdin)
+        return Answer(200, answer_of(ended))
 
     return run
 
@@ -82,7 +83,7 @@ def _asked(body: Any) -> tuple[list[str], bytes]:
     command = body.get("command")
     if not isinstance(command, list) or not command or not command[0]:
         raise BadRequest('"command" must be a list: the program, then its arguments')
-    if not all(isinstance(word, str) and "\0" not in word for word in command):
+    if not all(isinstance(each, str) and "\0" not in each for each in command):
         raise BadRequest('"command" may only hold texts without NUL')
     try:
         return command, base64.b64decode(body.get("stdin") or "", validate=True)

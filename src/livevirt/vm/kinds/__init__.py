@@ -21,6 +21,7 @@ def _condition(type_: str) -> str:
 VM = Kind(
     _KV, "VirtualMachine", "virtualmachines", ("v1",), "kubevirt.VirtualMachine",
     short=("vm", "vms"), categories=("all",), custom=True, subresources=(STATUS,),
+    selectable=("status.printableStatus",),
     columns=(
         AGE,
         Column("Status", ".status.printableStatus", description="what the VM is doing"),
@@ -30,6 +31,7 @@ VM = Kind(
 VMI = Kind(
     _KV, "VirtualMachineInstance", "virtualmachineinstances", ("v1",),
     "kubevirt.VirtualMachineInstance", short=("vmi", "vmis"), categories=("all",), custom=True,
+    selectable=("status.nodeName", "status.phase"),
     columns=(
         AGE,
         Column("Phase", ".status.phase"),
@@ -43,7 +45,7 @@ VMI = Kind(
 MIGRATION = Kind(
     _KV, "VirtualMachineInstanceMigration", "virtualmachineinstancemigrations", ("v1",),
     "kubevirt.VirtualMachineInstanceMigration", short=("vmim", "vmims"), categories=("all",),
-    custom=True, subresources=(STATUS,),
+    custom=True, subresources=(STATUS,), selectable=("spec.vmiName", "status.phase"),
     columns=(
         Column("Phase", ".status.phase", description="how far it is"),
         Column("VMI", ".spec.vmiName", description="the instance that moves"),
@@ -85,6 +87,7 @@ CLUSTER_PREFERENCE = _instancetype(
 DATA_VOLUME = Kind(
     "cdi.kubevirt.io", "DataVolume", "datavolumes", ("v1beta1",), "cdi.DataVolume",
     short=("dv", "dvs"), categories=("all",), custom=True, subresources=(STATUS,),
+    selectable=("status.phase",),
     columns=(
         Column("Phase", ".status.phase"),
         Column("Progress", ".status.progress"),

@@ -26,17 +26,17 @@ def info() -> dict[str, str]:
     }
 
 
-def text(told: dict[str, str]) -> str:
+def text(version: dict[str, str]) -> str:
     """Return a version answer in the one line that `virtctl version` prints."""
     fields = (
         "gitVersion", "gitCommit", "gitTreeState", "buildDate", "goVersion", "compiler", "platform",
     )  # fmt: skip
-    shown = ", ".join(f'{name[0].upper()}{name[1:]}:"{told.get(name, "")}"' for name in fields)
+    shown = ", ".join(f'{name[0].upper()}{name[1:]}:"{version.get(name, "")}"' for name in fields)
     return f"version.Info{{{shown}}}"
 
 
 def differ(one: str, other: str) -> bool:
-    """Tell whether two versions differ in more than a patch level."""
+    """Return whether two versions differ in more than a patch level."""
     return one.lstrip("v").split(".")[:2] != other.lstrip("v").split(".")[:2]
 
 
@@ -44,7 +44,7 @@ COMPONENTS = "system:serviceaccount:kubevirt:"
 
 
 def is_component(user: User) -> bool:
-    """Tell whether a user is one of our own service accounts."""
+    """Return whether a user is one of our own service accounts."""
     return user.name.startswith(COMPONENTS)
 
 
@@ -103,7 +103,7 @@ def warnings(path: str, spec: Object) -> list[str]:
 
 
 def summed_up(whose: str, fields: Sequence[str]) -> str:
-    """Return one warning of the fields that somebody else sets and that are not acted on."""
+    """Return one warning of the fields that another object sets and that livevirt ignores."""
     shown = list(fields[:MOST_WARNINGS])
     if len(fields) > MOST_WARNINGS:
         shown.append(f"{len(fields) - MOST_WARNINGS} more")

@@ -8,6 +8,7 @@ from collections.abc import Iterator
 from livevirt.kube.objects import names
 from livevirt.kube.objects.field_error import FieldError
 from livevirt.kube.objects.metadata import validate_annotations, validate_labels
+from livevirt.kube.objects.priority import Get
 from livevirt.kube.objects.request import Object
 from livevirt.kube.objects.review import Reader, Review, Rules
 from livevirt.vm.config.settings import Config
@@ -18,6 +19,8 @@ from livevirt.vm.kinds.support import is_component
 from livevirt.vm.lifecycle.vmi_admission import cluster_config
 from livevirt.vm.spec import defaults, disks
 from livevirt.vm.spec.defaults import RUN_STRATEGIES, run_strategy
+from livevirt.vm.spec.placement_validation import priority_errors
+from livevirt.vm.spec.refused_fields import refused_annotations
 from livevirt.vm.spec.validation import Exemptions, size_warnings, spec_errors
 from livevirt.vm.verdict.gather import gather_now
 from livevirt.vm.verdict.summary import RELABELLED, warnings
@@ -60,7 +63,7 @@ class VirtualMachineRules(Rules):
     def validate(self, review: Review) -> list[FieldError]:
         """List what is wrong with the spec; warn of what becomes of an edit that is not.
 
-        Whoever lets a VM take another generation of its instance type edits it as well.
+        Taking another generation of the instance type is an edit as well.
         """
         new, old = review.new, review.old
         if not _is_edited(review):
@@ -68,11 +71,11 @@ class VirtualMachineRules(Rules):
         if "deletionTimestamp" in new["metadata"]:
             return []  # nothing more will start; an edit on the way out must not get stuck
         sized, config = sizing_admission.size(new, review.read), cluster_config(review.read)
-        found = errors(new, config, sized, old)
+        found = errors(new, config, sized, old) + missing_class(new, old, review.read.get)
         if not found and not is_component(review.user):
             review.warnings += sized.warnings
             if sized.known and (old is None or review.subresource or is_resized(new, old)):
-                review.warnings += sizing_admission.ignored(new, sized)
+                review.warnings += _newly_ignored(review, sized)
                 written = sized.vm["spec"]["template"]["spec"]
                 review.warnings += size_warnings(_TEMPLATE, written, config)
                 review.warnings += _edit_warnings(sized.vm, review.read) if old is not None else []
@@ -85,6 +88,17 @@ def _is_edited(review: Review) -> bool:
     if not review.subresource:
         return old is None or bool(new["spec"] != old["spec"])
     return old is not None and not is_component(review.user) and is_referred_anew(new, old)
+
+
+def _newly_ignored(review: Review, sized: Sized) -> list[str]:
+    """Return what instance type and preference set in vain and did not before this write."""
+    new, old = review.new, review.old
+    found = sizing_admission.ignored(new, sized)
+    if not found or old is None or review.subresource:  # the latter takes another generation
+        return found
+    before = sizing_admission.size(old, review.read)
+    known = sizing_admission.ignored(old, before) if before.known else []
+    return [each for each in found if each not in known]
 
 
 def errors(vm: Object, config: Config, sized: Sized, old: Object | None = None) -> list[FieldError]:
@@ -103,13 +117,26 @@ def errors(vm: Object, config: Config, sized: Sized, old: Object | None = None) 
         *_volumes_strategy_errors(spec),
         *sized.errors,
         *_metadata_errors(_TEMPLATE_META, sized.vm["spec"]["template"].get("metadata") or {}),
+        *refused_annotations(_TEMPLATE_META, spec["template"].get("metadata") or {}),
         *_template_errors(sized, config, before.get("spec") or {}),
         *_data_volume_errors(vm),
     ]
 
 
+def missing_class(vm: Object, old: Object | None, get: Get) -> list[FieldError]:
+    """List the PriorityClass that an edit of a VM names and that does not exist.
+
+    One that was deleted since keeps the VM from starting, not from being edited.
+    """
+    new, before = (
+        (((each or {}).get("spec") or {}).get("template") or {}).get("spec") or {}
+        for each in (vm, old)
+    )
+    return list(priority_errors(_TEMPLATE, new, before, get))
+
+
 def _but_strategy(spec: Object) -> Object:
-    """Return a spec without what says when the VM runs."""
+    """Return a spec without the fields on when the VM runs."""
     return {key: value for key, value in spec.items() if key not in ("running", "runStrategy")}
 
 

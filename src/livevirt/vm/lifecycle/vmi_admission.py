@@ -9,11 +9,13 @@ from livevirt.kube.objects.review import Reader, Review, Rules, keep
 from livevirt.vm.config import settings as configs
 from livevirt.vm.kinds import KUBEVIRT, VM, support
 from livevirt.vm.kinds.support import is_component
-from livevirt.vm.spec import defaults, instance
+from livevirt.vm.spec import defaults, disks, instance
+from livevirt.vm.spec.placement_validation import priority_errors
+from livevirt.vm.spec.refused_fields import refused_annotations
 from livevirt.vm.spec.sizes import guest, topology
 from livevirt.vm.spec.validation import NO_EXEMPTIONS, Exemptions, size_warnings, spec_errors
 from livevirt.vm.volumes import update_admission
-from livevirt.vm.volumes.admission import empty_drives, unused_errors, wrong
+from livevirt.vm.volumes.admission import empty_drives, wrong
 from livevirt.vm.volumes.claims import shared_claims
 
 FINALIZER = "kubevirt.io/foregroundDeleteVirtualMachine"
@@ -39,6 +41,7 @@ class InstanceRules(Rules):
             given = {}
             review.warnings += support.warnings("spec", new["spec"])
             review.warnings += size_warnings("spec", new["spec"], config)
+        disks.add_missing(new["spec"])
         defaults.fill(new["spec"], owner_uid(new), config)
         annotations = meta.setdefault("annotations", {})
         annotations[configs.RECORDED] = config.defaults.recorded()
@@ -49,7 +52,7 @@ class InstanceRules(Rules):
         ready = conditions.condition("Ready", False, "GuestNotRunning", message)
         new["status"] = {
             "phase": "Pending",
-            # The first word on it holds until the guest runs, so that nobody need write it again.
+            # The first value holds until the guest runs, so that it is not written again.
             "conditions": [{**ready, "lastTransitionTime": moment}],
             "phaseTransitionTimestamps": [{"phase": "Pending", "phaseTransitionTimestamp": moment}],
             **_boot_size(new["spec"]),
@@ -69,7 +72,8 @@ class InstanceRules(Rules):
                 exempt = Exemptions(empty_drives(new["spec"]), shared_claims(new["spec"]))
             return [
                 *_vcpu_errors(new["spec"]["domain"]),
-                *unused_errors("spec", new["spec"]),
+                *refused_annotations("metadata", new["metadata"]),
+                *priority_errors("spec", new["spec"], {}, review.read.get),
                 *spec_errors(
                     "spec",
                     new["spec"],

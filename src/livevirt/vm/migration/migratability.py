@@ -25,12 +25,12 @@ def unmovable(vmi: Object) -> str:
         return "the guest is not known to be live-migratable"
     if found.get("status") == "True":
         return ""
-    told = [found[field] for field in ("reason", "message") if found.get(field)]
-    return ": ".join(["the guest is not live-migratable", *told])
+    details = [found[field] for field in ("reason", "message") if found.get(field)]
+    return ": ".join(["the guest is not live-migratable", *details])
 
 
 def moving(vmi: Object | None) -> bool:
-    """Tell whether a guest has been handed over to a migration that has not ended."""
+    """Return whether a guest has been handed over to a migration that has not ended."""
     state = ((vmi or {}).get("status") or {}).get("migrationState") or {}
     return bool(state) and not state.get("endTimestamp")
 

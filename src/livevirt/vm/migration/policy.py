@@ -109,7 +109,7 @@ class MigrationPolicyRules(Rules):
 
 
 def _warnings(spec: Object) -> list[str]:
-    """Say what a policy asks for in vain, and what comes of it."""
+    """Return the warning on fields of a policy that have no effect."""
     found = []
     if spec.get("allowPostCopy"):
         stops = spec.get("allowWorkloadDisruption") in (None, True)

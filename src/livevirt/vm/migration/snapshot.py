@@ -185,7 +185,7 @@ def read_instance(vmi: Object) -> Instance:
         state=read_state(status.get("migrationState")),
         target_label=TARGET_NODE in (meta.get("labels") or {}),
         not_migratable=_not_migratable(listed),
-        copying_volume=", ".join(move.told for move in volume_migration.copying(vmi)),
+        copying_volume=", ".join(move.description for move in volume_migration.copying(vmi)),
         pending_change=_pending_change(vmi),
     )
 

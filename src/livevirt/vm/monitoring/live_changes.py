@@ -8,7 +8,7 @@ it, so that the slow one shows. Growing resizes the pod before the guest; shrink
     edit accepted → vmi_patched → plugged                                  a volume is attached
     edit accepted → vmi_patched → confirmed                                a volume is detached
 
-`plugged` is QEMU's word (for a volume, phase Ready), `confirmed` the guest's: its agent reports the
+`plugged` is reported by QEMU (a volume: phase Ready), `confirmed` by the guest: its agent has the
 size, or the guest has released the disk. A guest without an agent confirms no size, so that step
 is not counted for it. Changes that began before the server started are not counted.
 """
@@ -180,10 +180,10 @@ def _advanced(each: _Open, name: str, vmi: Object, at: float) -> list[Took]:
     listed = status.get("conditions")
     if each.resource == "volume":
         named = {one["name"]: one for one in status.get("volumeStatus") or ()}
-        told = named.get(name.removeprefix(_VOLUME))
-        if each.grows and told is not None and told.get("phase") == "Ready":
+        reported = named.get(name.removeprefix(_VOLUME))
+        if each.grows and reported is not None and reported.get("phase") == "Ready":
             return [*each.took("plugged", at), *each.end(at)]
-        if not each.grows and told is None:
+        if not each.grows and reported is None:
             return [*each.took("confirmed", at), *each.end(at)]
         return []
     found: list[Took] = []
@@ -196,9 +196,9 @@ def _advanced(each: _Open, name: str, vmi: Object, at: float) -> list[Took]:
 
 
 def _confirmed(each: _Open, status: Object) -> bool:
-    told = _reported_size(each, status)
+    reported = _reported_size(each, status)
     field_ = "currentCPUTopology" if each.resource == "cpu" else "memory"
-    return told == each.wanted and (status.get(field_) or {}).get("confirmed") is not False
+    return reported == each.wanted and (status.get(field_) or {}).get("confirmed") is not False
 
 
 def _reported_size(each: _Open, status: Object) -> int | None:
@@ -220,7 +220,7 @@ def _sizes(vmi: Object) -> dict[Resource, int]:
 
 
 def _volumes(vmi: Object) -> set[str]:
-    """Return the volumes that come and go, each with what it holds."""
+    """Return the hotpluggable volumes, each with its claim."""
     return {each["name"] for each in vmi["spec"].get("volumes") or () if hotpluggable(each)}
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from livevirt.kube.objects import names
+from livevirt.kube.objects import names, priority
 from livevirt.kube.objects.field_checks import named, optional_one_of
 from livevirt.kube.objects.field_error import FieldError, invalid
 from livevirt.kube.objects.pod_resources import CPU_MANAGER, YES
@@ -112,6 +112,18 @@ def scheduling_errors(path: str, spec: Object) -> Iterator[FieldError]:
     for at, prefix, name in _labelled(f"{path}.domain", spec["domain"]):
         for why in names.validate_label_key(prefix + name):
             yield invalid(at, name, why)
+
+
+def priority_errors(
+    path: str, spec: Object, before: Object, get: priority.Get
+) -> Iterator[FieldError]:
+    """Yield a PriorityClass that a spec names, did not name before, and that does not exist."""
+    name = spec.get("priorityClassName") or ""
+    known = name in ("", before.get("priorityClassName"))
+    if not known and priority.find(get, name) is None:
+        at = f"{path}.priorityClassName"
+        message = f"no PriorityClass with name {name} was found; create it first"
+        yield wrong(at, message, "FieldValueNotFound")
 
 
 def _labelled(path: str, domain: Object) -> Iterator[tuple[str, str, str]]:

@@ -17,6 +17,7 @@ from livevirt.vm.spec import sizes
 from livevirt.vm.spec.defaults import BINDINGS
 from livevirt.vm.spec.instance import Instance
 from livevirt.vm.spec.placement_validation import placement_errors, scheduling_errors
+from livevirt.vm.spec.refused_fields import refused_fields
 from livevirt.vm.spec.resources import compute
 from livevirt.vm.volumes.admission import (
     boot_order_errors,
@@ -101,7 +102,7 @@ _NO_UTILITY_VOLUMES = (
 class Exemptions:
     """What a spec may keep although the rules would refuse it in a new one."""
 
-    empty_drives: frozenset[str] = frozenset()  # CD-ROM drives without a disc
+    empty_drives: frozenset[str] = frozenset()  # CD-ROM drives without a medium
     shared_claims: frozenset[str] = frozenset()  # claims that several disks use
 
 
@@ -120,7 +121,7 @@ def spec_errors(
     """List what is wrong with a spec whose defaults are filled in.
 
     `explicit_maximum`: the owner wrote `maxGuest`, so it must be one that works. `sized`: the spec
-    says how large the guest is, which it need not when an instance type does.
+    sets the size of the guest, which it need not when an instance type does.
     """
     instance = instances.read(spec)
     found = [
@@ -133,6 +134,7 @@ def spec_errors(
         *_machine_errors(f"{path}.domain", spec["domain"]),
         *_placement_errors(path, spec),
         *scheduling_errors(path, spec),
+        *refused_fields(path, spec),
         *disk_errors(path, spec, config, exempt.empty_drives),
         *volume_errors(path, spec),
         *claim_errors(path, spec, exempt.shared_claims),

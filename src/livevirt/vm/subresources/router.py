@@ -91,11 +91,11 @@ class GuestAccess(ConsoleEndpoint, ExecEndpoint, Protocol):
     """Reaches into the guests that run here; the node has it."""
 
 
-def guest_verbs(door: GuestAccess) -> dict[tuple[str, str], Verb]:
+def guest_verbs(guests: GuestAccess) -> dict[tuple[str, str], Verb]:
     """Return the verbs by resource and name."""
     return {
-        (_VMI, "console"): Consoles(door).verb,
-        (_VMI, "exec"): guest_exec.verb(door),
+        (_VMI, "console"): Consoles(guests).verb,
+        (_VMI, "exec"): guest_exec.verb(guests),
         ("", "version"): _version,
     }
 

@@ -78,7 +78,7 @@ def sockets(comparison: Comparison, running: Any, wanted: Any) -> Ruling:
 
 
 def _plugged(comparison: Comparison, running: int) -> int:
-    """Return how many sockets the guest may have: not those of a change that is held up."""
+    """Return how many sockets the guest may have: not those of a change that is blocked."""
     vmi = comparison.inputs.vmi or {}
     has = ((vmi.get("status") or {}).get("currentCPUTopology") or {}).get("sockets")
     held = hot_change.reason_of(vmi, hot_change.CPU) in hot_change.HELD
@@ -272,14 +272,14 @@ _REST = (
 _LACKING = "not in this release: it waits for a restart (reason NotAvailable)"
 
 
-def live_table(lacking: frozenset[Reason] = NOT_YET) -> str:
-    """Return the table in Markdown, for nodes that lack some ways to go live."""
+def live_table(unsupported: frozenset[Reason] = NOT_YET) -> str:
+    """Return the table in Markdown, for nodes that do not support some ways to go live."""
     known = [
         *((field.by, f"`{in_vm(field.path)}`", field.way, field.unless) for field in FIELDS),
         *VOLUME_ROWS,
     ]
     rows = [
-        (name, _LACKING, "") if by in lacking else (name, way, unless)
+        (name, _LACKING, "") if by in unsupported else (name, way, unless)
         for by, name, way, unless in known
     ]
     lines = ["| field | live | a restart (or a refusal) if |", "|---|---|---|"]

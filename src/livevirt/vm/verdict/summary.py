@@ -82,7 +82,7 @@ def pending(judgement: Judgement) -> Pending:
 def condition(judgement: Judgement) -> Condition | None:
     """Return the VM's RestartRequired condition, None when nothing waits for a restart.
 
-    As upstream it has no reason: its message changes with what waits. Where nobody can say what
+    As upstream it has no reason: its message changes with what waits. Where it is unknown what
     waits, only a restart is sure to apply all.
     """
     if judgement.unknown:

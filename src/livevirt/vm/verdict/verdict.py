@@ -99,10 +99,10 @@ def _others(comparison: Comparison) -> list[Ruling]:
 
 def _available(inputs: VerdictInputs, change: Ruling) -> Ruling:
     """Return a change as the node can do it: what it does not support waits for a restart."""
-    if not inputs.lacking:
+    if not inputs.unsupported:
         return change
-    size = change.path in _SIZES and Reason.IN_PLACE in inputs.lacking
-    if not size and change.reason not in inputs.lacking:
+    size = change.path in _SIZES and Reason.IN_PLACE in inputs.unsupported
+    if not size and change.reason not in inputs.unsupported:
         return change
     if change.verdict is Verdict.REFUSED:
         return replace(change, nearest=None)
@@ -154,9 +154,9 @@ def _resized(comparison: Comparison, vmi: Object, judgement: Judgement) -> Judge
     now = compute(running, defaults, namespace)
     held = reserved(view, has, defaults, namespace)
     grown = growth(now, held)
-    # A growth that is held up has not reached the guest, which may have less than it asks for.
+    # A growth that is blocked has not reached the guest, which may have less than it asks for.
     grows = _adds(grown) or _adds(growth(pod_of(vmi, has, namespace), held))
-    # A pod is resized as a whole, so what must grow by migration holds up the rest.
+    # A pod is resized as a whole, so what must grow by migration blocks the rest.
     larger = [path for path in _SIZES if _larger(path, wanted, has)]
     first = needs_migration(running, [_resource(path, running) for path in larger], inputs.config)
     ruled = {}

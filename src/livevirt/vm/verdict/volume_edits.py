@@ -134,7 +134,7 @@ def _settings(edit: VolumeEdit) -> Ruling:
 
 
 def _drive(comparison: Comparison, edit: VolumeEdit) -> _DriveRulings:
-    """Rule on a CD-ROM: the medium comes and goes, the drive itself where its bus allows."""
+    """Rule on a CD-ROM: the medium can be swapped, the drive hotplugged where its bus allows."""
     for volume in (edit.old_volume, edit.volume):
         if volume is not None and not hotpluggable(volume):
             message = f"the medium of {edit.name} is not marked hotpluggable"

@@ -31,7 +31,7 @@ def wrong(path: str, message: str, reason: str = INVALID) -> FieldError:
 
 
 def empty_drives(spec: Object) -> frozenset[str]:
-    """Return the names of the CD-ROM drives of a spec that hold no disc."""
+    """Return the names of the CD-ROM drives of a spec that are empty."""
     disks = ((spec.get("domain") or {}).get("devices") or {}).get("disks") or ()
     full = {volume["name"] for volume in spec.get("volumes") or ()}
     return frozenset(d["name"] for d in disks if target(d) == "cdrom" and d["name"] not in full)
@@ -213,16 +213,6 @@ def volume_errors(path: str, spec: Object) -> Iterator[FieldError]:
             yield wrong(at, f"{at} must have max one {shown} volume set")
     for number, volume in enumerate(volumes):
         yield from _source_errors(f"{at}[{number}]", volume)
-
-
-def unused_errors(path: str, spec: Object) -> Iterator[FieldError]:
-    """Yield volumes that no disk or filesystem shows to the guest."""
-    devices = spec["domain"].get("devices") or {}
-    shown = {each["name"] for key in ("disks", "filesystems") for each in devices.get(key) or ()}
-    for number, volume in enumerate(spec.get("volumes") or ()):
-        if volume["name"] not in shown and volume.get("memoryDump") is None:
-            message = f"{path}.domain.volumes[{number}].name '{volume['name']}' not found."
-            yield wrong(f"{path}.volumes[{number}].name", message)
 
 
 def _source_errors(here: str, volume: Object) -> Iterator[FieldError]:

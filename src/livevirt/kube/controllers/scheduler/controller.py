@@ -1,8 +1,10 @@
-"""Watches pods and nodes, binds the pods that have none, and tells why others must wait."""
+"""Watches pods and nodes, binds the pods that have none, and reports why others must wait."""
 
 from __future__ import annotations
 
 import logging
+from collections.abc import Callable
+from dataclasses import dataclass
 from datetime import datetime
 
 from livevirt.errors import Conflict, NotFound
@@ -12,6 +14,7 @@ from livevirt.kube.control.clock import Now
 from livevirt.kube.control.controller import DONE, Controller, Result
 from livevirt.kube.control.events import Recorder
 from livevirt.kube.control.informer import Informer
+from livevirt.kube.control.queue import Queue
 from livevirt.kube.controllers.scheduler import objects
 from livevirt.kube.controllers.scheduler.fleet import Fleet
 from livevirt.kube.controllers.scheduler.objects import Pod
@@ -25,29 +28,43 @@ WORKERS = 32  # bindings under way at once; the store commits them together
 LONGEST_WAIT = 1.0  # seconds until a pod is tried again after something changed
 
 
+@dataclass(frozen=True, slots=True)
+class Sources:
+    """The informers of what a decision depends on."""
+
+    pods: Informer
+    nodes: Informer
+    namespaces: Informer
+
+
 class Scheduler:
-    """Schedules pods of the default scheduler."""
+    """Schedules pods of the default scheduler, but for those that no node runs.
+
+    `not_run` returns why no node runs a pod, empty if nodes do.
+    """
 
     def __init__(
         self,
         client: Client,
         now: Now,
         recorder: Recorder,
-        pod_informer: Informer,
-        node_informer: Informer,
-        namespace_informer: Informer,
+        sources: Sources,
+        not_run: Callable[[Object], str],
     ) -> None:
         self._client, self._now, self._recorder = client, now, recorder
-        self._pods = pod_informer
+        self._pods, self._not_run = sources.pods, not_run
         self._fleet = Fleet()
         self._waiting: dict[Key, None] = {}  # found no node when last tried
         self._lonely: dict[Key, None] = {}  # those of them that want to be near others
         self._tries: dict[Key, int] = {}
-        self._informers = (node_informer, namespace_informer, pod_informer)
-        self._controller = Controller("scheduler", self.reconcile, workers=WORKERS)
-        node_informer.on_change(self._on_node)
-        namespace_informer.on_change(self._on_namespace)
-        pod_informer.on_change(self._on_pod)
+        self._backing_off: dict[int, dict[Key, None]] = {}  # to be tried again later, by priority
+        self._informers = (sources.nodes, sources.namespaces, sources.pods)
+        self._controller = Controller(
+            "scheduler", self.reconcile, workers=WORKERS, queue=Queue(rank=self._priority)
+        )
+        sources.nodes.on_change(self._on_node)
+        sources.namespaces.on_change(self._on_namespace)
+        sources.pods.on_change(self._on_pod)
 
     async def run(self) -> None:
         """Schedule until cancelled."""
@@ -60,8 +77,12 @@ class Scheduler:
         obj = self._pods.get(key)
         if obj is None or not objects.wants_node(obj):
             return DONE
+        if reason := self._not_run(obj):
+            await self._report(obj, reason)
+            return DONE
         pod = objects.read_pod(obj)
-        if self._fleet.assumes(key, pod.uid):
+        self._backing_off.get(pod.priority, {}).pop(key, None)
+        if self._fleet.assumes(key, pod.uid) or self._defers(pod):
             return DONE
         # Up to here nothing was awaited, and the plan counts at once: no two pods share a place.
         match plan(pod, self._fleet):
@@ -74,6 +95,23 @@ class Scheduler:
                     self._lonely[key] = None
                 await self._report(obj, message)
         return DONE
+
+    def _priority(self, key: Key) -> int:
+        obj = self._pods.get(key)
+        return 0 if obj is None else objects.priority(obj)
+
+    def _defers(self, pod: Pod) -> bool:
+        """Queue a pod behind those of a higher priority that back off; return whether it did.
+
+        Otherwise it could take the room that one of them is about to be tried for.
+        """
+        ahead = [p for p, keys in self._backing_off.items() if keys and p > pod.priority]
+        for each in ahead:
+            for key in self._backing_off.pop(each):
+                self._controller.queue.add(key)
+        if ahead:
+            self._controller.queue.add(pod.key)
+        return bool(ahead)
 
     async def _bind(self, obj: Object, pod: Pod, node: str) -> None:
         key = pod.key
@@ -89,7 +127,7 @@ class Scheduler:
                 core.POD, binding, key.namespace, name=key.name, subresource="binding"
             )
             bound = True
-        except (NotFound, Conflict) as error:  # gone, going, or somebody else's by now
+        except (NotFound, Conflict) as error:  # gone, going, or bound by another writer by now
             log.debug("pod was not bound", extra={"pod": str(key), "error": str(error)})
         finally:
             if not bound and self._fleet.forget(pod):
@@ -130,8 +168,9 @@ class Scheduler:
             self._controller.queue.add(key)
 
     def _leave(self, key: Key) -> None:
-        for memory in (self._waiting, self._lonely, self._tries):
-            memory.pop(key, None)
+        self._tries.pop(key, None)
+        for keys in (self._waiting, self._lonely, *self._backing_off.values()):
+            keys.pop(key, None)
 
     def _on_node(self, change: Change) -> None:
         if change.new is None:
@@ -165,8 +204,15 @@ class Scheduler:
         self._waiting.pop(key, None)
         self._lonely.pop(key, None)
         tries = self._tries[key] = self._tries.get(key, 0) + 1
-        wait = 0.0 if tries == 1 else min(0.05 * 2.0 ** min(tries, 10), LONGEST_WAIT)
+        wait = back_off(tries)
+        if wait:
+            self._backing_off.setdefault(self._priority(key), {})[key] = None
         self._controller.queue.add_after(key, wait)
+
+
+def back_off(tries: int) -> float:
+    """Return after how many seconds a pod is tried again for the given time."""
+    return 0.0 if tries == 1 else min(0.05 * 2.0 ** min(tries, 10), LONGEST_WAIT)
 
 
 def _asks_anew(old: Object, new: Object) -> bool:
@@ -179,7 +225,7 @@ def _asks_anew(old: Object, new: Object) -> bool:
 
 
 def unschedulable(obj: Object, message: str, now: datetime) -> Object | None:
-    """Return the condition that tells why a pod waits; None if it says so already."""
+    """Return the condition that reports why a pod waits; None if it is set already."""
     before = (obj.get("status") or {}).get("conditions")
     wanted = conditions.condition("PodScheduled", False, "Unschedulable", message)
     found = conditions.find(before, "PodScheduled")

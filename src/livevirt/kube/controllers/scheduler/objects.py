@@ -51,6 +51,7 @@ class Pod:
     node_selector: Mapping[str, str] | None = None
     affinity: Affinity = NONE
     tolerations: tuple[Toleration, ...] = ()
+    priority: int = 0
 
     def weight(self, resource: str) -> int:
         """Return how heavy the pod is for the balance between nodes."""
@@ -73,6 +74,7 @@ def read_pod(obj: Object) -> Pod:
         node_selector=spec.get("nodeSelector") or None,
         affinity=affinity(spec.get("affinity"), meta.get("namespace", "")),
         tolerations=tuple(map(_toleration, spec.get("tolerations") or ())),
+        priority=priority(obj),
     )
 
 
@@ -83,6 +85,11 @@ def _toleration(written: Mapping[str, Any]) -> Toleration:
         None if any_value else written.get("value") or "",
         written.get("effect") or "",
     )
+
+
+def priority(obj: Object) -> int:
+    """Return the priority that admission resolved for a pod."""
+    return int(obj["spec"].get("priority") or 0)
 
 
 def has_ended(obj: Object) -> bool:
@@ -162,7 +169,7 @@ def read_node(obj: Object) -> Node:
         Taint(each["key"], each.get("value") or "", each["effect"])
         for each in spec.get("taints") or ()
     ]
-    # A cluster has a controller that turns a silent node into a tainted one; here nobody else does.
+    # A cluster has a controller that turns a silent node into a tainted one; here this code does.
     missing = _readiness_taint(status)
     if missing is not None and missing not in taints:
         taints.append(missing)

@@ -7,6 +7,7 @@ import functools
 from collections.abc import AsyncIterator
 from datetime import UTC, datetime
 
+from livevirt.errors import MethodNotAllowed
 from livevirt.kube.objects import core, refusals, times
 from livevirt.kube.objects.registry import Registry
 from livevirt.kube.objects.request import Answer, Object, Request
@@ -19,7 +20,7 @@ _VERSION = "1"  # they never change while a server runs
 
 @functools.cache
 def _all(registry: Registry) -> dict[str, Object]:
-    from livevirt.kube.server.openapi import crds  # much to import for what few ever ask
+    from livevirt.kube.objects import crds  # much to import for what few ever ask
 
     started = times.format_time(datetime.now(UTC))
     made = (crds.established(k, started, _VERSION) for k in registry.kinds if k.custom)
@@ -41,6 +42,26 @@ def answer(registry: Registry, request: Request) -> Answer:
             "metadata": {"resourceVersion": _VERSION},
             "items": [crd for crd in _all(registry).values() if selection.matches(crd)],
         },
+    )
+
+
+def refusal(registry: Registry, request: Request) -> MethodNotAllowed:
+    """Return the refusal of a write: the definitions follow from the kinds that are built in."""
+    name = request.name
+    if not name and isinstance(request.body, dict):
+        name = str((request.body.get("metadata") or {}).get("name") or "")
+    what = f'{core.CRD.resource} "{name}"' if name else core.CRD.resource
+    if name in _all(registry):
+        why = "its kind is built in and served already, and definitions are read-only"
+        advice = "leave the definition out of the manifest"
+    else:
+        why = "this server serves its built-in kinds only, and their definitions are read-only"
+        advice = (
+            "leave out the definition and its objects, or use a Kubernetes cluster for kinds of"
+            " your own; `kubectl api-resources` lists the kinds there are"
+        )
+    return MethodNotAllowed(
+        f"cannot {request.verb} {what}: {why}; {advice}", details=refusals.details(core.CRD, name)
     )
 
 

@@ -19,7 +19,7 @@ import msgspec
 from livevirt import __version__
 from livevirt.kube.objects.kind import Kind
 from livevirt.kube.objects.registry import Registry
-from livevirt.kube.objects.schema import Field, Type, definitions
+from livevirt.kube.objects.schema import Field, Type, definitions, merging
 from livevirt.kube.server.openapi import operations
 from livevirt.kube.server.openapi.swagger import convert, encode_protobuf
 
@@ -275,18 +275,6 @@ def _property(entry: Field) -> Object:
         # Nothing may stand beside a $ref, so it goes one level down.
         return {"allOf": [described], **extra}
     return {**described, **extra}
-
-
-def merging(entry: Field) -> Object:
-    """Return how server-side apply merges a field."""
-    if entry.keys:
-        return {
-            "x-kubernetes-list-type": "map",
-            "x-kubernetes-list-map-keys": list(entry.keys),
-        }
-    if entry.type.form == "list":
-        return {"x-kubernetes-list-type": "set" if entry.set else "atomic"}
-    return {"x-kubernetes-map-type": "atomic"} if entry.atomic else {}
 
 
 def _patching(entry: Field) -> Object:

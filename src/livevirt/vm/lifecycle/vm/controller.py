@@ -59,7 +59,9 @@ class VirtualMachines:
         self._live = LiveUpdate(client, now, recorder, self._reader, self._volume_updates)
         self._controller = Controller("vm", self.reconcile, workers=WORKERS)
         self._watch(informers)
-        bounds = (informers.of(kind) for kind in (core.QUOTA, core.LIMIT_RANGE))
+        bounds = (
+            informers.of(kind) for kind in (core.QUOTA, core.LIMIT_RANGE, core.PRIORITY_CLASS)
+        )
         self._refused = Refused(self._controller, *bounds)
 
     def _watch(self, informers: Informers) -> None:

@@ -22,7 +22,7 @@ from livevirt.vm import kinds
 from livevirt.vm.config import settings as config
 from livevirt.vm.lifecycle.vmi import launcher, view
 from livevirt.vm.lifecycle.vmi import status as vmi_status
-from livevirt.vm.lifecycle.vmi.plan import CreatePod, DeletePod, LetGo, Wait, plan, untold
+from livevirt.vm.lifecycle.vmi.plan import CreatePod, DeletePod, LetGo, Wait, end_unknown, plan
 from livevirt.vm.lifecycle.vmi.view import Problem
 from livevirt.vm.lifecycle.vmi_admission import FINALIZER
 from livevirt.vm.migration import migratability
@@ -51,6 +51,7 @@ class Sources:
     limits: Informer  # LimitRanges
     namespaces: Informer
     settings: Informer  # KubeVirt
+    priority_classes: Informer
 
     def launcher(self, pod: Object, vmi: Object) -> view.Launcher:
         """Return the view of a pod, and of a claim that its node does not find."""
@@ -98,7 +99,7 @@ class Instances:
     def __init__(self, client: Client, now: Now, recorder: Recorder, sources: Sources) -> None:
         self._client, self._now, self._recorder = client, now, recorder
         self._from = sources
-        self._ended: dict[Key, tuple[str, datetime]] = {}  # uid, and since when its end is untold
+        self._ended: dict[Key, tuple[str, datetime]] = {}  # uid, and since when its end is unknown
         self._attempts: dict[Key, Attempts] = {}  # at a change of size that failed
         sources.pods.index("launcher", _launched_for)
         sources.instances.index("claim", _claims)
@@ -109,7 +110,7 @@ class Instances:
         self._controller.watches(sources.volumes, self._users)
         sources.pods.on_change(self._note)
         bounds = (sources.quotas, sources.limits)
-        self._refused = Refused(self._controller, *bounds)
+        self._refused = Refused(self._controller, *bounds, sources.priority_classes)
         for informer in bounds:
             informer.on_change(self._retry_resizes)
         sources.settings.on_change(self._retry_all)
@@ -247,7 +248,7 @@ class Instances:
         launchers = tuple(self._from.launcher(pod, vmi) for pod in pods)
         seen = view.InstanceSnapshot(view.instance(vmi), launchers, missing)
         key, uid, now = key_of(vmi), vmi["metadata"]["uid"], self._now()
-        if not untold(seen):
+        if not end_unknown(seen):
             self._ended.pop(key, None)
             return seen
         known, since = self._ended.get(key, ("", now))
@@ -288,7 +289,7 @@ class Instances:
             raise Conflict(f"instance {meta['name']} has changed since it was read")
 
     async def _check_own(self, vmi: Object, name: str) -> None:
-        """Raise Conflict if the pod of our name is somebody else's."""
+        """Raise Conflict if the pod of our name has another owner."""
         found = await self._client.get(core.POD, name, vmi["metadata"]["namespace"])
         if vmi["metadata"]["uid"] not in _launched_for(found):
             raise Conflict(f"pod {name} belongs to another owner")
@@ -333,7 +334,7 @@ def _launched_for(pod: Object) -> list[str]:
 
 
 def _made_for(claim: Object | None, data: Object) -> bool:
-    """Tell whether a claim is the one that a DataVolume fills."""
+    """Return whether a claim is the one that a DataVolume fills."""
     owners = (claim["metadata"].get("ownerReferences") or ()) if claim is not None else ()
     return any(owner["uid"] == data["metadata"]["uid"] for owner in owners)
 

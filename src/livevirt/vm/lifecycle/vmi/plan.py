@@ -8,7 +8,7 @@ from datetime import timedelta
 from livevirt.kube.objects.conditions import FINAL
 from livevirt.vm.lifecycle.vmi.view import InstanceSnapshot, Launcher
 
-#: The node tells how a guest ended. After so long without a word from it, it is told here.
+#: The node reports how a guest ended. After this time without a report, the phase is set here.
 PATIENCE = timedelta(seconds=5)
 _BEFORE_NODE = ("Pending", "Scheduling")  # phases in which no guest has run yet
 
@@ -57,8 +57,8 @@ def phase(seen: InstanceSnapshot) -> str:
     return vmi.phase
 
 
-def untold(seen: InstanceSnapshot) -> bool:
-    """Tell whether the guest must have ended and nobody has said how."""
+def end_unknown(seen: InstanceSnapshot) -> bool:
+    """Return whether the guest must have ended and the node has not reported how."""
     over = seen.pod is None or seen.pod.ended
     return over and not seen.vmi.final and seen.vmi.phase not in _BEFORE_NODE
 
@@ -66,7 +66,9 @@ def untold(seen: InstanceSnapshot) -> bool:
 def plan(seen: InstanceSnapshot) -> list[Step]:
     """List the steps towards a guest that runs, or to its end."""
     vmi, pod = seen.vmi, seen.pod
-    waits: list[Step] = [Wait(PATIENCE - seen.left)] if untold(seen) and not _told(seen) else []
+    waits: list[Step] = (
+        [Wait(PATIENCE - seen.left)] if end_unknown(seen) and phase(seen) not in FINAL else []
+    )
     if vmi.deleting:
         if seen.pods:
             return [
@@ -79,12 +81,8 @@ def plan(seen: InstanceSnapshot) -> list[Step]:
     return waits
 
 
-def _told(seen: InstanceSnapshot) -> bool:
-    return phase(seen) in FINAL
-
-
 def _may(pod: Launcher, grace: int) -> bool:
-    """Tell whether deleting a pod changes anything: it ends, or ends sooner."""
+    """Return whether deleting a pod changes anything: it ends, or ends sooner."""
     return not pod.deleting or pod.grace > max(grace, 1)
 
 
