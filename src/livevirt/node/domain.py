@@ -27,6 +27,7 @@ from livevirt.qemu.machine import (
     NumaNode,
     Smbios,
     Thread,
+    recognisable,
 )
 from livevirt.vm.spec import defaults
 from livevirt.vm.spec.disks import bus, hotpluggable, may_come_later
@@ -149,6 +150,8 @@ def _machine(
         smbios=_smbios(domain.get("chassis") or {}, firmware),
         paused=spec.get("startStrategy") == "Paused",
     )
+    if accelerator.name == "tcg":
+        made = recognisable(made)
     made = served(made, domain)
     made = replace(made, numa=tuple(_numa(domain.get("cpu") or {}, made, place.cells)))
     return replace(made, spare_ports=_spare_ports(made.memory.boot, occupied_ports(made)))

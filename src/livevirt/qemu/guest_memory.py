@@ -20,6 +20,7 @@ from livevirt.qemu.errors import CommandFailed
 BLOCKS, SET_BLOCKS = "guest-get-memory-blocks", "guest-set-memory-blocks"
 BLOCK_INFO = "guest-get-memory-block-info"
 AUTO_ONLINE = "/sys/devices/system/memory/auto_online_blocks"
+_BLOCK_STATE = "/sys/devices/system/memory/memory{}/state"
 POSSIBLE_CPUS = "/sys/devices/system/cpu/possible"
 MOVABLE = "online_movable"  # what AUTO_ONLINE holds once new memory can be taken away again
 _OVERRIDDEN = ("offline", "online")  # what distributions ship; anything else was chosen by a user
@@ -85,10 +86,19 @@ async def read(agent: GuestAgent) -> GuestMemory:
     return GuestMemory(size, tuple(sorted(found, key=lambda each: each.phys_index)))
 
 
-async def bring_online(agent: GuestAgent, blocks: Iterable[int]) -> int:
-    """Bring blocks online; return how many are.
+async def online_as_movable(agent: GuestAgent, blocks: Iterable[int]) -> None:
+    """Bring blocks online where they can be taken away again.
 
-    The agent leaves the zone to the kernel, which takes Normal: such memory may not shrink.
+    Raises CommandFailed if the agent may not write files, or the kernel refuses.
+    """
+    for number in blocks:
+        await _write_file(agent, _BLOCK_STATE.format(number), MOVABLE)
+
+
+async def bring_online(agent: GuestAgent, blocks: Iterable[int]) -> int:
+    """Bring blocks online by the agent's own command; return how many are.
+
+    It leaves the zone to the kernel, which takes Normal: such memory may not shrink.
     """
     wanted = [{"phys-index": number, "online": True} for number in blocks]
     answers = await agent.ask(SET_BLOCKS, tuple[_BlockResult, ...], {"mem-blks": wanted})

@@ -35,6 +35,7 @@ class AgentPoller:
         self._port_changed = asyncio.Event()
         self._last_answer = time.monotonic()
         self._unanswered = 0  # polls in a row
+        self._unmovable = False  # whatever agent brought the memory online
 
     def port_changed(self, is_open: bool) -> None:
         """Take notice that an agent has opened or closed its port."""
@@ -93,9 +94,15 @@ class AgentPoller:
         self._update(auto_online=setting)
 
     async def online_memory(self, blocks: tuple[int, ...]) -> None:
-        """Let the guest bring blocks of memory online."""
+        """Let the guest bring blocks of memory online, where they can be taken away if it may."""
+        try:
+            await guest_memory.online_as_movable(self.client, blocks)
+            return
+        except CommandFailed as error:
+            log.debug("memory not brought online as movable", extra=self._fields(error))
         done = await guest_memory.bring_online(self.client, blocks)
         if done:
+            self._unmovable = True
             self._update(unmovable=True)
         if done < len(blocks):
             raise UnplugRefused(f"the guest brought {done} of {len(blocks)} memory blocks online")
@@ -108,10 +115,10 @@ class AgentPoller:
 
     def _merged(self, answer: AgentView) -> AgentView:
         """Return an answer with what was noted while it was on its way."""
-        agent = self._views.current.agent
-        if agent is None:
-            return answer
-        return replace(answer, auto_online=agent.auto_online, unmovable=agent.unmovable)
+        agent, observed = self._views.current.agent, self._views.current.observed
+        self._unmovable &= observed is not None and observed.memory.plugged > 0
+        setting = agent.auto_online if agent is not None else None
+        return replace(answer, auto_online=setting, unmovable=self._unmovable)
 
     def _heard(self) -> None:
         self._last_answer, self._unanswered, self.silent = time.monotonic(), 0, False
