@@ -51,12 +51,12 @@ Report = Callable[[str], None]
 
 
 class InstallError(LivevirtError):
-    """The cluster cannot be changed as asked; the message says what to do."""
+    """The cluster cannot be changed as asked; the message names what to do."""
 
 
 @dataclass(frozen=True, slots=True)
 class Waiting:
-    """For how long to wait for a cluster, and who is told about progress."""
+    """For how long to wait for a cluster, and where to report progress."""
 
     seconds: float = 300.0
     report: Report = lambda _: None
