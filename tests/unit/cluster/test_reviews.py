@@ -23,8 +23,8 @@ from livevirt.kube.objects.request import Object
 from livevirt.vm import kinds
 from livevirt.vm.admission import RULES
 
-from ..admission import vm_door
-from ..admission.vm_door import COMPONENT, JANE, LIVE, a_spec, a_vm, a_vmi
+from ..vm import vm_review
+from ..vm.vm_review import COMPONENT, JANE, LIVE, a_spec, a_vm, a_vmi
 
 NOON = datetime(2030, 1, 1, 12, tzinfo=UTC)
 UID = "0b5d7a3e-9d0e-4c39-8a54-0d5b6a1c2e3f"
@@ -146,7 +146,7 @@ async def test_given_a_write_then_both_servers_decide_alike(
 ) -> None:
     as_user = COMPONENT if user == COMPONENT.name else JANE
     plain = {key: value for key, value in new["spec"].items() if value is not None}
-    stored, errors, warnings = vm_door.review(kind, {**new, "spec": plain}, old, user=as_user)
+    stored, errors, warnings = vm_review.review(kind, {**new, "spec": plain}, old, user=as_user)
     admission = an_admission()
     sent = a_review(kind, new, old, user)
     defaulted = patched({**new, "spec": plain}, response(await admission.default(sent)))
