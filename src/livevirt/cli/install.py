@@ -82,6 +82,7 @@ def install(
 
     _run(work, timeout)
     click.echo("installed; see `livevirt status`" if wait else "applied")
+    click.echo("node agents are not part of this release: a VM gets as far as its launcher pod")
 
 
 @click.command()

@@ -56,7 +56,7 @@ class InstallError(LivevirtError):
 
 @dataclass(frozen=True, slots=True)
 class Waiting:
-    """For how long to wait for a cluster, and where progress is reported."""
+    """For how long to wait for a cluster, and where to report progress."""
 
     seconds: float | None = 300.0  # None: forever
     report: Report = lambda _: None
