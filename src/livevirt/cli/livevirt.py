@@ -8,7 +8,7 @@ from typing import ClassVar
 import click
 
 from livevirt import __version__
-from livevirt.cli import frame, process
+from livevirt.cli import cluster, frame, process
 from livevirt.kube.objects import quantity
 from livevirt.paths import DataDir, default_data_dir
 from livevirt.settings import Settings
@@ -39,6 +39,9 @@ class Commands(frame.LazyGroup):
         "completion": "livevirt.cli.completion:livevirt",
         "controller": "livevirt.cli.controller",
         "webhook": "livevirt.cli.webhook",
+        "api": "livevirt.cli.api",
+        "install": "livevirt.cli.install",
+        "uninstall": "livevirt.cli.install:uninstall",
     }
 
 
@@ -149,13 +152,29 @@ def down(data_dir: Path | None, guests: str) -> None:
 
 @cli.command()
 @_data_dir
-def status(data_dir: Path | None) -> None:
-    """Show whether the server runs, and where.
+@cluster.flags(without=("-n",))
+@click.option(
+    "-o", "--output", type=click.Choice(["text", "json"]), default="text", show_default=True,
+    help="How to print the status of a cluster.",
+)  # fmt: skip
+def status(data_dir: Path | None, output: str) -> None:
+    """Show whether the server runs, and where; or the state of livevirt on a Kubernetes cluster.
+
+    A cluster is shown if --kubeconfig, --context or KUBECONFIG names one: versions, components,
+    leader, certificates, problems and how to fix them. Exits with 1 if there is a problem.
 
     \b
     livevirt status --data-dir /tmp/lv
+    livevirt status --kubeconfig FILE
     """
-    process.show(_data(data_dir))
+    from livevirt.cli import cluster_status
+
+    data = _data(data_dir)
+    access = None if data_dir else cluster_status.chosen_cluster(data)
+    if access is None:
+        process.show(data)
+    else:
+        cluster_status.show(access, output)
 
 
 @cli.command()

@@ -71,7 +71,7 @@ class CertificateRotation:
         self._client, self._identity = client, identity
         self._now, self._lifetimes = now, lifetimes
         self._wake = asyncio.Event()
-        self._loaded: Pair | None = None
+        self.pair: Pair | None = None  # that the context shows
         self._secrets = self._informer(core.SECRET, identity.secret, identity.namespace)
         self._trusting = [(each, self._informer(each.kind, each.name)) for each in trusting]
 
@@ -96,7 +96,7 @@ class CertificateRotation:
         try:
             return await self._reconcile()
         except (AlreadyExists, Conflict):
-            log.debug("somebody else has written meanwhile", extra=self._facts())
+            log.debug("another replica has written meanwhile", extra=self._facts())
         except ApiError as error:
             log.warning("certificates cannot be updated", extra=self._facts(error))
         return RETRY
@@ -130,9 +130,9 @@ class CertificateRotation:
         log.info("certificates renewed", extra=self._facts())
 
     def _serve(self, pair: Pair) -> None:
-        if pair != self._loaded:
+        if pair != self.pair:
             load_pair(self.context, pair.certificate, pair.key)
-            self._loaded = pair
+            self.pair = pair
             self.serving.set()
             log.info("serving certificate loaded", extra=self._facts())
 
