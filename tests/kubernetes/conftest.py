@@ -7,6 +7,7 @@ import pytest
 
 from .cluster import KubernetesCluster, running_cluster
 from .controller_process import prepared_cluster
+from .webhook_process import WebhookProcess, running_webhook
 
 
 @pytest.fixture(scope="session")
@@ -22,4 +23,22 @@ def controlled(tmp_path_factory: pytest.TempPathFactory) -> Iterator[KubernetesC
     """A cluster of hollow nodes for the controllers, with the bodies of writes in its audit log."""
     directory = tmp_path_factory.mktemp("controlled")
     with prepared_cluster(f"controlled-{os.getpid()}", directory) as started:
+        yield started
+
+
+@pytest.fixture(scope="session")
+def control_plane() -> Iterator[KubernetesCluster]:
+    """A cluster of hollow nodes only, for tests of definitions and webhooks."""
+    with running_cluster(f"webhook-{os.getpid()}", "--nodes", "0", "--hollow", "2") as started:
+        started.kubectl("create", "namespace", "kubevirt")
+        yield started
+
+
+@pytest.fixture(scope="module")
+def webhook(
+    control_plane: KubernetesCluster, tmp_path_factory: pytest.TempPathFactory
+) -> Iterator[WebhookProcess]:
+    """The webhook, with everything that makes the cluster call it."""
+    log = tmp_path_factory.mktemp("webhook") / "log"
+    with running_webhook(control_plane, log) as started:
         yield started

@@ -34,7 +34,7 @@ LEASE_NAMESPACE = "kube-node-lease"
 LEASE_SECONDS = 40
 RENEW_SECONDS = 10.0
 PODS = 110
-MADE_BY = "livevirt-"  # so begins the version that a node of ours tells
+MADE_BY = "livevirt-"  # the prefix of the version that our nodes report
 _DEVICES = "1k"  # as many guests as KubeVirt's device plugin offers a device to
 ACCELERATED, CONFINED = "livevirt.io/Accelerated", "livevirt.io/Confined"
 RETIRED = "livevirt runs with fewer nodes now: this one keeps its guests and takes no new ones"
@@ -52,7 +52,7 @@ class Facts:
     unconfined: str = ""  # why pods have no cgroup; empty if they have
     address: str = "127.0.0.1"
     offer: Offer = NOTHING
-    shared_cpus: str = ""  # why no pod has CPUs of its own; empty if it can
+    shared_cpus: str = ""  # why no pod has dedicated CPUs; empty if it can
     retired: bool = False  # it finishes what it has and takes nothing new
 
 
@@ -63,7 +63,7 @@ def machine_capacity(nodes: int = 1) -> dict[str, Quantity]:
     page = 1024 * 1024
     found = {}
     for name, (size, pages) in host.resources().items():
-        memory -= size * pages  # what is in huge pages nobody gets in small ones
+        memory -= size * pages  # huge pages are not available as small ones
         found[name] = Quantity.from_int(pages // nodes * size, Format.BINARY_SI)
     return {
         "cpu": Quantity.from_milli(cpus * 1000 // nodes),
@@ -212,7 +212,7 @@ class Registration:
         try:
             await self._client.get(core.NODE, self._facts.name)
         except NotFound:
-            return False  # somebody deleted it
+            return False  # it was deleted
         return True
 
     async def register(self) -> None:
@@ -244,7 +244,7 @@ class Registration:
         )
 
     async def renew(self) -> None:
-        """Say that this node is alive."""
+        """Renew the lease of this node."""
         renewed = {"renewTime": format_micro_time(self._now())}
         name = self._facts.name
         try:
@@ -305,7 +305,7 @@ def _bound(pods: Iterable[Object]) -> Iterable[str]:
 
 
 def _is_ours(node: Object) -> bool:
-    """Tell whether a node was one of this machine, and nobody else's."""
+    """Return whether a node belongs to this machine."""
     info = (node.get("status") or {}).get("nodeInfo") or {}
     return str(info.get("kubeletVersion") or "").startswith(MADE_BY)
 

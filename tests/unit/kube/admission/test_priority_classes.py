@@ -13,7 +13,7 @@ from livevirt.kube.objects.priority import SYSTEM_CLASSES
 from livevirt.kube.objects.request import Object, User
 from livevirt.kube.objects.review import Review
 
-from .namespace_door import NOON, Door, Refused, a_pod
+from .in_memory_server import NOON, InMemoryServer, Refused, a_pod
 
 REFUSED: dict[str, tuple[str, Object, tuple[str, str]]] = {
     "a value of the system's": ("top", {"value": 1_000_000_001}, ("Forbidden", "value")),
@@ -30,16 +30,16 @@ def test_a_class_that_cannot_be_is_refused(
     name: str, fields: Object, cause: tuple[str, str]
 ) -> None:
     with pytest.raises(Refused) as refused:
-        Door().create(PRIORITY_CLASS, name, **fields)
+        InMemoryServer().create(PRIORITY_CLASS, name, **fields)
     assert refused.value.causes == {cause}
 
 
 def test_the_largest_value_of_a_user_and_the_classes_of_the_system_are_accepted() -> None:
-    door = Door()
-    top = door.create(PRIORITY_CLASS, "top", value=1_000_000_000)
+    server = InMemoryServer()
+    top = server.create(PRIORITY_CLASS, "top", value=1_000_000_000)
     assert top["preemptionPolicy"] == "PreemptLowerPriority"
     for name, each in SYSTEM_CLASSES.items():
-        door.create(PRIORITY_CLASS, name, value=each["value"])
+        server.create(PRIORITY_CLASS, name, value=each["value"])
 
 
 CHANGES: dict[str, tuple[Object, set[tuple[str, str]]]] = {
@@ -52,52 +52,52 @@ CHANGES: dict[str, tuple[Object, set[tuple[str, str]]]] = {
 
 @pytest.mark.parametrize(("change", "causes"), CHANGES.values(), ids=CHANGES)
 def test_what_may_change_in_a_class(change: Object, causes: set[tuple[str, str]]) -> None:
-    door = Door()
-    made = door.create(PRIORITY_CLASS, "p", value=5)
+    server = InMemoryServer()
+    made = server.create(PRIORITY_CLASS, "p", value=5)
     changed = {**copy.deepcopy(made), **change}
     if not causes:
-        door.update(PRIORITY_CLASS, changed)
+        server.update(PRIORITY_CLASS, changed)
         return
     with pytest.raises(Refused) as refused:
-        door.update(PRIORITY_CLASS, changed)
+        server.update(PRIORITY_CLASS, changed)
     assert refused.value.causes == causes
 
 
 def test_there_is_one_global_default() -> None:
-    door = Door()
-    usual = door.create(PRIORITY_CLASS, "usual", value=5, globalDefault=True)
+    server = InMemoryServer()
+    usual = server.create(PRIORITY_CLASS, "usual", value=5, globalDefault=True)
     with pytest.raises(Forbidden):
-        door.create(PRIORITY_CLASS, "other", value=6, globalDefault=True)
-    door.update(PRIORITY_CLASS, {**usual, "description": "of most"})
-    other = door.create(PRIORITY_CLASS, "other", value=6)
+        server.create(PRIORITY_CLASS, "other", value=6, globalDefault=True)
+    server.update(PRIORITY_CLASS, {**usual, "description": "of most"})
+    other = server.create(PRIORITY_CLASS, "other", value=6)
     with pytest.raises(Forbidden):
-        door.update(PRIORITY_CLASS, {**other, "globalDefault": True})
+        server.update(PRIORITY_CLASS, {**other, "globalDefault": True})
 
 
 @pytest.mark.parametrize("name", SYSTEM_CLASSES)
 def test_a_class_of_the_system_cannot_be_deleted(name: str) -> None:
     obj = SYSTEM_CLASSES[name]
-    review = Review("delete", PRIORITY_CLASS, "v1", obj, obj, User("jane"), Door(), NOON)
+    review = Review("delete", PRIORITY_CLASS, "v1", obj, obj, User("jane"), InMemoryServer(), NOON)
     with pytest.raises(Forbidden):
         RULES[PRIORITY_CLASS.resource].check_delete(review)
 
 
 def test_a_pod_gets_the_priority_of_its_class() -> None:
-    door = Door()
-    door.create(PRIORITY_CLASS, "gold", value=7, preemptionPolicy="Never")
-    spec = door.create(POD, "p", **a_pod(priorityClassName="gold"))["spec"]
+    server = InMemoryServer()
+    server.create(PRIORITY_CLASS, "gold", value=7, preemptionPolicy="Never")
+    spec = server.create(POD, "p", **a_pod(priorityClassName="gold"))["spec"]
     assert (spec["priority"], spec["preemptionPolicy"]) == (7, "Never")
-    spec = door.create(POD, "q", **a_pod(priorityClassName="system-node-critical"))["spec"]
+    spec = server.create(POD, "q", **a_pod(priorityClassName="system-node-critical"))["spec"]
     assert spec["priority"] == 2_000_001_000
-    spec = door.create(POD, "r", **a_pod())["spec"]
+    spec = server.create(POD, "r", **a_pod())["spec"]
     assert (spec["priority"], spec["preemptionPolicy"]) == (0, "PreemptLowerPriority")
     assert "priorityClassName" not in spec
 
 
 def test_a_pod_that_names_no_class_gets_the_global_default() -> None:
-    door = Door()
-    door.create(PRIORITY_CLASS, "usual", value=5, globalDefault=True)
-    spec = door.create(POD, "p", **a_pod())["spec"]
+    server = InMemoryServer()
+    server.create(PRIORITY_CLASS, "usual", value=5, globalDefault=True)
+    spec = server.create(POD, "p", **a_pod())["spec"]
     assert (spec["priorityClassName"], spec["priority"]) == ("usual", 5)
 
 
@@ -112,7 +112,7 @@ FORBIDDEN: dict[str, Object] = {
 
 @pytest.mark.parametrize("spec", FORBIDDEN.values(), ids=FORBIDDEN)
 def test_a_priority_that_no_class_gives_is_forbidden(spec: Object) -> None:
-    door = Door()
-    door.create(PRIORITY_CLASS, "gold", value=7)
+    server = InMemoryServer()
+    server.create(PRIORITY_CLASS, "gold", value=7)
     with pytest.raises(Forbidden):
-        door.create(POD, "p", **a_pod(**spec))
+        server.create(POD, "p", **a_pod(**spec))

@@ -65,7 +65,7 @@ class Claims:
             while not isinstance(step := plan(seen, self._directories.root), claim_plan.Rest):
                 seen = await self._act(step, seen)
         except NotFound:
-            return DONE  # the claim or its volume went, and we are told of both
+            return DONE  # the claim or its volume went, and both wake us
         if step.reason:
             self._recorder.event(seen.claim, step.type, step.reason, step.message)
         return DONE
