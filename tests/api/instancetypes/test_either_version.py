@@ -13,9 +13,9 @@ from hypothesis import strategies as st
 
 from livevirt.errors import Conflict, Invalid
 from livevirt.kube.objects.kind import Kind
+from livevirt.kube.objects.merge_patch import apply
 from livevirt.kube.objects.request import Object, Request
 from livevirt.vm.kinds import CLUSTER_INSTANCETYPE, CLUSTER_PREFERENCE, INSTANCETYPE, PREFERENCE
-from livevirt.vm.verdict.live_patch import apply
 
 from .catalog_server import ADMIN, Server, a_server, an_object
 

@@ -14,13 +14,13 @@ from livevirt.kube.client.local import LocalClient
 from livevirt.kube.control.events import Recorder
 from livevirt.kube.control.runtime import InformerReader, Informers
 from livevirt.kube.objects import core
+from livevirt.kube.objects.merge_patch import apply
 from livevirt.kube.objects.request import Object
 from livevirt.vm import kinds
 from livevirt.vm.lifecycle.vm.live_update import LiveUpdate
 from livevirt.vm.lifecycle.vm.volumes import VolumeUpdates
 from livevirt.vm.lifecycle.vm.writer import VirtualMachineWriter
 from livevirt.vm.verdict.judgement import Judgement
-from livevirt.vm.verdict.live_patch import apply
 from livevirt.vm.verdict.summary import RELABELLED, plan_document, warnings
 
 from .edits import configure, edit, plan, template
