@@ -71,7 +71,10 @@ def new_claim(wish: Wish, virtual_size: int) -> Object:
     fitting = Quantity.from_int(-(-virtual_size // _MIB) * _MIB, Format.BINARY_SI)
     wanted = fitting if wish.size is None else _size(wish.size)
     if wanted.bytes < virtual_size:
-        raise VolumeError(f"--size {wish.size} is too small: the disk in the file needs {fitting}")
+        raise VolumeError(
+            f"--size {wish.size} is too small: the disk in the file needs {fitting}; give at least"
+            " that, or leave out --size"
+        )
     return {
         "apiVersion": "v1",
         "kind": "PersistentVolumeClaim",
@@ -91,7 +94,9 @@ def _size(text: str) -> Quantity:
     try:
         return parse(text)
     except QuantityError as error:
-        raise VolumeError(f"--size {text} is no size such as 20Gi: {error}") from error
+        raise VolumeError(
+            f"--size {text} is not a size: {error}; write for example 20Gi"
+        ) from error
 
 
 def refuse_present(claim: Object, wish: Wish) -> None:
@@ -100,7 +105,9 @@ def refuse_present(claim: Object, wish: Wish) -> None:
     if "deletionTimestamp" in meta:
         raise VolumeError(f"claim {wish.key} is being deleted; try again when it is gone")
     if any(each.get("kind") == "DataVolume" for each in meta.get("ownerReferences") or ()):
-        raise VolumeError(f"claim {wish.key} belongs to a DataVolume, which fills it")
+        raise VolumeError(
+            f"claim {wish.key} belongs to a DataVolume, which fills it; name another claim"
+        )
     asked = storage.size(claim)
     if wish.size is not None and _size(wish.size) != asked:
         raise VolumeError(
@@ -131,7 +138,9 @@ async def _until_bound(client: Client, claim: Object, key: Key) -> Object:
         )  # fmt: skip
         async for event in events:
             if event.type == "DELETED":
-                raise VolumeError(f"claim {key} was deleted")
+                raise VolumeError(
+                    f"claim {key} was deleted before it was bound; run the command again"
+                )
             if event.type in ("ADDED", "MODIFIED"):
                 claim = event.object
                 break
@@ -154,7 +163,8 @@ async def _order(client: Client, directories: Directories, claim: Object, image:
     name = found["metadata"]["name"]
     if not claim_plan.is_ours(found) or not directories.exists(name):
         raise VolumeError(
-            f"volume {name} is not kept in {directories.root}, so it cannot be filled here"
+            f"volume {name} is not kept in {directories.root}, so it cannot be filled here; name a"
+            " claim of the default storage class, or a new one"
         )
     if directories.disk(name).exists():
         raise VolumeError(
