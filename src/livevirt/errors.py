@@ -7,7 +7,9 @@ LivevirtError
 │   ├── AlreadyExists  it was created before
 │   ├── Invalid        the object breaks a rule; `details.causes` name the fields
 │   ├── Forbidden      not allowed, or over a quota
-│   └── Expired        the watch or page is too old: list again
+│   ├── Expired        the watch or page is too old: list again
+│   ├── ServiceUnavailable   the server cannot do it now: try again later
+│   └── InsufficientStorage  the server's disk is full: free some space, then try again
 ├── QmpError
 │   ├── CommandFailed  QEMU understood and refused; `kind` is QEMU's error class
 │   ├── UnplugRefused  the guest kept the device
@@ -176,6 +178,20 @@ class TooManyRequests(ApiError):
     reason = "TooManyRequests"
 
 
+class ServiceUnavailable(ApiError):
+    """The server cannot answer at the moment; the request may be tried again."""
+
+    code = 503
+    reason = "ServiceUnavailable"
+
+
+class InsufficientStorage(ApiError):
+    """The server's disk has no space for the write; nothing was changed."""
+
+    code = 507
+    reason = "InsufficientStorage"
+
+
 _BY_REASON: tuple[type[ApiError], ...] = (
     NotFound,
     Conflict,
@@ -191,6 +207,8 @@ _BY_REASON: tuple[type[ApiError], ...] = (
     Expired,
     Timeout,
     TooManyRequests,
+    ServiceUnavailable,
+    InsufficientStorage,
 )
 
 

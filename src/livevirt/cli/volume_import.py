@@ -45,7 +45,9 @@ class ImportRequest:
         return Key(self.namespace, self.claim)
 
 
-async def fill(client: Client, directories: Directories, wish: Wish, progress: Progress) -> None:
+async def fill(
+    client: Client, directories: Directories, request: ImportRequest, progress: Progress
+) -> None:
     """Make the claim if need be and fill it; a claim that was made goes again if that fails."""
     image = await qemu_img.probe(request.file)
     made = None

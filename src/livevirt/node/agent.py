@@ -15,6 +15,7 @@ from livevirt.kube.control.cache import Change, Key, key_of
 from livevirt.kube.control.clock import Now
 from livevirt.kube.control.controller import Controller
 from livevirt.kube.control.events import Recorder
+from livevirt.kube.control.supervisor import Supervisor, Work
 from livevirt.kube.objects.quantity import Quantity
 from livevirt.kube.objects.request import Object
 from livevirt.node import events, pod_dir
@@ -92,7 +93,7 @@ class Agent:
         )
         self._controller = Controller(f"node-{name}", self._reconciler.reconcile, workers=WORKERS)
 
-    async def run(self) -> None:
+    async def run(self, supervisor: Supervisor) -> None:
         """Work until cancelled; guests run on."""
         watched = self._watched
         self._controller.watches(watched.pods).watches(watched.vmis, watched.pods_of)
@@ -103,16 +104,22 @@ class Agent:
         self._adopt()
         try:
             async with asyncio.TaskGroup() as group:
-                for what, informer in watched:
-                    group.create_task(informer.run(), name=f"{self.name}-{what}")
-                group.create_task(self._recorder.run(), name=f"{self.name}-events")
-                group.create_task(self._registration.run(), name=f"{self.name}-registration")
-                group.create_task(self._controller.run(), name=f"{self.name}-pods-controller")
-                group.create_task(pod_dir.keep_short(self._logs), name=f"{self.name}-logs")
+                for what, work in self._works():
+                    name = f"{self.name}-{what}"
+                    group.create_task(supervisor.keep(name, work), name=name)
         finally:
             await stop.settle(self._locals, self._host.handovers, self._now)
             for local in self._locals:
                 await local.close()
+
+    def _works(self) -> Iterator[tuple[str, Work]]:
+        """Yield what runs in the background; each may fail and be run again by itself."""
+        for what, informer in self._watched:
+            yield what, informer.run
+        yield "events", self._recorder.run
+        yield "registration", self._registration.run
+        yield "pods-controller", self._controller.run
+        yield "logs", lambda: pod_dir.keep_short(self._logs)
 
     @property
     def unconfined(self) -> str:

@@ -113,7 +113,7 @@ class Place:
 
     run_dir: str
     serial_log: str
-    cells: tuple[int, ...] = ()  # the host's NUMA node of each vCPU that has a CPU of its own
+    cells: tuple[int, ...] = ()  # the host's NUMA node of each vCPU with a dedicated CPU
 
 
 def machine(

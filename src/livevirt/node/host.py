@@ -53,10 +53,18 @@ async def look(kept: Path) -> Host:
     if known is None:
         known = await _find(about)
         if known.offer != NOTHING:
-            durable.write(kept, msgspec.json.encode(known))
+            _keep(kept, known)
     found = known.accelerator
     log.info("accelerator found", extra={"accelerator": found.name, "reason": found.reason})
     return Host(found, version, process.account(kvm=found.name == "kvm"), known.offer)
+
+
+def _keep(kept: Path, found: _Kept) -> None:
+    """Save the next start a probe; on a full disk it has to probe again."""
+    try:
+        durable.write(kept, msgspec.json.encode(found))
+    except OSError as error:
+        log.warning("probe of the accelerator not saved", extra={"error": str(error)})
 
 
 async def _find(about: list[str]) -> _Kept:

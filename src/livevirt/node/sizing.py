@@ -60,7 +60,7 @@ def size(seen: MachineSnapshot) -> Size:
 
 
 def reached(wanted: Size, seen: MachineSnapshot) -> bool:
-    """Tell whether the guest has just what is wanted, as far as it can confirm that."""
+    """Return whether the guest has just what is wanted, as far as it can confirm that."""
     cpus = seen.sockets == seen.held_sockets == wanted.sockets
     return cpus and seen.memory == seen.plugged == wanted.memory
 
@@ -109,7 +109,7 @@ def _stage(
         return Stage(PLUG_FAILED, f"QEMU refused: {trouble.refused}; it is tried again", cause)
     if late:
         why = f" ({trouble.kept})" if trouble.kept else ""
-        message = f"{what}{why}. {ADVICE[cause]}. It is asked again and again"
+        message = f"{what}{why}. {ADVICE[cause]}. It is retried"
         return Stage(NOT_ACCEPTING, message, cause)
     return Stage(PLUGGING if grows else UNPLUGGING, what, cause)
 

@@ -2,7 +2,7 @@
 
 virtio-mem reports what the guest's driver has plugged in, in steps of 2 MiB. Whether the kernel
 uses it is another question: memory appears in blocks (128 MiB on most x86 guests), and a kernel may
-leave new blocks offline until somebody brings them online. The agent lists the blocks.
+leave new blocks offline until they are brought online. The agent lists the blocks.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ AUTO_ONLINE = "/sys/devices/system/memory/auto_online_blocks"
 _BLOCK_STATE = "/sys/devices/system/memory/memory{}/state"
 POSSIBLE_CPUS = "/sys/devices/system/cpu/possible"
 MOVABLE = "online_movable"  # what AUTO_ONLINE holds once new memory can be taken away again
-_OVERRIDDEN = ("offline", "online")  # what distributions ship; anything else is somebody's choice
+_OVERRIDDEN = ("offline", "online")  # what distributions ship; anything else was chosen by a user
 _LONGEST_FILE = 4096
 
 

@@ -189,7 +189,7 @@ class GrowDisk:
 
 @dataclass(frozen=True, slots=True)
 class CloseImage:
-    """Let go of an image that no drive uses."""
+    """Close an image that no drive uses."""
 
     node: str
 

@@ -167,7 +167,7 @@ async def test_what_is_not_acted_on_is_mentioned(guest: World) -> None:
         guest, template(domain={"devices": {"useVirtioTransitional": True}}, colour="red")
     )
     assert 'unknown field "spec.template.spec.colour"' in found["warnings"]
-    assert any("does not act on it" in line for line in found["warnings"])
+    assert any("ignored by livevirt" in line for line in found["warnings"])
 
 
 # ---------------------------------------------------------------- the room there is

@@ -171,7 +171,7 @@ _POSITIVE = click.IntRange(min=1)
 @click.option("--max-guest", default="", help="Up to how much memory it can grow.")
 @click.option(
     "--dedicated-cpus/--no-dedicated-cpus", default=None,
-    help="Whether each vCPU has a CPU of its own; without, what needs that goes too.",
+    help="Whether each vCPU has a dedicated CPU; without, what needs that is removed.",
 )  # fmt: skip
 @click.option(
     "--hugepages", type=click.Choice(["2Mi", "1Gi", NO]), default=None,

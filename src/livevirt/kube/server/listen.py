@@ -10,7 +10,7 @@ import errno
 import logging
 import ssl
 from collections.abc import AsyncIterator, Awaitable, Callable
-from contextlib import asynccontextmanager
+from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from typing import Any
 
 from aiohttp import StreamReader, web
@@ -84,15 +84,22 @@ class ListenError(LivevirtError):
     """The address is not available; the message names what to do."""
 
 
+def listening(handle: Handle, keys: Pki, host: str, port: int) -> AbstractAsyncContextManager[int]:
+    """Serve requests with the server's own certificate; gives the port that was taken."""
+    return listening_with(handle, _tls(keys), host, port)
+
+
 @asynccontextmanager
-async def listening(handle: Handle, keys: Pki, host: str, port: int) -> AsyncIterator[int]:
+async def listening_with(
+    handle: Handle, context: ssl.SSLContext, host: str, port: int
+) -> AsyncIterator[int]:
     """Serve requests while the context lasts; gives the port that was taken."""
     server = Server(handle, request_factory=_request, access_log=None)
     runner = web.ServerRunner(server, access_log=None, shutdown_timeout=_SHUTDOWN_SECONDS)
     await runner.setup()
     try:
         site = web.TCPSite(
-            runner, host, port, ssl_context=_tls(keys), backlog=1024, reuse_address=True
+            runner, host, port, ssl_context=context, backlog=1024, reuse_address=True
         )
         try:
             await site.start()

@@ -6,10 +6,10 @@ import asyncio
 from collections.abc import AsyncIterator
 from typing import NamedTuple
 
-from livevirt.errors import BadRequest, Expired
+from livevirt.errors import BadRequest, Expired, StoreError
 from livevirt.kube.objects import refusals
 from livevirt.kube.objects.request import Object, Request
-from livevirt.kube.server import objects, options
+from livevirt.kube.server import objects, options, storage_errors
 from livevirt.kube.server.options import Selection
 from livevirt.kube.server.read import list_objects
 from livevirt.kube.server.services import Services
@@ -71,6 +71,8 @@ async def watch(services: Services, request: Request) -> AsyncIterator[list[Fram
         return
     except (Compacted, Overrun) as error:
         raise Expired(f"too old resource version: {error}") from None
+    except StoreError as error:
+        raise storage_errors.answer(error) from error
     finally:
         watcher.close()
 

@@ -30,9 +30,10 @@ class AgentPoller:
     def __init__(self, intent: Intent, views: ViewStore, wake: Callable[[], None]) -> None:
         self.client = GuestAgent(intent.machine.agent_socket)
         self.silent = False  # an agent's port is open, and it has not answered
+        self.answered = False  # at some time since this guest is followed
         self._intent, self._views, self._wake = intent, views, wake
         self._port_changed = asyncio.Event()
-        self._answered = time.monotonic()
+        self._last_answer = time.monotonic()
         self._unanswered = 0  # polls in a row
         self._unmovable = False  # whatever agent brought the memory online
 
@@ -53,6 +54,7 @@ class AgentPoller:
                 continue
             answer = await self._poll()
             if answer is not None:
+                self.answered = True
                 self._heard()
                 view, merged = self._views.current, self._merged(answer)
                 self._views.show(replace(view, agent=merged, agent_silent=False))
@@ -120,16 +122,16 @@ class AgentPoller:
         return replace(answer, auto_online=setting, unmovable=self._unmovable)
 
     def _heard(self) -> None:
-        self._answered, self._unanswered, self.silent = time.monotonic(), 0, False
+        self._last_answer, self._unanswered, self.silent = time.monotonic(), 0, False
 
     def _not_heard(self) -> None:
         """Count an answer that did not come; what an agent that hangs once reported is void."""
         observed = self._views.current.observed
         if observed is None or observed.run_state != "running":
-            self._unanswered = 0  # a guest that stands still cannot answer
+            self._unanswered = 0  # a paused guest cannot answer
             return
         self._unanswered += 1
-        if self._unanswered > 1 and time.monotonic() - self._answered > SILENT_SECONDS:
+        if self._unanswered > 1 and time.monotonic() - self._last_answer > SILENT_SECONDS:
             if not self._views.current.agent_silent:
                 log.warning("guest agent does not answer", extra=self._who())
             self.silent = True
