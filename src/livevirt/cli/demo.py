@@ -136,8 +136,8 @@ def _heading(text: str) -> None:
     click.secho(f"\n{text}", bold=True)
 
 
-def _command(*words: str) -> None:
-    click.secho(f"$ {shlex.join(words)}", fg="cyan")
+def _command(*arguments: str) -> None:
+    click.secho(f"$ {shlex.join(arguments)}", fg="cyan")
 
 
 # ---------------------------------------------------------------- the steps
@@ -200,7 +200,8 @@ def boot(stage: Stage) -> None:
 def _booted(vm: Object | None) -> bool:
     from livevirt.cli.vm import wait
 
-    if wait.state(vm) in ("ErrImagePull", "ImagePullBackOff"):
+    shown = ((vm or {}).get("status") or {}).get("printableStatus")
+    if shown in ("ErrImagePull", "ImagePullBackOff"):
         raise DemoError(
             f"the image store has no image {IMAGE}; `make setup` builds and imports it, or name a"
             f" disk of your own so: livevirt image import PATH --name {IMAGE}"

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib
+import re
 import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -58,6 +59,31 @@ def waiting(what: str, clock: Clock | None = None) -> Iterator[Show]:
                 spinner.update(Shown())
 
         yield update
+
+
+def address(_: click.Context, __: click.Parameter, value: str) -> tuple[str, int]:
+    """Return the host and port of a HOST:PORT option."""
+    host, _sep, port = value.rpartition(":")
+    host = host.strip("[]")
+    if not _is_host(host) or not re.fullmatch("[0-9]{1,5}", port) or int(port) > 65535:
+        raise click.BadParameter(f"{value!r} is not HOST:PORT, for example 127.0.0.1:6443")
+    return host, int(port)
+
+
+def _is_host(text: str) -> bool:
+    try:
+        return bool(text.encode("idna"))
+    except UnicodeError:
+        return False
+
+
+def print_yaml(objects: list[dict[str, Any]]) -> None:
+    """Print objects as YAML documents that stand for themselves, without anchors."""
+    import msgspec
+    import yaml
+
+    plain = msgspec.json.decode(msgspec.json.encode(objects))
+    click.echo(yaml.safe_dump_all(plain, sort_keys=False), nl=False)
 
 
 class LazyGroup(click.Group):

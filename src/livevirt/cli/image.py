@@ -7,6 +7,8 @@ from typing import TYPE_CHECKING
 
 import click
 
+from livevirt.cli import table
+from livevirt.cli.table import Row
 from livevirt.paths import default_data_dir
 
 if TYPE_CHECKING:
@@ -41,7 +43,7 @@ def image() -> None:
 @click.option("--name", required=True, help="The name manifests will use, such as example/vm:1.")
 @_store
 def import_(path: Path, name: str, image_store: Path | None) -> None:
-    """Take in an image: an OCI layout, a tar of one, a qcow2 or a raw disk.
+    """Import an image: an OCI layout, a tar of one, a qcow2 or a raw disk.
 
     \b
     livevirt image import ./guest-oci --name livevirt/guest:latest
@@ -62,14 +64,14 @@ def list_(image_store: Path | None) -> None:
     \b
     livevirt image list
     """
-    from rich.table import Table
-
-    from livevirt.cli.vm.documents import print_table
-
-    table = Table("NAME", "SIZE", "FORMAT", "DIGEST", box=None, pad_edge=False)
-    for each in _opened(image_store).list():
-        table.add_row(each.name, _size(each.virtual_size), each.format, each.digest[:19])
-    print_table(table)
+    found = _opened(image_store).list()
+    table.echo(
+        ("NAME", "SIZE", "FORMAT", "DIGEST"),
+        [
+            Row((each.name, _size(each.virtual_size), each.format, each.digest[:19]))
+            for each in found
+        ],
+    )
 
 
 @image.command()

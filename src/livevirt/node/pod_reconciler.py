@@ -69,7 +69,7 @@ class PodReconciler:
         self._migrations, self._reporter = migrations, reporter
 
     async def reconcile(self, key: Key) -> Result:
-        """Bring the pods of a name towards what the API says."""
+        """Bring the pods of a name towards their objects."""
         pod = self._watched.pods.get(key)
         uid = pod["metadata"]["uid"] if pod else ""
         waits = []

@@ -12,14 +12,14 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
 
-from qemu.qmp import ExecInterruptedError, ExecuteError, QMPClient, Runstate, StateError
+from qemu.qmp import ExecInterruptedError, ExecuteError, Message, QMPClient, Runstate, StateError
 from qemu.qmp import QMPError as ForeignError
 
 from livevirt.qemu.errors import CommandFailed, Disconnected
 
 log = logging.getLogger(__name__)
 
-# The library reports every refused connection and every EOF as an error; ours says it by raising.
+# The library reports every refused connection and every EOF as an error; ours raises instead.
 logging.getLogger("qemu.qmp").setLevel(logging.CRITICAL)
 
 
@@ -45,7 +45,7 @@ class Events:
     async def __anext__(self) -> Event:
         event = await self._queue.get()
         if event is None:
-            self._queue.put_nowait(None)  # for whoever asks again
+            self._queue.put_nowait(None)  # for the next call
             raise Disconnected(f"QEMU at {self._path} went away")
         return event
 
@@ -55,7 +55,7 @@ class Events:
         while not self._queue.empty():
             event = self._queue.get_nowait()
             if event is None:
-                self._queue.put_nowait(None)  # for whoever asks again
+                self._queue.put_nowait(None)  # for the next call
                 break
             found.append(event)
         return found
@@ -63,6 +63,20 @@ class Events:
     def _put(self, event: Event | None) -> None:
         if event is None or not self._names or event.name in self._names:
             self._queue.put_nowait(event)
+
+
+class _Client(QMPClient):
+    """The library's client, which does not write to a connection that it knows to be lost.
+
+    An observation sends many commands at once. If QEMU is gone by then, asyncio warns about every
+    write after the fifth: "socket.send() raised exception."
+    """
+
+    def _do_send(self, msg: Message) -> None:
+        assert self._writer is not None
+        if self._writer.is_closing():
+            raise EOFError("QEMU has closed the connection")
+        super()._do_send(msg)
 
 
 class Session:
@@ -83,7 +97,7 @@ class Session:
     @classmethod
     async def connect(cls, path: str) -> "Session":
         """Connect and negotiate; waits as long as another client holds the monitor."""
-        client = QMPClient()
+        client = _Client()
         line = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
         line.setblocking(False)
         copy: socket.socket | None = None
@@ -104,7 +118,7 @@ class Session:
         return not self._watch.done()
 
     async def closed(self) -> None:
-        """Return once the session is over, whoever ended it."""
+        """Return once the session is over, by either side."""
         await asyncio.shield(self._watch)
 
     async def close(self) -> None:

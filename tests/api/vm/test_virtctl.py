@@ -8,6 +8,8 @@ from pathlib import Path
 
 import pytest
 
+from livevirt.kube.objects import conditions
+
 from .served import Served, serving
 from .vm_world import NAMESPACE, PlayedNode, World
 
@@ -45,6 +47,36 @@ async def test_a_vm_that_does_not_get_there_is_named_with_its_state(
     ran = await served.virtctl("start", "web", "--wait", "--timeout", "1")
     assert ran.status == 1
     assert "virtualmachine web is still Starting after 1 s" in ran.err
+    assert "kubectl describe virtualmachine web -n default" in ran.err
+
+
+async def test_given_a_vm_waits_for_a_node_then_start_shows_why(
+    served: Served, world: World, node: PlayedNode
+) -> None:
+    domain = {"devices": {}, "memory": {"guest": "64Mi"}}
+    template = {"spec": {"domain": domain, "nodeSelector": {"disk": "none-has-it"}}}
+    await world.create_vm("Halted", template=template)
+    ran = await served.virtctl("start", "web", "--wait", "--timeout", "3")
+    assert ran.status == 1
+    why = conditions.find(world.vm()["status"]["conditions"], "PodScheduled")
+    assert why is not None
+    assert f"starting web: ErrorUnschedulable: {why['message']}" in ran.err
+    assert f"is still ErrorUnschedulable: {why['message']} after 3 s" in ran.err
+
+
+async def test_given_a_vm_that_cannot_start_then_start_does_not_wait_for_the_timeout(
+    served: Served, world: World, node: PlayedNode
+) -> None:
+    await world.create_vm(
+        "Halted",
+        template={"spec": {"domain": {"devices": {}}}},
+        instancetype={"name": "nobody-made-it"},
+    )
+    ran = await served.virtctl("start", "web", "--wait", "--timeout", "0")
+    assert ran.status == 1
+    failure = conditions.find(world.vm()["status"]["conditions"], "Failure")
+    assert failure is not None
+    assert failure["message"] in ran.err
     assert "kubectl describe virtualmachine web -n default" in ran.err
 
 
@@ -162,7 +194,8 @@ REFUSED = {
     "a halted VM has nothing to pause": (
         "Halted",
         ["pause", "vm", "web"],
-        "Error pausing VirtualMachineInstance web: VirtualMachine web is not set to run",
+        "Error pausing VirtualMachineInstance web: VirtualMachine web is not set to run; start it"
+        " with `virtctl start web`",
     ),
     "a VM that is not there is not started": (
         "Halted",

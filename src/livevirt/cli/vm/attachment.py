@@ -23,7 +23,7 @@ class Outcome(Enum):
 
 @dataclass(frozen=True, slots=True)
 class Attachment:
-    """A volume of an object and the claim it shall be of, empty if it shall go."""
+    """A volume of an object and the claim it should have, empty to detach it."""
 
     owner: str  # of the VM, or of the instance without one
     volume: str
@@ -55,8 +55,17 @@ class Attachment:
     def state(self, vmi: Object | None) -> str:
         """Return in a line where it stands."""
         entry = volume_status(vmi or {}, self.volume)
+        if self._is_stale(entry):
+            return "accepted"
         words = [str(entry[key]) for key in ("phase", "message") if entry.get(key)]
         return ": ".join(words) or "accepted"
+
+    def _is_stale(self, entry: Object) -> bool:
+        """Return whether the instance still reports the attachment of before the change."""
+        if not self.claim:
+            return entry.get("phase") != "Detaching"
+        claim = (entry.get("persistentVolumeClaimInfo") or {}).get("claimName")
+        return entry.get("phase") == "Ready" and claim != self.claim
 
     def message(self, end: Outcome, vmi: Object | None, why: str = "") -> str:
         """Return the sentence on how it ended."""
@@ -66,7 +75,7 @@ class Attachment:
                 target = volume_status(vmi or {}, volume).get("target")
                 return f"VM {owner} has volume {volume}" + (f" as {target}" if target else "")
             case Outcome.LIVE:
-                return f"VM {owner} has let go of volume {volume}"
+                return f"volume {volume} detached from VM {owner}"
             case Outcome.AT_START:
                 what = "with" if self.claim else "without"
                 return f"VM {owner} does not run; it starts {what} volume {volume}"
@@ -76,7 +85,7 @@ class Attachment:
 
 
 def volume_status(vmi: Object, volume: str) -> Object:
-    """Return what an instance tells of a volume, {} if nothing."""
+    """Return the status of a volume in an instance, {} if there is none."""
     listed: list[Object] = status_of(vmi).get("volumeStatus") or []
     return next((each for each in listed if each["name"] == volume), {})
 

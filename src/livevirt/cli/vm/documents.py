@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
@@ -41,7 +40,7 @@ PREFERENCES = (virt_kinds.CLUSTER_PREFERENCE, virt_kinds.PREFERENCE)
 
 @dataclass(frozen=True, slots=True)
 class Named:
-    """An object somebody named."""
+    """An object named by the user."""
 
     kind: Kind
     name: str
@@ -54,7 +53,7 @@ class Named:
 
 
 def named(text: str, kinds: Sequence[Kind], kind: str = "") -> Named:
-    """Return what `[KIND/]NAME` means; the first of the kinds if neither it nor `kind` says."""
+    """Return what `[KIND/]NAME` means; the first of the kinds if none is named."""
     prefix, slash, name = text.rpartition("/")
     if (slash and not prefix) or not name or names.validate_path_segment(name):
         raise click.UsageError(f"{text!r} is not [KIND/]NAME")
@@ -71,9 +70,6 @@ def _kind(text: str, kinds: Sequence[Kind]) -> Kind:
     supported = ", ".join(kind.singular for kind in kinds)
     raise click.UsageError(f'invalid kind "{text}", supported values are: {supported}')
 
-
-if TYPE_CHECKING:  # costly to import
-    from rich.table import Table
 
 # ---------------------------------------------------------------- in
 
@@ -103,7 +99,7 @@ def namespace_of(body: Object) -> str:
 
 
 def read_text(filename: str) -> str:
-    """Return what a file says; `-` is standard input."""
+    """Return the content of a file; `-` is standard input."""
     try:
         with click.open_file(filename, encoding="utf-8") as file:
             return str(file.read())
@@ -129,8 +125,6 @@ def parsed(text: str, source: str) -> list[Any]:
 
 # ---------------------------------------------------------------- out
 
-_PIPE_WIDTH = 240  # so much that nothing is cut
-
 
 def print_yaml(obj: Object) -> None:
     """Print an object as YAML with sorted keys, as KubeVirt's virtctl does."""
@@ -146,10 +140,3 @@ def print_yaml(obj: Object) -> None:
     Dumper.add_representer(str, represent_text)
     text = yaml.dump(obj, Dumper=Dumper, sort_keys=True, allow_unicode=True)
     click.echo(text, nl=False)
-
-
-def print_table(table: Table) -> None:
-    """Print a table as wide as the terminal, or as wide as it needs to be in a pipe."""
-    from rich.console import Console
-
-    Console(width=None if sys.stdout.isatty() else _PIPE_WIDTH, highlight=False).print(table)

@@ -10,8 +10,9 @@ from typing import Any
 
 import click
 
-from livevirt.cli import cluster
+from livevirt.cli import cluster, table
 from livevirt.cli.session import VM, Session, refusals, talk
+from livevirt.cli.table import Row
 from livevirt.cli.vm.documents import INSTANCETYPES, Named
 from livevirt.cli.vm.flags import Command, takes_over
 from livevirt.cli.vm.switch import Switch
@@ -59,7 +60,7 @@ class Fit:
 
 
 def fit(vm: Object, obj: Object, to: Named, plan: Object, conflicts: Iterable[str] = ()) -> Fit:
-    """Return what the plan of switching a VM to an instance type says.
+    """Return the result of a plan that switches a VM to an instance type.
 
     `conflicts` are fields that the VM sets itself and that the plan does not remove.
     """
@@ -79,7 +80,7 @@ def _reach(plan: Object) -> Reach:
 
 
 def _places(plan: Object) -> Object:
-    """Return where a guest that does not run could start; where nobody knows, somewhere."""
+    """Return where a guest that does not run could start; if unknown, assume that it can."""
     return plan.get("placement") or {"nodes": [""], "message": ""}
 
 
@@ -134,7 +135,7 @@ def ordered(fits: Iterable[Fit]) -> list[Fit]:
 
 
 def document(fits: Iterable[Fit]) -> list[Object]:
-    """Return them as JSON tells them."""
+    """Return them for JSON output."""
     return [
         {
             "kind": each.to.kind.kind,
@@ -161,7 +162,7 @@ def document(fits: Iterable[Fit]) -> list[Object]:
 def what_fits(vm: str, output: str, take_over: bool) -> None:
     """Show which instance types a VM can have: live, after a restart or not at all, and why.
 
-    Of a VM that does not run it tells whether any node has room for it now. Nothing is changed;
+    For a VM that does not run it shows whether any node has room for it now. Nothing is changed;
     `virtctl vm update-instance-type` switches to one of them.
 
     \b
@@ -207,25 +208,13 @@ def advice(vm: str, fits: Iterable[Fit]) -> str:
 
 
 def _show(fits: list[Fit]) -> None:
-    from rich.table import Table
-    from rich.text import Text
-
-    from livevirt.cli.vm.documents import print_table
-
     if not fits:
         click.echo("there are no instance types; see `virtctl create instancetype --help`")
         return
-    table = Table(box=None, pad_edge=False, header_style="bold")
-    for title in ("INSTANCE TYPE", "VCPUS", "MEMORY", "REACHED", "WHY"):
-        table.add_column(title, overflow="fold")
+    rows = []
     for each in fits:
-        kind = f"{each.to.kind.singular}/" if each.to.kind.namespaced else ""
-        name = f"{kind}{each.to.name}"
-        table.add_row(
-            Text(f"{name} (now)" if each.current else name),
-            str(each.vcpus or "-"),
-            each.memory or "-",
-            Text(each.reach, style=_COLOURS.get(each.reach, "green")),
-            Text(each.why),
-        )
-    print_table(table)
+        kind = f"{each.to.kind.short[0]}/" if each.to.kind.namespaced else ""
+        name = f"{kind}{each.to.name}{' (now)' if each.current else ''}"
+        cells = (name, str(each.vcpus or "-"), each.memory or "-", each.reach)
+        rows.append(Row(cells, each.why, _COLOURS.get(each.reach, "green")))
+    table.echo(("INSTANCE TYPE", "VCPUS", "MEMORY", "REACHED", "WHY"), rows)

@@ -37,6 +37,9 @@ def _grace(force: bool, grace_period: int) -> int | None:
 def start(vm: str, paused: bool, dry_run: bool, waits: bool, timeout: float | None) -> None:
     """Start a virtual machine.
 
+    With --wait it shows why the guest does not run yet, and exits with 1 at once if it cannot run
+    until it is fixed, such as by importing its image.
+
     \b
     virtctl start web                # ask for it and return
     virtctl start web --wait         # return when the guest is ready
@@ -53,7 +56,7 @@ def start(vm: str, paused: bool, dry_run: bool, waits: bool, timeout: float | No
             from livevirt.vm import kinds
 
             goal = wait.paused if paused else wait.started
-            await wait.until(session, kinds.VM, vm, goal, timeout, f"starting {vm}")
+            await wait.until_running(session, kinds.VM, vm, goal, timeout, f"starting {vm}")
 
     announce(dry_run)
     with refusals("Error starting VirtualMachine {}"):
@@ -103,7 +106,7 @@ def stop(
 def restart(
     vm: str, force: bool, grace_period: int, dry_run: bool, waits: bool, timeout: float | None
 ) -> None:
-    """Stop a virtual machine and start it anew.
+    """Stop a virtual machine and start it again.
 
     \b
     virtctl restart web                             # also applies changes that need a restart
@@ -122,7 +125,7 @@ def restart(
         click.echo(f"VM {vm} was scheduled to restart")
         if waits and not dry_run:
             goal = wait.replaced(before)
-            await wait.until(session, kinds.VMI, vm, goal, timeout, f"restarting {vm}")
+            await wait.until_running(session, kinds.VMI, vm, goal, timeout, f"restarting {vm}")
 
     announce(dry_run)
     forced = "error force restarting VirtualMachine: {}"

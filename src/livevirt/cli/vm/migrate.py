@@ -38,7 +38,7 @@ class Outcome(Enum):
     """Where a migration can end."""
 
     MOVED = "the guest is on the target"
-    CANCELLED = "it was called off"
+    CANCELLED = "it was cancelled"
     FAILED = "it failed"
 
 
@@ -68,7 +68,7 @@ class View:
 
     @property
     def progress(self) -> Object:
-        """What the nodes tell of the migration, once it was handed to them."""
+        """The progress reported by the nodes, once the migration was handed to them."""
         return status_of(self.migration).get("migrationState") or {}
 
     @property
@@ -239,7 +239,9 @@ def migrate_cancel(vm: str, dry_run: bool, waits: bool, timeout: float | None) -
     async def work(session: Session) -> int:
         found = unfinished(await _migrations(session), vm)
         if not found:
-            raise click.ClickException(f"Found no migration to cancel for {vm}")
+            raise click.ClickException(
+                f"Found no migration to cancel for {vm}; `kubectl get vmim` lists migrations"
+            )
         meta = found[0]["metadata"]
         if not dry_run:
             await session.client.delete(
@@ -275,7 +277,7 @@ async def _migrations(session: Session) -> list[Object]:
 
 
 def _under_way(migrations: list[Object], vm: str) -> Object | None:
-    """Return a VM's migration that nobody has asked to stop."""
+    """Return a VM's migration that is not being cancelled."""
     found = unfinished(migrations, vm)
     return next((each for each in found if "deletionTimestamp" not in each["metadata"]), None)
 
@@ -286,7 +288,7 @@ async def _made_since(session: Session, vm: str, before: list[Object]) -> Object
     for each in await _migrations(session):
         if each["spec"].get("vmiName") == vm and each["metadata"]["uid"] not in known:
             return each
-    raise NotFound(f"{vm}: its migration was deleted at once")
+    raise NotFound(f"{vm}: its migration was deleted at once; run the command again")
 
 
 async def _ended(

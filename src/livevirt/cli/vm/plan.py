@@ -11,8 +11,9 @@ from typing import Any
 
 import click
 
-from livevirt.cli import cluster
+from livevirt.cli import cluster, table
 from livevirt.cli.session import VM, Session, refusals, talk
+from livevirt.cli.table import Row
 from livevirt.cli.vm.documents import manifests, namespace_of, parsed, print_yaml
 from livevirt.cli.vm.flags import Command
 from livevirt.vm.kinds.subresources import GROUP
@@ -83,7 +84,7 @@ def _asked(vm: str, filename: str | None, patch: str | None) -> list[tuple[str, 
             raise click.UsageError("give either -f FILE, or VM with or without --patch")
         return manifests(filename)
     if not vm:
-        raise click.UsageError("what shall be planned? Give -f FILE, or VM --patch PATCH")
+        raise click.UsageError("nothing to plan: give -f FILE, or VM with or without --patch")
     body = parsed(patch or "{}", "--patch")[0]
     if not isinstance(body, dict):
         raise click.UsageError("--patch must be an object, such as '{\"spec\": …}'")
@@ -99,42 +100,34 @@ def exit_status(document: Object) -> int:
 
 def show(name: str, document: Object) -> None:
     """Print one plan as a table."""
-    from rich.table import Table
-    from rich.text import Text
-
-    from livevirt.cli.vm.documents import print_table
     from livevirt.vm.verdict.comparison import TEMPLATE
     from livevirt.vm.verdict.summary import compact
 
     status, changes = exit_status(document), document["changes"]
     if not changes:
         if document["running"]:
-            click.echo(f"{name}: the guest has all of it, nothing would change")
+            click.echo(f"{name}: all changes are applied in the guest, nothing would change")
         else:
             click.echo(f"{name}: no guest runs, all of it takes effect at the next start")
         return
-    table = Table(box=None, pad_edge=False, header_style="bold")
-    for title in ("FIELD", "RUNS", "WANTED", "VERDICT", "WHY"):
-        table.add_column(title, overflow="fold")
+    rows = []
     for change in changes:
         path, verdict = change["path"], change["verdict"]
         why = f"{change['reason']}: {change['message']}"
         if "nearestLive" in change:
             why += f" (nearest live value: {compact(path, change['nearestLive'])})"
         values = (_value(compact(path, change[side])) for side in ("from", "to"))
-        shown = Text(verdict, style=_COLOURS.get(verdict, "green"))
-        table.add_row(Text(path.removeprefix(f"{TEMPLATE}.")), *values, shown, Text(why))
-    print_table(table)
+        cells = (path.removeprefix(f"{TEMPLATE}."), *values, verdict)
+        rows.append(Row(cells, why, _COLOURS.get(verdict, "green")))
+    table.echo(("FIELD", "RUNS", "WANTED", "VERDICT", "WHY"), rows)
     if pod := document.get("pod"):
         moved = (f"{each['resource']} {each['from']} -> {each['to']}" for each in pod)
         click.echo(f"its pod: {', '.join(moved)}")
     click.echo(f"{name}: {_SENTENCES[status]}")
 
 
-def _value(text: str) -> Any:
-    from rich.text import Text
-
-    return Text("-" if text == "null" else text)
+def _value(text: str) -> str:
+    return "-" if text == "null" else text
 
 
 # ---------------------------------------------------------------- expand

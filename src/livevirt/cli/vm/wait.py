@@ -7,9 +7,13 @@ from collections.abc import Callable, Coroutine, Iterator
 from contextlib import contextmanager
 from typing import Any
 
+import click
+
 from livevirt.cli.frame import Show, waiting
 from livevirt.cli.session import Session
+from livevirt.cli.vm import obstacles
 from livevirt.cli.vm.documents import instance, status_of
+from livevirt.cli.vm.obstacles import Patience
 from livevirt.errors import Expired, NotFound, Timeout
 from livevirt.kube.objects import conditions
 from livevirt.kube.objects.kind import Kind
@@ -18,7 +22,7 @@ from livevirt.kube.objects.request import Object
 from livevirt.vm import kinds
 from livevirt.vm.sizing import hot_change
 
-#: Tells whether an object, None once it is gone, is where it should be.
+#: Returns whether an object, None once it is gone, is where it should be.
 Goal = Callable[[Object | None], bool]
 
 
@@ -79,13 +83,16 @@ def node_ready(node: Object | None) -> bool:
 
 
 def state(obj: Object | None) -> str:
-    """Return in a word or two what a VM or an instance is doing."""
+    """Return what a VM or an instance is doing, and why it does not run yet."""
     if obj is None:
         return "not there"
     status = status_of(obj)
     found = str(status.get("printableStatus") or status.get("phase") or "accepted")
+    obstacle = obstacles.find(obj) if found not in ("Running", "Stopped", "Stopping") else None
+    if obstacle is not None and obstacle.why:
+        return f"{found}: {obstacle.why}"
     listed = hot_change.reported(obj)
-    for type_ in hot_change.under_way(obj):  # what a change of size is at says more
+    for type_ in hot_change.under_way(obj):  # the progress of a resize is more specific
         found = f"{found}, {(conditions.find(listed, type_) or {}).get('message')}"
     return found
 
@@ -101,22 +108,56 @@ async def until(
 
     Raises Timeout, naming the last state, and NotFound when a VM is deleted on the way.
     """
-    with telling(session, kind, name, seconds, what) as show:
-
-        def arrived(obj: Object | None) -> bool:
-            show(state(obj))
-            if goal(obj):
-                return True
-            if obj is None and kind is kinds.VM:
-                raise deleted(kind, name)
-            return False
-
+    with showing(session, kind, name, seconds, what) as show:
         async with asyncio.timeout(seconds):
-            await follow(session, kind, name, arrived)
+            await follow(session, kind, name, _arrival(kind, name, goal, show))
+
+
+async def until_running(
+    session: Session, kind: Kind, name: str, goal: Goal, seconds: float | None, what: str
+) -> None:
+    """Do the same, but stop waiting when the guest cannot run unless the user acts.
+
+    Raises ClickException then.
+    """
+    patience, reached = Patience(), False
+
+    def noted(obj: Object | None) -> bool:
+        nonlocal reached
+        patience.observe(obj)
+        reached = goal(obj)
+        return reached
+
+    with showing(session, kind, name, seconds, what) as show:
+        async with asyncio.timeout(seconds):
+            arrived = _arrival(kind, name, noted, show)
+            await first(follow(session, kind, name, arrived), patience.exhausted())
+    if reached:
+        return
+    why = patience.obstacle.why if patience.obstacle is not None else ""
+    raise click.ClickException(
+        f"stopped waiting, because {name} cannot run until this is resolved:"
+        f" {why or 'see its events'}; see `kubectl describe {kind.singular} {name}"
+        f" -n {session.namespace}`"
+    )
+
+
+def _arrival(kind: Kind, name: str, goal: Goal, show: Show) -> Goal:
+    """Return a goal that shows the states on the way and fails if a VM is deleted."""
+
+    def arrived(obj: Object | None) -> bool:
+        show(state(obj))
+        if goal(obj):
+            return True
+        if obj is None and kind is kinds.VM:
+            raise deleted(kind, name)
+        return False
+
+    return arrived
 
 
 @contextmanager
-def telling(
+def showing(
     session: Session, kind: Kind, name: str, seconds: float | None, what: str
 ) -> Iterator[Show]:
     """Show on standard error what is awaited; a TimeoutError names the last state."""

@@ -72,7 +72,7 @@ class NamespaceRules(Rules):
             super().through(subresource, review)
 
     def held(self, obj: Object) -> bool:
-        """Tell whether the namespace's controller has not let go of it yet."""
+        """Return whether the namespace still has its finalizer."""
         return bool((obj.get("spec") or {}).get("finalizers"))
 
     def check_delete(self, review: Review) -> None:

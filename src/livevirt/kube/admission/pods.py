@@ -1,4 +1,4 @@
-"""Pods: defaults, what the server sets, and the rules of each of their doors."""
+"""Pods: defaults, what the server sets, and the rules of each subresource."""
 
 from __future__ import annotations
 

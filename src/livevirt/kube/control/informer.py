@@ -19,19 +19,25 @@ from livevirt.kube.client.errors import Unreachable
 from livevirt.kube.client.interface import Client
 from livevirt.kube.control.cache import Cache, Change, Changes, IndexOf, Key, Objects, key_of
 from livevirt.kube.control.clock import Clock, sleep
+from livevirt.kube.control.supervisor import undo_on_restart
 from livevirt.kube.objects.kind import Kind
 from livevirt.kube.objects.request import Object, WatchEvent
 
 log = logging.getLogger(__name__)
 
 OnChange = Callable[[Change], None]
+#: Returns an object with only the fields that are needed of it; it may change the one it is given.
+Transform = Callable[[Object], Object]
 
 PAGE = 500  # objects per list request
 FIRST_WAIT, LONGEST_WAIT = 0.5, 30.0  # seconds between attempts that came to nothing
 
 
 class Informer:
-    """Reads are of the copy and never wait; the objects are shared, so never change one."""
+    """Reads are of the copy and never wait; the objects are shared, so never change one.
+
+    With a `transform`, the copy holds what that returns for each object.
+    """
 
     def __init__(
         self,
@@ -44,6 +50,7 @@ class Informer:
         clock: Clock | None = None,
     ) -> None:
         self.kind = kind
+        self.transform: Transform | None = None  # to be set before it runs
         self.synced = asyncio.Event()  # set once the first list is in the copy, and ever after
         self._client = client
         self._namespace, self._labels, self._fields = namespace, labels, fields
@@ -67,6 +74,7 @@ class Informer:
     def index(self, name: str, values: IndexOf) -> None:
         """Keep an index; the function gives the values an object is to be found under."""
         self._cache.index(name, values)
+        undo_on_restart(lambda: self._cache.drop_index(name))
 
     def by(self, index: str, value: Hashable) -> Objects:
         """Return the objects found under a value of an index."""
@@ -75,6 +83,7 @@ class Informer:
     def on_change(self, handler: OnChange) -> None:
         """Call back for every change from now on, and at once for what is already there."""
         self._handlers.append(handler)
+        undo_on_restart(lambda: self._handlers.remove(handler))
         for obj in self._cache.list():
             self._notify(handler, Change(key_of(obj), None, obj))
 
@@ -112,18 +121,19 @@ class Informer:
             items: Objects = []
             page = await self._client.list(self.kind, limit=PAGE, **self._selection())
             while page.continue_:
-                items += page.items
+                items += map(self._kept, page.items)
                 page = await self._client.list(
                     self.kind, limit=PAGE, continue_=page.continue_, **self._selection()
                 )
-            return items + page.items, page.resource_version
+            items += map(self._kept, page.items)
+            return items, page.resource_version
         except Expired:
             # The next page is too old already: only a list in one piece can end.
             page = await self._client.list(self.kind, **self._selection())
-            return page.items, page.resource_version
+            return [*map(self._kept, page.items)], page.resource_version
 
     async def _follow(self) -> None:
-        """Take in the watch until it ends, which any server makes it do now and then."""
+        """Process the watch until it ends, which every server makes it do now and then."""
         events = self._client.watch(self.kind, resource_version=self._version, **self._selection())
         try:
             async for event in events:
@@ -138,11 +148,14 @@ class Informer:
     def _take(self, event: WatchEvent) -> None:
         match event.type:
             case "ADDED" | "MODIFIED":
-                self._publish(self._cache.put(event.object))
+                self._publish(self._cache.put(self._kept(event.object)))
             case "DELETED":
-                self._publish(self._cache.remove(event.object))
+                self._publish(self._cache.remove(self._kept(event.object)))
         # A bookmark carries nothing but the version; other types are not ours to know.
         self._version = event.object["metadata"]["resourceVersion"]
+
+    def _kept(self, obj: Object) -> Object:
+        return obj if self.transform is None else self.transform(obj)
 
     def _publish(self, changes: Changes) -> None:
         for change in changes:

@@ -1,6 +1,6 @@
 """Leader election on a Lease: one holder works at a time, the others wait their turn.
 
-Nobody's wall clock is trusted. A candidate counts, on its own monotonic clock, how long a
+No wall clock is trusted. A candidate counts, on its own monotonic clock, how long a
 holder's record has not changed, and takes over after the duration that record promises. The
 holder gives up well before that if it cannot renew, counting from before it last asked.
 """
@@ -71,9 +71,15 @@ def move(observed: Observed, identity: str, time: float, patience: float = 15.0)
     holder = spec.get("holderIdentity") or ""
     if holder == identity:
         return "renew"
-    if not holder or time >= observed.since + (spec.get("leaseDurationSeconds") or patience):
+    if not holder or time >= expires(observed, patience):
         return "take"
     return "wait"
+
+
+def expires(observed: Observed, patience: float = 15.0) -> float:
+    """Return the moment from which the observed lease may be taken if it does not change."""
+    spec = (observed.lease or {}).get("spec") or {}
+    return observed.since + (spec.get("leaseDurationSeconds") or patience)
 
 
 def held(lease: Object, identity: str, seconds: float, now: datetime) -> Object:
@@ -93,7 +99,7 @@ def held(lease: Object, identity: str, seconds: float, now: datetime) -> Object:
 
 
 def released(lease: Object, now: datetime) -> Object:
-    """Return the lease as it reads once its holder has let go: free for anybody at once."""
+    """Return the lease as its holder leaves it on release: any candidate may take it at once."""
     spec = (lease.get("spec") or {}) | {"holderIdentity": "", "renewTime": _stamp(now)}
     return lease | {"spec": spec | {"leaseDurationSeconds": 1}}
 
@@ -103,7 +109,7 @@ def _stamp(now: datetime) -> str:
 
 
 class Election:
-    """One candidate for a lease. `identity` must be nobody else's."""
+    """One candidate for a lease. `identity` must be unique."""
 
     def __init__(
         self,
@@ -122,7 +128,16 @@ class Election:
         self._timing = timing or Timing()
         self._given_clock = clock
         self._observed = Observed(None, 0.0)
+        self._renewed = 0.0  # when, at the latest, the lease was surely ours
         self.leading = False
+
+    @property
+    def may_write(self) -> bool:
+        """Whether the lease is ours for certain: held, and renewed within the renew deadline.
+
+        A process that was suspended finds out here, before its first renewal fails.
+        """
+        return self.leading and self._clock.time() < self._renewed + self._timing.renew
 
     async def run(
         self,
@@ -130,19 +145,20 @@ class Election:
         *,
         started: Callable[[], None] = lambda: None,
         stopped: Callable[[], None] = lambda: None,
+        lost: Callable[[], None] = lambda: None,
     ) -> None:
         """Do the work whenever, and only while, this candidate holds the lease.
 
-        Losing the lease cancels the work; once it has ended we stand again. Returns, or raises,
-        when the work does by itself; then, and when cancelled, the lease is let go.
+        Losing the lease calls `lost` and cancels the work; once it has ended we stand again.
+        Returns, or raises, when the work ends; then, and when cancelled, the lease is released.
         """
         while True:
-            renewed = await self._acquire()
+            await self._acquire()
             log.info("leadership acquired", extra=self._facts())
             self.leading = True
             started()
             try:
-                ended = await self._lead(work, renewed)
+                ended = await self._lead(work, lost)
             finally:
                 self.leading = False
                 stopped()
@@ -151,22 +167,30 @@ class Election:
                 return
             log.warning("leadership lost", extra=self._facts())
 
-    async def _acquire(self) -> float:
-        """Return once the lease is ours, with the moment it surely was."""
+    async def _acquire(self) -> None:
+        """Return once the lease is ours."""
         while True:
             asked = self._clock.time()
             if await self._attempt(asked + self._timing.renew):
-                return asked
-            await sleep(self._clock, self._timing.retry)
+                self._renewed = asked
+                return
+            await sleep(self._clock, self._until_next_attempt())
 
-    async def _lead(self, work: Work, renewed: float) -> bool:
+    def _until_next_attempt(self) -> float:
+        """Return the seconds to wait: no longer than until the lease may be taken."""
+        seconds = expires(self._observed, self._timing.duration) - self._clock.time()
+        return min(self._timing.retry, seconds) if seconds > 0 else self._timing.retry
+
+    async def _lead(self, work: Work, lost: Callable[[], None]) -> bool:
         """Return True when the work ended by itself, False when the lease was lost first."""
         task = asyncio.ensure_future(work())
-        renewal = asyncio.ensure_future(self._renew(renewed))
+        renewal = asyncio.ensure_future(self._renew())
         try:
             await asyncio.wait({task, renewal}, return_when=asyncio.FIRST_COMPLETED)
         finally:
             ended = task.done()
+            if renewal.done() and not ended:
+                lost()
             for other in (task, renewal):
                 other.cancel()
             await asyncio.wait({task, renewal})
@@ -175,14 +199,14 @@ class Election:
                 finished.result()
         return ended
 
-    async def _renew(self, renewed: float) -> None:
+    async def _renew(self) -> None:
         """Return when the lease is lost."""
         while True:
             await sleep(self._clock, self._timing.retry)
             asked = self._clock.time()
-            deadline = renewed + self._timing.renew
+            deadline = self._renewed + self._timing.renew
             if asked < deadline and await self._attempt(deadline):
-                renewed = asked
+                self._renewed = asked
             elif self._clock.time() >= deadline or self._somebody_else():
                 return
 

@@ -10,7 +10,8 @@ from typing import Any
 from livevirt.kube.client.interface import Client
 from livevirt.kube.control.cache import Change, Key
 from livevirt.kube.control.clock import Now
-from livevirt.kube.control.informer import Informer
+from livevirt.kube.control.informer import Informer, Transform
+from livevirt.kube.control.supervisor import Supervisor
 from livevirt.kube.objects import core
 from livevirt.kube.objects.kind import Kind
 from livevirt.kube.objects.node_share import NodeUsage, Share
@@ -20,32 +21,44 @@ from livevirt.kube.objects.request import Object
 class Informers:
     """Makes informers on demand and runs them in the group it is started in."""
 
-    def __init__(self, client: Client) -> None:
-        self._client = client
+    def __init__(
+        self, client: Client, transform: Callable[[Kind], Transform] | None = None
+    ) -> None:
+        """Create them; `transform` returns what each kind is reduced to."""
+        self._client, self._transform = client, transform
         self._informers: dict[tuple[str, str], Informer] = {}
         self._group: asyncio.TaskGroup | None = None
+        self._supervisor = Supervisor()
 
     def of(self, kind: Kind, labels: str = "") -> Informer:
         """Return the informer of a kind, or of those of it that a selector picks.
 
-        Whoever asks again gets the same one.
+        The same kind always gets the same one.
         """
         found = self._informers.get((kind.resource, labels))
         if found is None:
             found = Informer(self._client, kind, labels=labels)
+            found.transform = None if self._transform is None else self._transform(kind)
             self._informers[kind.resource, labels] = found
             self._launch(found)
         return found
 
-    def start(self, group: asyncio.TaskGroup) -> None:
+    def start(self, group: asyncio.TaskGroup, supervisor: Supervisor | None = None) -> None:
         """Run the informers made so far, and those to come, until the group is cancelled."""
         self._group = group
+        self._supervisor = supervisor or self._supervisor
         for informer in self._informers.values():
             self._launch(informer)
 
+    def unsynced(self) -> list[str]:
+        """Return the resources whose first list has not arrived yet."""
+        waiting = (each for each in self._informers.values() if not each.synced.is_set())
+        return sorted(each.kind.resource for each in waiting)
+
     def _launch(self, informer: Informer) -> None:
         if self._group is not None:
-            self._group.create_task(informer.run(), name=f"informer-{informer.kind.resource}")
+            name = f"informer-{informer.kind.resource}"
+            self._group.create_task(self._supervisor.keep(name, informer.run), name=name)
 
 
 @dataclass(frozen=True, slots=True)

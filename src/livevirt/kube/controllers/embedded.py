@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import functools
 from collections.abc import Callable, Coroutine, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -11,6 +12,7 @@ from livevirt.kube.client.interface import Client
 from livevirt.kube.control.clock import Now
 from livevirt.kube.control.events import Recorder
 from livevirt.kube.control.runtime import Factory, Informers, Runtime
+from livevirt.kube.control.supervisor import Supervisor, Work
 from livevirt.kube.controllers.events import Expiry
 from livevirt.kube.controllers.gc.collector import Collector
 from livevirt.kube.controllers.namespaces import Namespaces
@@ -84,24 +86,48 @@ CONTROLLERS: tuple[Callable[[Embedded], Coroutine[Any, Any, None]], ...] = (
 )
 
 
+def _run_everything(pod: Object) -> str:
+    return ""
+
+
+@dataclass(frozen=True, slots=True)
+class Environment:
+    """What differs between a server and a test of single controllers."""
+
+    not_run: Callable[[Object], str] = _run_everything  # why no node runs a pod; "" if nodes do
+    supervisor: Supervisor | None = None  # restarts one that fails, which ends them all without
+
+
 async def run(
     client: Client,
     store: Store,
     now: Now,
     registry: Registry,
     extra: Sequence[Factory] = (),
-    not_run: Callable[[Object], str] = lambda pod: "",
+    environment: Environment | None = None,
 ) -> None:
-    """Run the controllers of a bare API server, and those of `extra`, until cancelled.
-
-    `not_run` returns why no node runs a pod, empty if nodes do.
-    """
+    """Run the controllers of a bare API server, and those of `extra`, until cancelled."""
+    environment = environment or Environment()
+    supervisor = environment.supervisor
     runtime = Runtime(client, now, Informers(client))
-    parts = Embedded(runtime, store, Feed(store, registry), not_run)
+    parts = Embedded(runtime, store, Feed(store, registry), environment.not_run)
+    works: list[tuple[str, Work]] = [
+        *((_name(each), functools.partial(each, parts)) for each in CONTROLLERS),
+        *((_name(each), functools.partial(each, runtime)) for each in extra),
+    ]
     async with asyncio.TaskGroup() as group:
-        for controller in CONTROLLERS:
-            group.create_task(controller(parts))
-        for factory in extra:
-            group.create_task(factory(runtime))
-        runtime.informers.start(group)
-        group.create_task(parts.feed.run(), name="feed")
+        for name, work in works:
+            group.create_task(supervisor.keep(name, work) if supervisor else _once(work), name=name)
+        runtime.informers.start(group, supervisor)
+        feed = parts.feed.run
+        group.create_task(supervisor.keep("feed", feed) if supervisor else feed(), name="feed")
+
+
+async def _once(work: Work) -> None:
+    await work()
+
+
+def _name(factory: Callable[..., Any]) -> str:
+    """Return a controller's name: that of its function, or of the module if all are called so."""
+    name = factory.__name__.strip("_")
+    return factory.__module__.removeprefix("livevirt.") if name == "run" else name

@@ -174,7 +174,7 @@ def _matches_name(selector: Selector, name: str) -> bool:
 
 def _affinity_terms(affinity: Object) -> Iterator[Object]:
     for kind in ("podAffinity", "podAntiAffinity"):
-        wishes = affinity.get(kind) or {}
-        yield from wishes.get("requiredDuringSchedulingIgnoredDuringExecution") or ()
-        for each in wishes.get("preferredDuringSchedulingIgnoredDuringExecution") or ():
+        terms = affinity.get(kind) or {}
+        yield from terms.get("requiredDuringSchedulingIgnoredDuringExecution") or ()
+        for each in terms.get("preferredDuringSchedulingIgnoredDuringExecution") or ():
             yield each.get("podAffinityTerm") or {}

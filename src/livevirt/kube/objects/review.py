@@ -95,11 +95,11 @@ class Rules:
                 review.new["status"] = status
 
     def held(self, obj: Object) -> bool:
-        """Tell whether a deleted object without finalizers must stay all the same."""
+        """Return whether a deleted object without finalizers must stay all the same."""
         return False
 
     def grace(self, obj: Object, wanted: int | None) -> int:
-        """Return how many seconds a deleted object lives on until somebody confirms its end."""
+        """Return how many seconds a deleted object lives on until its end is confirmed."""
         return 0
 
     def check_delete(self, review: Review) -> None:

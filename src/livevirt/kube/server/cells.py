@@ -70,14 +70,14 @@ def _pod(pod: Object, now: datetime) -> Cells:
 def _node(node: Object, now: datetime) -> Cells:
     status = node.get("status") or {}
     ready = [c for c in status.get("conditions") or [] if c.get("type") == "Ready"]
-    words = ["Ready" if c.get("status") == "True" else "NotReady" for c in ready] or ["Unknown"]
+    states = ["Ready" if c.get("status") == "True" else "NotReady" for c in ready] or ["Unknown"]
     if (node.get("spec") or {}).get("unschedulable"):
-        words.append("SchedulingDisabled")
+        states.append("SchedulingDisabled")
     info = status.get("nodeInfo") or {}
     addresses = {a.get("type"): a.get("address") for a in reversed(status.get("addresses") or [])}
     return [
         name(node),
-        ",".join(words),
+        ",".join(states),
         ",".join(sorted(_roles(node))) or NONE,
         age_of(node, now),
         info.get("kubeletVersion") or "",
@@ -249,10 +249,10 @@ _EVENT = Printer(
     (
         Column("Last Seen", description="how long ago it last happened"),
         Column("Type", description="Normal or Warning"),
-        Column("Reason", description="why, in one word"),
+        Column("Reason", description="why, in CamelCase"),
         Column("Object", description="what it happened to"),
         wide("Subobject", "the part of the object it happened to"),
-        wide("Source", "who says so"),
+        wide("Source", "component that reports it"),
         Column("Message", description="what happened"),
         wide("First Seen", "how long ago it first happened"),
         wide("Count", "how often it happened"),
@@ -278,7 +278,7 @@ PRINTERS: dict[tuple[str, str], Printer] = {
         (
             NAME,
             Column("Ready", description="containers that are ready, of all"),
-            Column("Status", description="what the pod is doing, in one word"),
+            Column("Status", description="the state of the pod"),
             Column("Restarts", description="how often its containers were started again"),
             AGE,
             wide("IP", "the pod's address"),

@@ -1,4 +1,4 @@
-"""What the server serves, told to clients: versions, groups, resources.
+"""Discovery, what the server serves: versions, groups, resources.
 
 Everything is made from the registry of kinds. `answer` gives the encoded document of a path, made
 once; the functions above it give the plain objects.
@@ -78,7 +78,7 @@ def root_paths(registry: Registry) -> Object:
         for group, versions in groups(registry).items()
         for path in (f"/apis/{group}", *(f"/apis/{group}/{version}" for version in versions))
     ]
-    core = ["/api", *(f"/api/{version}" for version in registry.groups()[""])]
+    core = ["/api", *(f"/api/{version}" for version in registry.groups().get("", ()))]
     return {"paths": sorted([*core, "/apis", *named, *_OTHER_PATHS])}
 
 
@@ -103,7 +103,7 @@ def core_versions(registry: Registry, server_address: str) -> Object:
     """Return `/api`."""
     return {
         "kind": "APIVersions",
-        "versions": registry.groups()[""],
+        "versions": registry.groups().get("", []),
         "serverAddressByClientCIDRs": [
             {"clientCIDR": "0.0.0.0/0", "serverAddress": server_address}
         ],
@@ -198,14 +198,14 @@ def _action(action: Action) -> Object:
 
 
 def _storage_hash(kind: Kind) -> str:
-    """Return what tells clients that the stored version changed, by Kubernetes' formula."""
+    """Return the hash that changes with the stored version, by Kubernetes' formula."""
     text = f"{kind.group}/{kind.stored_version}/{kind.kind}"
     return base64.b64encode(hashlib.sha256(text.encode()).digest()[:8]).decode()
 
 
 def aggregated(registry: Registry, core: bool, version: str) -> Object:
     """Return all of `/api` (core) or of `/apis` in one APIGroupDiscoveryList."""
-    groups_served = {"": tuple(registry.groups()[""])} if core else groups(registry)
+    groups_served = {"": tuple(registry.groups().get("", ()))} if core else groups(registry)
     return {
         "kind": AGGREGATED,
         "apiVersion": f"{_GROUP}/{version}",

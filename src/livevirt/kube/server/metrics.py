@@ -69,7 +69,7 @@ class Metrics:
 
     content_type = CONTENT_TYPE_LATEST
 
-    def __init__(self, store: Store) -> None:
+    def __init__(self, store: Store | None = None) -> None:
         self.registry = CollectorRegistry()
         self.sources: list[Source] = []  # filled by the composition root
         ProcessCollector(registry=self.registry)
@@ -77,10 +77,16 @@ class Metrics:
         durations = _Durations()
         self.registry.register(durations)
         self.observe = durations.observe
-        revision = Gauge("store_revision", "Newest revision", registry=self.registry)
-        revision.set_function(lambda: store.revision)
-        commits = Gauge("store_commits", "Transactions since the start", registry=self.registry)
-        commits.set_function(lambda: store.commits)
+        if store is not None:
+            revision = Gauge("store_revision", "Newest revision", registry=self.registry)
+            revision.set_function(lambda: store.revision)
+            commits = Gauge("store_commits", "Transactions since the start", registry=self.registry)
+            commits.set_function(lambda: store.commits)
+            failures = Gauge(
+                "store_failed_commits", "Transactions that failed since the start",
+                registry=self.registry,
+            )  # fmt: skip
+            failures.set_function(lambda: store.failures)
         self._watches = Gauge(
             "apiserver_longrunning_requests", "Watches open now", registry=self.registry
         )

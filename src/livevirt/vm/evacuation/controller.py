@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 import logging
 
-from livevirt.errors import ApiError, NotFound
+from livevirt.errors import AlreadyExists, ApiError, NotFound
 from livevirt.kube.client.interface import Client
 from livevirt.kube.control.cache import Change, Key, key_of
 from livevirt.kube.control.controller import DONE, Controller, Result
@@ -138,14 +138,16 @@ class EvacuationController:
 
     async def _migrate(self, vmi: Object, node: str) -> None:
         key = key_of(vmi)
-        manifest = request.manifest(key, PREFIX, (EVACUATION, node), request.SYSTEM_CRITICAL)
+        name = request.next_name(PREFIX, vmi, self._migrations.list(key.namespace))
+        manifest = request.manifest(key, name, (EVACUATION, node), request.SYSTEM_CRITICAL)
         try:
-            created = await self._client.create(kinds.MIGRATION, manifest, key.namespace)
+            await self._client.create(kinds.MIGRATION, manifest, key.namespace)
+        except AlreadyExists:
+            return  # created before, and not in the cache yet
         except ApiError as error:
             message = f"Error creating a migration: {error.message}"
             self._recorder.event(vmi, "Warning", "FailedCreate", message)
             raise
-        name = created["metadata"]["name"]
         if self._migrations.get(Key(key.namespace, name)) is None:
             self._created[key] = name
         log.info("evacuation created", extra={"vmi": str(key), "migration": name})

@@ -11,8 +11,7 @@ from livevirt.errors import BadRequest
 from livevirt.kube.objects import conditions
 from livevirt.kube.objects.request import Answer, Object
 from livevirt.vm import kinds
-from livevirt.vm.guest.subresources import running_instance
-from livevirt.vm.kinds.subresources import NO_GUEST_AGENT
+from livevirt.vm.guest.subresources import check_agent, running_instance
 from livevirt.vm.subresources.call import Call, Verb
 
 
@@ -39,7 +38,7 @@ class ExecEndpoint(Protocol):
     ) -> Finished:
         """Run a command in a guest and return how it ended.
 
-        Whoever calls has seen in the status that the guest runs and its agent answers. Raises
+        The caller has checked in the status that the guest runs and its agent answers. Raises
         Conflict if that is so no more, or the command cannot be started.
         """
 
@@ -53,9 +52,7 @@ def verb(endpoint: ExecEndpoint) -> Verb:
         listed = (vmi.get("status") or {}).get("conditions")
         if conditions.is_true(listed, "Paused"):
             raise call.refuse(kinds.VMI, "VMI is paused")
-        if not conditions.is_true(listed, "AgentConnected"):
-            why = "VMI does not have guest agent connected"
-            raise call.refuse(kinds.VMI, why, NO_GUEST_AGENT)
+        check_agent(call, vmi)
         ended = await endpoint.exec(call.namespace, call.name, command, stdin)
         return Answer(200, answer_of(ended))
 
@@ -83,7 +80,7 @@ def _asked(body: Any) -> tuple[list[str], bytes]:
     command = body.get("command")
     if not isinstance(command, list) or not command or not command[0]:
         raise BadRequest('"command" must be a list: the program, then its arguments')
-    if not all(isinstance(word, str) and "\0" not in word for word in command):
+    if not all(isinstance(each, str) and "\0" not in each for each in command):
         raise BadRequest('"command" may only hold texts without NUL')
     try:
         return command, base64.b64decode(body.get("stdin") or "", validate=True)

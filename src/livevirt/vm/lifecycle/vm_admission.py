@@ -62,7 +62,7 @@ class VirtualMachineRules(Rules):
     def validate(self, review: Review) -> list[FieldError]:
         """List what is wrong with the spec; warn of what becomes of an edit that is not.
 
-        Whoever lets a VM take another generation of its instance type edits it as well.
+        Taking another generation of the instance type is an edit as well.
         """
         new, old = review.new, review.old
         if not _is_edited(review):
@@ -91,7 +91,7 @@ def _is_edited(review: Review) -> bool:
 
 
 def _newly_ignored(review: Review, sized: Sized) -> list[str]:
-    """Return what instance type and preference set in vain and did not before this write."""
+    """Return what instance type and preference set without effect and did not before this write."""
     new, old = review.new, review.old
     found = sizing_admission.ignored(new, sized)
     if not found or old is None or review.subresource:  # the latter takes another generation
@@ -136,7 +136,7 @@ def missing_class(vm: Object, old: Object | None, get: Get) -> list[FieldError]:
 
 
 def _but_strategy(spec: Object) -> Object:
-    """Return a spec without what says when the VM runs."""
+    """Return a spec without the fields on when the VM runs."""
     return {key: value for key, value in spec.items() if key not in ("running", "runStrategy")}
 
 
@@ -207,7 +207,7 @@ def _metadata_errors(at: str, meta: Object) -> list[FieldError]:
 
 
 def _data_volume_warnings(new: Object, old: Object | None, get: Get) -> Iterator[str]:
-    """Yield what the DataVolumes of new or changed templates ask for in vain."""
+    """Yield what the DataVolumes of new or changed templates ask for without effect."""
     before = ((old or {}).get("spec") or {}).get("dataVolumeTemplates") or ()
     for number, template in enumerate(new["spec"].get("dataVolumeTemplates") or ()):
         if template not in before:

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+import hashlib
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
-from livevirt.kube.control.cache import Key
+from livevirt.kube.control.cache import Key, key_of
 from livevirt.kube.objects.conditions import FINAL
 from livevirt.kube.objects.request import Answer, Object
 from livevirt.vm import kinds
@@ -13,6 +14,7 @@ from livevirt.vm.subresources import call as subresources_call
 from livevirt.vm.subresources.call import Call, phase
 
 SYSTEM_CRITICAL, USER_TRIGGERED = "system-critical", "user-triggered"  # priorities
+_SUFFIX_LENGTH = 10
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,14 +32,25 @@ class Unfinished:
         return annotation in (self.annotations or {})
 
 
-def manifest(vmi: Key, prefix: str, annotation: tuple[str, str], priority: str) -> Object:
-    """Return a migration of an instance to create; its name is generated from the prefix."""
+def manifest(vmi: Key, name: str, annotation: tuple[str, str], priority: str) -> Object:
+    """Return a migration of an instance to create."""
     return {
         "apiVersion": kinds.MIGRATION.api_version,
         "kind": kinds.MIGRATION.kind,
-        "metadata": {"generateName": prefix, "annotations": dict([annotation])},
+        "metadata": {"name": name, "annotations": dict([annotation])},
         "spec": {"vmiName": vmi.name, "priority": priority},
     }
+
+
+def next_name(prefix: str, vmi: Object, migrations: Iterable[Object]) -> str:
+    """Return the name of an instance's next migration, given the migrations of its namespace.
+
+    The name is derived from the instance and the migrations it has had. Two controllers that
+    decide on the same migration choose the same name, so only one of them can create it.
+    """
+    key, uid = key_of(vmi), vmi["metadata"]["uid"]
+    had = sorted(each["metadata"]["uid"] for each in migrations if vmi_of(each) == key)
+    return prefix + hashlib.sha256("/".join([uid, *had]).encode()).hexdigest()[:_SUFFIX_LENGTH]
 
 
 def is_final(migration: Object) -> bool:
@@ -60,7 +73,7 @@ def read_unfinished(migration: Object) -> Unfinished:
 def is_active(migration: Object, targets: Sequence[Object]) -> bool:
     """Return whether a migration counts towards the limits on parallel migrations.
 
-    One that waits, for a quota or in a back-off, does not hold up others.
+    One that waits, for a quota or in a back-off, does not block others.
     """
     phase = (migration.get("status") or {}).get("phase") or ""
     return phase != "Pending" or bool(targets)

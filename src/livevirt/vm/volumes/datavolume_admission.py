@@ -25,7 +25,7 @@ class DataVolumeRules(Rules):
     """What a DataVolume must be."""
 
     def validate(self, review: Review) -> list[FieldError]:
-        """List what is wrong with the DataVolume; warn of what it asks for in vain."""
+        """List what is wrong with the DataVolume; warn of what has no effect."""
         new, old = review.new, review.old
         if review.subresource:
             return []
@@ -184,5 +184,5 @@ def _sized_errors(path: str, storage: Object, *, copies: bool) -> list[FieldErro
 
 
 def _copies(spec: Object) -> bool:
-    """Tell whether the size can be that of what is copied."""
+    """Return whether the size can be that of what is copied."""
     return bool({"pvc", "snapshot"} & set(_chosen(spec))) or spec.get("sourceRef") is not None

@@ -7,8 +7,8 @@ import logging
 from collections.abc import Iterable
 from datetime import datetime
 
-from livevirt.errors import ApiError, NotFound
-from livevirt.kube.client.interface import Client
+from livevirt.errors import AlreadyExists, ApiError, NotFound
+from livevirt.kube.client.interface import Client, if_unchanged
 from livevirt.kube.control.cache import Change, Key, key_of
 from livevirt.kube.control.clock import Now
 from livevirt.kube.control.controller import DONE, Controller, Result
@@ -169,13 +169,15 @@ class WorkloadUpdateController:
 
     async def _migrate(self, vmi: Object, priority: str) -> None:
         key, need = key_of(vmi), view.need(vmi)
-        manifest = request.manifest(key, PREFIX, (WORKLOAD_UPDATE, ""), priority)
+        name = request.next_name(PREFIX, vmi, self._migrations.list(key.namespace))
+        manifest = request.manifest(key, name, (WORKLOAD_UPDATE, ""), priority)
         try:
-            created = await self._client.create(kinds.MIGRATION, manifest, key.namespace)
+            await self._client.create(kinds.MIGRATION, manifest, key.namespace)
+        except AlreadyExists:
+            return  # created before, and not in the cache yet
         except ApiError as error:
             workload_update_plan.migration_refused(self._recorder, vmi, error.message)
             raise
-        name = created["metadata"]["name"]
         if self._migrations.get(Key(key.namespace, name)) is None:
             self._created[_uid(vmi)] = name
         log.info("migration created", extra={"vmi": str(key), "migration": name})
@@ -184,8 +186,15 @@ class WorkloadUpdateController:
 
     async def _evict(self, vmi: Object, pod: str) -> None:
         namespace = vmi["metadata"]["namespace"]
-        meta = {"name": pod, "namespace": namespace}
-        eviction = {"apiVersion": "policy/v1", "kind": "Eviction", "metadata": meta}
+        cached = self._pods.get(Key(namespace, pod))
+        if cached is None:
+            return
+        eviction = {
+            "apiVersion": "policy/v1",
+            "kind": "Eviction",
+            "metadata": {"name": pod, "namespace": namespace},
+            "deleteOptions": {"preconditions": {"uid": cached["metadata"]["uid"]}},
+        }
         self._last_batch = self._now()
         try:
             await self._client.create(
@@ -217,8 +226,8 @@ class WorkloadUpdateController:
             return
         with contextlib.suppress(NotFound):
             await self._client.patch(
-                kinds.KUBEVIRT, config.NAME, config.NAMESPACE, {"status": {COUNT: number}},
-                subresource="status",
+                kinds.KUBEVIRT, config.NAME, config.NAMESPACE,
+                if_unchanged(kubevirt, {"status": {COUNT: number}}), subresource="status",
             )  # fmt: skip
 
 

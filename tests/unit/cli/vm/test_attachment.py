@@ -54,6 +54,16 @@ def test_the_state_is_what_the_instance_tells() -> None:
     assert COMES.state(a_vmi()) == COMES.state(None) == "accepted"
 
 
+def test_given_the_instance_still_reports_the_attachment_then_a_detachment_does_not_show_it() -> (
+    None
+):
+    assert GOES.state(a_vmi("Ready")) == GOES.state(a_vmi("Ready", listed=False)) == "accepted"
+    assert GOES.state(a_vmi("Pending")) == "accepted"
+    assert GOES.state(a_vmi("Detaching", listed=False)) == "Detaching: why"
+    assert COMES.state(a_vmi("Ready", "old")) == "accepted", "it is to be replaced"
+    assert COMES.state(a_vmi("Ready")) == "Ready: why"
+
+
 STAGED = {
     "its disk": ("domain.devices.disks[data].serial", "domain.devices.disks[data].serial (Bus)"),
     "its volume": ("volumes[data]", "volumes[data] (Bus)"),
@@ -71,7 +81,7 @@ def test_what_waits_for_a_restart_is_told(path: str, why: str) -> None:
 
 SENTENCES = {
     "attached": (COMES, Outcome.LIVE, "VM web has volume data as sda"),
-    "detached": (GOES, Outcome.LIVE, "VM web has let go of volume data"),
+    "detached": (GOES, Outcome.LIVE, "volume data detached from VM web"),
     "to come": (COMES, Outcome.AT_START, "VM web does not run; it starts with volume data"),
     "to go": (GOES, Outcome.AT_START, "VM web does not run; it starts without volume data"),
     "to wait": (

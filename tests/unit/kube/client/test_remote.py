@@ -28,7 +28,9 @@ from livevirt.errors import (
 from livevirt.kube.client.access import Access, Plugin, Tls
 from livevirt.kube.client.errors import ConfigError, Unreachable
 from livevirt.kube.client.interface import Client, Patch
-from livevirt.kube.client.remote import WAITS, RemoteClient
+from livevirt.kube.client.limits import WAITS, Limits
+from livevirt.kube.client.remote import RemoteClient
+from livevirt.kube.client.transport import Transport
 from livevirt.kube.objects.core import POD
 from livevirt.kube.objects.request import WatchEvent
 from livevirt.vm.kinds import INSTANCETYPE, VM
@@ -332,11 +334,100 @@ async def test_when_told_to_come_back_later_it_does(server: Server) -> None:
     server.answers = [*later, web.json_response(AN_OBJECT)]
     async with connected(Access(server.url), sleep=sleep) as client:
         assert await client.create(POD, AN_OBJECT) == AN_OBJECT
-        assert waits == [1.0, 2.0]
+        assert 1.0 <= waits[0] <= 1.2
+        assert 2.0 <= waits[1] <= 2.4
+        assert len(waits) == 2
         assert [seen.body for seen in server.seen] == [AN_OBJECT] * 3
         server.answers = [refused(429, "TooManyRequests")]  # not told when: the caller decides
         with pytest.raises(TooManyRequests):
             await client.get(POD, "web", "ns")
+
+
+@dataclass
+class Counted:
+    """Counts what a transport does."""
+
+    answers: list[tuple[str, str, str, int]] = field(default_factory=list)
+    waits: int = 0
+
+    def answered(self, component: str, verb: str, resource: str, code: int) -> None:
+        self.answers.append((component, verb, resource, code))
+
+    def throttled(self, component: str, seconds: float) -> None:
+        self.waits += 1
+
+
+async def test_given_components_then_they_share_connections_and_are_counted_apart(
+    server: Server,
+) -> None:
+    counted, access = Counted(), Access(server.url)
+    transport = Transport(access, allowed=Limits(qps=50, burst=1), observer=counted)
+    async with connected(access, manager="one", transport=transport) as one:
+        other = one.for_component("other")
+        await one.list(POD)
+        await other.patch(POD, "web", "ns", {}, subresource="resize")
+        server.answers = [refused(404, "NotFound")]
+        with pytest.raises(NotFound):
+            await other.get(VM, "web", "ns")
+    assert counted.answers == [
+        ("one", "list", "pods", 200),
+        ("other", "patch", "pods/resize", 200),
+        ("other", "get", "virtualmachines.kubevirt.io", 404),
+    ]
+    assert counted.waits == 2
+    agents = [seen.headers["User-Agent"].partition("/")[0] for seen in server.seen]
+    assert agents == ["one", "other", "other"]
+
+
+async def test_given_a_component_when_the_server_is_overloaded_then_it_backs_off(
+    server: Server,
+) -> None:
+    waits: list[float] = []
+
+    async def sleep(seconds: float) -> None:
+        waits.append(seconds)
+
+    access = Access(server.url)
+    transport = Transport(access, allowed=Limits(retries=2), sleep=sleep)
+    async with connected(access, transport=transport) as client:
+        server.answers = [refused(503), refused(429), web.json_response(AN_OBJECT)]
+        assert await client.create(POD, AN_OBJECT) == AN_OBJECT
+        server.answers = [refused(503) for _ in range(3)]
+        with pytest.raises(ApiError):
+            await client.create(POD, AN_OBJECT)
+    assert len(waits) == 4
+
+
+async def test_given_a_deadline_when_no_answer_comes_then_the_server_is_unreachable(
+    server: Server,
+) -> None:
+    async def hang(request: web.Request) -> web.StreamResponse:
+        await asyncio.sleep(30)
+        return web.json_response({})
+
+    counted, access = Counted(), Access(server.url)
+    transport = Transport(access, allowed=Limits(timeout=0.1), observer=counted)
+    async with connected(access, transport=transport) as client:
+        server.answers = [hang]
+        with pytest.raises(Unreachable):
+            await client.get(POD, "web", "ns")
+    assert counted.answers == [("livevirt", "get", "pods", 0)]
+
+
+async def test_given_a_fence_then_nothing_is_written_and_reads_go_on(server: Server) -> None:
+    class Fenced(Exception):
+        pass
+
+    def fence() -> None:
+        raise Fenced
+
+    access = Access(server.url)
+    async with connected(access, transport=Transport(access, fence=fence)) as client:
+        await client.get(POD, "web", "ns")
+        for write in (client.create(POD, AN_OBJECT), client.delete(POD, "web", "ns")):
+            with pytest.raises(Fenced):
+                await write
+    assert [seen.method for seen in server.seen] == ["GET"]
 
 
 async def test_a_server_that_always_says_later_is_given_up(server: Server) -> None:

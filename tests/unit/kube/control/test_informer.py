@@ -16,7 +16,7 @@ from livevirt.kube.client.local import LocalClient
 from livevirt.kube.control import informer as module
 from livevirt.kube.control.cache import Change, Key
 from livevirt.kube.control.clock import ManualClock
-from livevirt.kube.control.informer import Informer
+from livevirt.kube.control.informer import Informer, Transform
 from livevirt.kube.objects.core import NODE, POD
 from livevirt.kube.objects.request import Object, Request, User
 
@@ -162,9 +162,11 @@ TestInformer.settings = settings(max_examples=60, stateful_step_count=40, deadli
 
 @asynccontextmanager
 async def following(
-    server: MemoryHandler, clock: ManualClock
+    server: MemoryHandler, clock: ManualClock, transform: Transform | None = None
 ) -> AsyncIterator[tuple[Informer, Mirror]]:
-    informer = Informer(LocalClient(server, User("test")), POD, clock=clock)
+    client = LocalClient(server, User("test"))
+    informer = Informer(client, POD, clock=clock)
+    informer.transform = transform
     mirror = Mirror()
     informer.on_change(mirror)
     task = asyncio.create_task(informer.run())
@@ -287,6 +289,22 @@ async def test_long_lists_are_read_in_pages_and_in_one_piece_when_a_page_expires
         assert len(informer) == module.PAGE * 2 + 2
     lists = [request.options for request in server.requests if request.verb == "list"]
     assert [bool(options.get("limit")) for options in lists] == [True, True, True, False]
+
+
+async def test_given_a_transform_then_the_copy_holds_only_what_it_keeps() -> None:
+    server = MemoryHandler()
+    server.put("pods", "ns", "listed", node="x")
+    async with following(server, ManualClock(), lambda obj: {"metadata": obj["metadata"]}) as (
+        informer,
+        mirror,
+    ):
+        await until(informer.synced.is_set)
+        server.put("pods", "ns", "watched", node="y")
+        await until(lambda: len(informer) == 2)
+        server.drop("pods", "ns", "listed")
+        await until(lambda: len(informer) == 1)
+    sides = [side for change in mirror.changes for side in (change.old, change.new) if side]
+    assert [set(side) for side in sides] == [{"metadata"}] * 3
 
 
 async def test_a_handler_that_comes_late_is_told_of_what_is_there() -> None:

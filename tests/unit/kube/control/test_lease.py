@@ -88,6 +88,7 @@ class Candidate:
         self.name = name
         self.works = False
         self.told: list[str] = []
+        self.lost = 0
         self.finish = asyncio.Event()
         self.fail: Exception | None = None
         self.server = server
@@ -103,8 +104,13 @@ class Candidate:
                 self.work,
                 started=lambda: self.told.append("started"),
                 stopped=lambda: self.told.append("stopped"),
+                lost=self.count_loss,
             )
         )
+
+    def count_loss(self) -> None:
+        assert self.works, "leadership is lost before the work ends"
+        self.lost += 1
 
     async def work(self) -> None:
         self.works = True
@@ -157,6 +163,7 @@ async def test_when_the_holder_ends_then_it_lets_go_and_the_other_need_not_wait_
         await settle()
         await one.end()
         assert one.told == ["started", "stopped"]
+        assert one.lost == 0
         assert server.objects[LEASE]["spec"]["holderIdentity"] == ""
         await passing(clock, 2)
         assert two.works
@@ -190,6 +197,35 @@ async def test_a_wall_clock_that_is_hours_off_neither_steals_nor_loses_the_lease
         assert (one.works, two.works) == (True, False)
 
 
+async def test_given_a_lease_that_runs_out_then_it_is_taken_at_that_moment() -> None:
+    server, clock, dead = MemoryHandler(), ManualClock(), ManualClock()
+    one = Candidate("one", server, dead)  # its clock stands still: it renews no more
+    await until(lambda: one.works)
+    two = Candidate("two", server, clock)
+    async with candidates(two):
+        await settle()
+        await passing(clock, 15)  # no multiple of the time between attempts
+        assert two.works
+        server.refuse = lambda request: UNREACHABLE if request.user.name == "one" else None
+        await one.end()
+
+
+async def test_given_a_suspended_holder_then_it_may_not_write_when_it_continues() -> None:
+    server, clock = MemoryHandler(), ManualClock()
+    one = Candidate("one", server, clock)
+    assert not one.election.may_write
+    await until(lambda: one.works)
+    async with candidates(one):
+        await passing(clock, 30)
+        assert one.election.may_write
+        server.hold = asyncio.Event()  # nothing of it runs before its clock has moved on
+        clock.advance(10)
+        assert one.works
+        assert not one.election.may_write
+        server.hold.set()
+        await settle()
+
+
 async def test_given_the_server_is_away_for_a_moment_then_the_holder_works_on() -> None:
     server, clock = MemoryHandler(), ManualClock()
     one = Candidate("one", server, clock)
@@ -218,6 +254,7 @@ async def test_given_no_renewal_then_the_work_is_cancelled_before_another_may_ta
         assert not both
         assert (one.works, two.works) == (False, True)
         assert one.told == ["started", "stopped"]
+        assert one.lost == 1
 
 
 async def test_given_a_server_that_hangs_then_the_holder_still_stops_in_time() -> None:

@@ -1,4 +1,4 @@
-"""Watches pods and nodes, binds the pods that have none, and tells why others must wait."""
+"""Watches pods and nodes, binds the pods that have none, and reports why others must wait."""
 
 from __future__ import annotations
 
@@ -127,7 +127,7 @@ class Scheduler:
                 core.POD, binding, key.namespace, name=key.name, subresource="binding"
             )
             bound = True
-        except (NotFound, Conflict) as error:  # gone, going, or somebody else's by now
+        except (NotFound, Conflict) as error:  # gone, going, or bound by another writer by now
             log.debug("pod was not bound", extra={"pod": str(key), "error": str(error)})
         finally:
             if not bound and self._fleet.forget(pod):
@@ -225,7 +225,7 @@ def _asks_anew(old: Object, new: Object) -> bool:
 
 
 def unschedulable(obj: Object, message: str, now: datetime) -> Object | None:
-    """Return the condition that tells why a pod waits; None if it says so already."""
+    """Return the condition that reports why a pod waits; None if it is set already."""
     before = (obj.get("status") or {}).get("conditions")
     wanted = conditions.condition("PodScheduled", False, "Unschedulable", message)
     found = conditions.find(before, "PodScheduled")

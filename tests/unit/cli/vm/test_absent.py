@@ -9,7 +9,7 @@ from click.testing import CliRunner
 from livevirt.cli import virtctl
 from livevirt.cli.vm.absent import ABSENT
 
-from ..docs.test_commands_in_docs import check_kubectl, check_ours, commands
+from ...docs.test_commands_in_docs import check_kubectl, check_ours, commands
 
 #: The commands of KubeVirt's virtctl 1.7, and the two it used to have for interfaces.
 UPSTREAM = """
