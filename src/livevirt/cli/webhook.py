@@ -9,7 +9,7 @@ import click
 
 from livevirt.cli import cluster, frame
 
-_ANY = ("0.0.0.0", "::")  # addresses that nobody is reached by
+_ANY = ("0.0.0.0", "::")  # every address; no server is reached by it
 
 
 def _duration(_: click.Context, __: click.Parameter, value: str) -> timedelta:
