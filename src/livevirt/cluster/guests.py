@@ -19,6 +19,10 @@ from livevirt.vm.kinds.subresources import NO_NODE_AGENT
 class NoNodeAgent:
     """Refuses everything that reaches into a guest (`GuestEndpoint` and `GuestAccess`)."""
 
+    def agent_answered(self, namespace: str, vmi: str) -> bool:
+        """Return False: only the node agent has talked to the guest agent."""
+        return False
+
     async def pause(self, namespace: str, vmi: str) -> None:
         """Refuse to stop the guest's CPUs."""
         _refuse("pause", vmi)
@@ -34,6 +38,10 @@ class NoNodeAgent:
     async def reset(self, namespace: str, vmi: str) -> None:
         """Refuse to reset the machine."""
         _refuse("reset", vmi)
+
+    def agent_answered(self, namespace: str, vmi: str) -> bool:
+        """Return False: no guest is followed from here."""
+        return False
 
     async def guest_os_info(self, namespace: str, vmi: str) -> Object:
         """Refuse to query the guest agent."""
