@@ -4,8 +4,11 @@ from __future__ import annotations
 
 import asyncio
 import os
+import re
+import subprocess
 from collections.abc import AsyncIterator, Iterator
 from itertools import count
+from pathlib import Path
 
 import pytest
 
@@ -13,7 +16,7 @@ from livevirt.kube.objects.request import Object
 from livevirt.vm import kinds
 from livevirt.vm.lifecycle.vmi.launcher import CONTAINER
 
-from .cluster import KubernetesCluster, eventually
+from .cluster import ROOT, KubernetesCluster, eventually
 from .controller_process import (
     Replica,
     denied,
@@ -23,11 +26,13 @@ from .controller_process import (
     writes,
 )
 from .played_handler import World, a_vm, playing
+from .webhook_process import ENVIRONMENT
 
 pytestmark = [
     pytest.mark.kubernetes,
     pytest.mark.skipif(os.geteuid() != 0, reason="nodes need root for their namespaces"),
 ]
+PAGE = ROOT / "docs" / "kubernetes.md"
 DRAIN = "kubevirt.io/drain"
 _numbers = count(1)
 
@@ -220,6 +225,29 @@ async def test_given_a_node_that_is_drained_then_its_guest_is_to_move_to_the_oth
     assert migration["metadata"]["name"].startswith("kubevirt-evacuation-")
     state = world.vmi()["status"]["migrationState"]
     assert (state["sourceNode"], state["targetNode"]) == (node, target["spec"]["nodeName"])
+
+
+def test_given_the_page_then_its_commands_start_a_replica(
+    controlled: KubernetesCluster, replica: Replica, tmp_path: Path
+) -> None:
+    section = PAGE.read_text().split("\n## Controllers\n")[1].split("\n## ")[0]
+    [block] = re.findall(r"^```\n(.*?)^```", section, re.DOTALL | re.MULTILINE)
+    prepare, start = block.splitlines()
+    programs = f"{ROOT / '.venv' / 'bin'}:{os.environ['PATH']}"
+    env = {**ENVIRONMENT, "PATH": programs, "KUBECONFIG": controlled.kubeconfig}
+    shell = ["bash", "-euo", "pipefail", "-c"]
+    subprocess.run([*shell, prepare], env=env, check=True, timeout=120)
+    log = tmp_path / "log"
+    command = start.replace(":8080", ":0")  # the port may be in use on this machine
+    with log.open("wb") as output:
+        process = subprocess.Popen(
+            [*shell, f"exec {command}"], env=env, stdout=output, stderr=output
+        )
+    try:
+        assert eventually(lambda: "ready: http" in log.read_text()), log.read_text()
+    finally:
+        process.terminate()
+    assert process.wait(30) == 0
 
 
 async def test_given_a_replica_then_its_endpoints_answer(replica: Replica) -> None:
