@@ -15,13 +15,14 @@ setup: ## virtual environment, system packages and the test guest
 distributions: setup ## Debian guests from packages: DISTRIBUTIONS="debian-12-cloud debian-13-cloud"
 	@tools/distributions/build.py --import $(DISTRIBUTIONS)
 
-check: ## format, lint, types, layers and sizes: the static half of CI
+check: ## format, lint, types, layers, sizes and phrases: the static half of CI
 	@tools/setup --python-only
 	$(BIN)/ruff format --check src tests benchmarks tools
 	$(BIN)/ruff check src tests benchmarks tools
 	$(BIN)/mypy
 	$(BIN)/lint-imports --no-cache
 	$(BIN)/python tools/limits.py
+	$(BIN)/python tools/phrases.py
 
 # Behaviour must not depend on the text of a message: the API suites, the unit suites once more and a
 # guest test of each capability, with a restart of the server, run with all messages scrambled.
@@ -46,10 +47,12 @@ test-long: setup ## the wider guest tests
 
 test-soak: setup ## the fault suites in full and the whole matrices (hours; not part of CI)
 	$(PYTEST) -m "soak and not kubernetes" -p no:cacheprovider --durations=15
+	tools/cluster build
+	$(PYTEST) -m "soak and kubernetes" -p no:cacheprovider --durations=15
 
 test-kubernetes: setup image ## suites on a real Kubernetes built from the package registries
 	tools/cluster build
-	$(PYTEST) -m kubernetes -p no:cacheprovider
+	$(PYTEST) -m "kubernetes and not soak" -p no:cacheprovider
 
 image: ## container image of all components, as .cache/image/livevirt.tar
 	@tools/setup --python-only

@@ -87,6 +87,24 @@ def test_a_command_runs_in_the_guest(host: ServerProcess) -> None:
     assert "no-such-program" in done.stderr
 
 
+@pytest.mark.long
+@pytest.mark.wording
+def test_given_the_agent_was_stopped_then_a_command_says_so(host: ServerProcess) -> None:
+    agent_answers(host)
+    stop = "sleep 1; mv $(which qemu-ga) /tmp; kill $(pidof qemu-ga)"  # until it boots again
+    run(host, "livevirt", "exec", "web", "--", "sh", "-c", f"({stop}) </dev/null >/dev/null 2>&1 &")
+
+    def refusal() -> str:
+        return attempt(host, "livevirt", "exec", "web", "--", "true").stderr
+
+    try:
+        until("the agent to be missed", lambda: "was connected and has stopped" in refusal())
+        assert "virtctl console web" in refusal()
+    finally:
+        run(host, "virtctl", "reset", "web")
+    agent_answers(host)
+
+
 def test_the_agent_tells_about_the_guest(host: ServerProcess) -> None:
     agent_answers(host)
     info = json.loads(run(host, "virtctl", "guestosinfo", "web"))

@@ -31,7 +31,9 @@ def host() -> Iterator[ServerProcess]:
 
 def down(server: ServerProcess, *options: str) -> str:
     command = [BIN / "livevirt", "down", "--data-dir", server.data, *options]
-    return subprocess.run(command, check=True, capture_output=True, text=True, timeout=120).stdout
+    done = subprocess.run(command, check=True, capture_output=True, text=True, timeout=120)
+    assert done.stderr == ""
+    return done.stdout
 
 
 def emulators(server: ServerProcess) -> list[str]:

@@ -95,7 +95,7 @@ SERIES = (
     ),
     Series(
         "d1", "dedicated.vcpu", "Dedicated vCPU", "pficon-server-group",
-        "Dedicated: the sizes of the universal series, each vCPU on a CPU of its own, and threads"
+        "Dedicated: the sizes of the universal series, each vCPU on a dedicated CPU, and threads"
         " of their own for disks.",
         _USUAL, dedicated=True, io_threads="auto",
     ),

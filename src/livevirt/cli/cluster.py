@@ -153,6 +153,18 @@ def access(
     return overridden(found, choice)
 
 
+def component_access(choice: Chosen, env: Mapping[str, str] = os.environ) -> Access:
+    """Return how a component reaches its cluster: by the kubeconfig, in a pod by the pod's own.
+
+    It is never the embedded server of this machine by default, which has the same components.
+    Raises ConfigError.
+    """
+    from livevirt.kube.client import kubeconfig
+
+    picked = kubeconfig.Choice(choice.context, choice.cluster, choice.user)
+    return overridden(kubeconfig.find(choice.kubeconfig, picked, env), choice)
+
+
 def overridden(found: Access, choice: Chosen) -> Access:
     """Return the access with the values given by flags."""
     from livevirt.kube.client.kubeconfig import impersonation

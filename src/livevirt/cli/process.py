@@ -112,7 +112,7 @@ def stop(data: DataDir, *, stop_guests: bool = False) -> None:
     """Stop the server and wait until it is gone; then its guests too, if asked for."""
     pid = running_pid(data)
     if pid is None:
-        click.echo(f"livevirt does not run on {data.root}")
+        click.echo(f"no livevirt server is running for {data.root}")
     else:
         os.kill(pid, signal.SIGTERM)
         deadline = time.monotonic() + _STOP_SECONDS

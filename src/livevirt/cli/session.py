@@ -16,7 +16,7 @@ from livevirt.errors import ApiError, Timeout
 from livevirt.kube.client.refusals import Refusal, causes, classify
 from livevirt.paths import DataDir
 from livevirt.vm.kinds import support
-from livevirt.vm.kinds.subresources import NO_GUEST_AGENT
+from livevirt.vm.kinds.subresources import GUEST_AGENT_STOPPED, NO_GUEST_AGENT
 
 if TYPE_CHECKING:  # costly to import, and `virtctl version --client` needs none of it
     from livevirt.kube.client.remote import RemoteClient
@@ -56,7 +56,10 @@ class Session:
             async with asyncio.timeout(self.timeout):
                 return await self.client.raw(method, path, body=body)
         except TimeoutError:
-            raise Timeout(f"no answer within {self.timeout:g} s") from None
+            raise Timeout(
+                f"the server did not answer within {self.timeout:g} s; try again, or wait longer"
+                " with --request-timeout"
+            ) from None
         except UnicodeEncodeError as error:  # JSON has only Unicode, arguments may be any bytes
             raise click.UsageError(f"{error.object!a} is no text in UTF-8") from None
 
@@ -133,6 +136,12 @@ def advice(error: ApiError) -> str:
         return "it does not run: see `kubectl get vm`, start it with `virtctl start`"
     if missing and about.endswith(("instancetypes", "preferences")):
         return f"see `kubectl get {about}`"
-    if NO_GUEST_AGENT in causes(error) and (name := error.details.get("name")):
+    name = error.details.get("name")
+    if GUEST_AGENT_STOPPED in causes(error) and name:
+        return (
+            f"start it in the guest (`virtctl console {name}`, then for example `systemctl start"
+            " qemu-guest-agent`), or wait for it if the guest is rebooting"
+        )
+    if NO_GUEST_AGENT in causes(error) and name:
         return f"wait for it: `kubectl wait vmi {name} --for=condition=AgentConnected`"
     return ""

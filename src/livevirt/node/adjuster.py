@@ -94,7 +94,7 @@ _FIRST_LOOK, _LAST_LOOK = 0.1, 1.0  # seconds between rounds
 _PLUG_LOOK = 0.4  # after a CPU came: looking takes time that the guest needs to bring it online
 _FIRST_RETRY, _LAST_RETRY = 1.0, 30.0  # after QEMU refused
 _PREPARATIONS = 3  # after so many attempts a guest gets new memory unprepared
-_CALM, _LONG_CALM = 2.0, 60.0  # seconds after a change, and then again and again: time to prepare
+_CALM, _LONG_CALM = 2.0, 60.0  # seconds after a change, and then between rounds: time to prepare
 
 
 @dataclass(slots=True)
@@ -111,7 +111,7 @@ class Pursuit:
     unprepared: int = 0  # attempts at preparing the guest for new memory that failed
 
     def note(self, seen: MachineSnapshot, now: float, *, plugged: bool) -> None:
-        """Take in what a round saw, and whether it plugged a CPU."""
+        """Record what a round saw, and whether it plugged a CPU."""
         has = seen.sockets, seen.memory, seen.plugged
         if has != self.has or seen.observed.run_state in HELD:
             self.moved, self.look = now, _FIRST_LOOK

@@ -49,7 +49,7 @@ log = logging.getLogger(__name__)
 RETRY_SECONDS = 2.0  # between attempts at what did not work
 MOST_PASSES = 4  # in a round: another claim for a disk takes two, and a last one to see so
 STEP_SECONDS = 10.0  # what QEMU does by itself takes milliseconds
-GUEST_SECONDS = 1.0  # a guest that lets go later is seen in a later round
+GUEST_SECONDS = 1.0  # a guest that releases it later is seen in a later round
 
 
 class Attacher:
@@ -91,7 +91,7 @@ class Attacher:
             self._changed.set()
 
     def stop(self) -> None:
-        """Let go; what was begun is planned again by who comes next."""
+        """Stop; what was begun is planned again by the next attacher."""
         self._task.cancel()
 
     async def _run(self) -> None:
@@ -335,7 +335,7 @@ def _is_replaced(goal: Goal, item: Item, found: Prepared, attached: Drive | None
 
 
 def _asks_guest(step: Step, now: Observed) -> bool:
-    """Return whether a step is done only when the guest lets go."""
+    """Return whether a step is done only when the guest releases the disk."""
     return isinstance(step, UnplugDisk) and now.devices.get(step.id) == "virtio-blk-pci"
 
 

@@ -27,6 +27,7 @@ from livevirt.qemu.machine import (
     NumaNode,
     Smbios,
     Thread,
+    recognisable,
 )
 from livevirt.vm.spec import defaults
 from livevirt.vm.spec.disks import bus, hotpluggable, may_come_later
@@ -112,7 +113,7 @@ class Place:
 
     run_dir: str
     serial_log: str
-    cells: tuple[int, ...] = ()  # the host's NUMA node of each vCPU that has a CPU of its own
+    cells: tuple[int, ...] = ()  # the host's NUMA node of each vCPU with a dedicated CPU
 
 
 def machine(
@@ -149,6 +150,8 @@ def _machine(
         smbios=_smbios(domain.get("chassis") or {}, firmware),
         paused=spec.get("startStrategy") == "Paused",
     )
+    if accelerator.name == "tcg":
+        made = recognisable(made)
     made = served(made, domain)
     made = replace(made, numa=tuple(_numa(domain.get("cpu") or {}, made, place.cells)))
     return replace(made, spare_ports=_spare_ports(made.memory.boot, occupied_ports(made)))

@@ -73,7 +73,7 @@ def choose(free: Sequence[HostCpu], count: int) -> tuple[int, ...]:
 
 @dataclass(frozen=True, slots=True)
 class Asked:
-    """What of a guest is to have a CPU of its own."""
+    """The threads of a guest that get a dedicated CPU."""
 
     vcpus: int
     io_threads: tuple[str, ...] = ()
@@ -191,7 +191,7 @@ class Cpus:
             group.set_cpus(self.shared)
 
     def release(self, uid: str) -> None:
-        """Take back what a pod had, now that none of its processes is left."""
+        """Free what a pod had, now that none of its processes is left."""
         self._groups.pop(uid, None)
         if self._own.pop(uid, None) is None:
             return

@@ -8,6 +8,7 @@ from pathlib import Path
 
 from livevirt.errors import ApiError, BadRequest, Conflict
 from livevirt.kube.control.cache import Key
+from livevirt.kube.objects import refusals
 from livevirt.kube.objects.request import Object
 from livevirt.node.agent import Agent
 from livevirt.node.guest import Guest
@@ -15,6 +16,8 @@ from livevirt.node.vmi_status import os_info
 from livevirt.qemu import lifecycle
 from livevirt.qemu.agent import AgentInfo, Filesystem, Finished, User
 from livevirt.qemu.errors import AgentUnavailable, CommandFailed, QmpError
+from livevirt.vm import kinds
+from livevirt.vm.kinds.subresources import GUEST_AGENT_STOPPED
 
 API = "subresources.kubevirt.io/v1"
 LOGS = ("compute", "guest-console-log")
@@ -51,6 +54,11 @@ class GuestEndpoints:
         self._check_stays(namespace, vmi)
         async with self._guest(namespace, vmi) as guest:
             await lifecycle.reset(guest.qmp())
+
+    def agent_answered(self, namespace: str, vmi: str) -> bool:
+        """Return whether the agent of a guest has answered since the guest is followed."""
+        found = (agent.guest(namespace, vmi) for agent in self._agents)
+        return any(guest is not None and guest.agent_answered for guest in found)
 
     async def guest_os_info(self, namespace: str, vmi: str) -> Object:
         """Return a VirtualMachineInstanceGuestAgentInfo."""
@@ -132,7 +140,12 @@ class GuestEndpoints:
             raise Conflict(f"VMI {vmi} does not run here")
         try:
             yield guest
-        except (AgentUnavailable, CommandFailed, QmpError) as error:
+        except AgentUnavailable as error:
+            why = f"{error}; whether it has done what it was asked for is not known"
+            details = refusals.details(kinds.VMI, vmi)
+            details["causes"] = [{"reason": GUEST_AGENT_STOPPED, "message": why}]
+            raise Conflict(f"VMI {vmi}: {why}", details=details) from error
+        except (CommandFailed, QmpError) as error:
             raise Conflict(f"VMI {vmi}: {error}") from error
 
 

@@ -51,7 +51,7 @@ class Incoming(msgspec.Struct, frozen=True, rename="camel", kw_only=True):
     """A guest that is to come from another QEMU instead of being booted."""
 
     uid: str  # of the migration
-    paused: bool = False  # it stood still where it was, and is to here
+    paused: bool = False  # it was paused at the source, and stays so here
 
 
 class Intent(msgspec.Struct, frozen=True, rename="camel", kw_only=True):

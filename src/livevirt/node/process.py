@@ -24,7 +24,8 @@ from livevirt.errors import LivevirtError
 from livevirt.node import launch
 
 _PROC = Path("/proc")
-_USERS = ("qemu", "libvirt-qemu", "nobody")  # the first there is runs QEMU when we are root
+#: The first account that exists runs QEMU when livevirt is root.
+_USERS = ("qemu", "libvirt-qemu", "nobody")  # phrase: a Unix account
 _START_TIME, _STATE = 19, 0  # fields of /proc/<pid>/stat after the name; proc(5) counts from 3
 
 

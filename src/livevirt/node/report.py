@@ -1,4 +1,4 @@
-"""Telling pods and VMIs what is true of them: once, and only what has changed."""
+"""Writes the status of pods and VMIs, and only what has changed."""
 
 from __future__ import annotations
 

@@ -47,7 +47,7 @@ def memory(
 def confirmation(
     guest: MachineSnapshot, agent: AgentView | None, vmi: Object, observed: Object | None
 ) -> Condition | None:
-    """Return the condition on changes that are done and that nobody in the guest confirms.
+    """Return the condition on changes that are done and that the guest does not confirm.
 
     None if all are confirmed, or none was made. `observed` is the `observedSizeRevision` to be.
     """

@@ -54,18 +54,15 @@ NO_TROUBLE = Trouble()
 def size(seen: MachineSnapshot) -> Size:
     """Return the size a guest may use at any time, which its pod must hold.
 
-    That is all memory that is plugged, online or not, and what it was offered and may take.
+    That is what is plugged, online or not, and memory that it was offered and may take.
     """
-    return Size(seen.sockets, max(seen.plugged, seen.offered))
+    return Size(seen.held_sockets, max(seen.plugged, seen.offered))
 
 
 def reached(wanted: Size, seen: MachineSnapshot) -> bool:
-    """Tell whether the guest has just what is wanted, as far as it can confirm that."""
-    return (seen.sockets, seen.memory, seen.plugged) == (
-        wanted.sockets,
-        wanted.memory,
-        wanted.memory,
-    )
+    """Return whether the guest has just what is wanted, as far as it can confirm that."""
+    cpus = seen.sockets == seen.held_sockets == wanted.sockets
+    return cpus and seen.memory == seen.plugged == wanted.memory
 
 
 def progress(
@@ -112,7 +109,7 @@ def _stage(
         return Stage(PLUG_FAILED, f"QEMU refused: {trouble.refused}; it is tried again", cause)
     if late:
         why = f" ({trouble.kept})" if trouble.kept else ""
-        message = f"{what}{why}. {ADVICE[cause]}. It is asked again and again"
+        message = f"{what}{why}. {ADVICE[cause]}. It is retried"
         return Stage(NOT_ACCEPTING, message, cause)
     return Stage(PLUGGING if grows else UNPLUGGING, what, cause)
 
@@ -184,7 +181,7 @@ def size_status(
     resizing = _Resize(covered, _final(pod, need), _failure(pod, need))
     done = []
     for type_, same, stage in (
-        (hot_change.CPU, has.sockets == wanted.sockets, stands.cpu),
+        (hot_change.CPU, seen.sockets == has.sockets == wanted.sockets, stands.cpu),
         (hot_change.MEMORY_TYPE, seen.memory == has.memory == wanted.memory, stands.memory),
     ):
         if type_ not in changing:

@@ -109,7 +109,7 @@ class Volumes:
         return replace(found, readonly=bool(source.get("readOnly")))
 
     def release(self, prepared: Prepared) -> None:
-        """Let go of a volume that QEMU has opened, or will not: its device goes with QEMU."""
+        """Release a volume that QEMU has opened, or will not: its device goes with QEMU."""
         image: Image | None = prepared.image
         while image is not None:
             if image.block:

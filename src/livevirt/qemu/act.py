@@ -150,7 +150,7 @@ async def _end_thread(qmp: Session, id: str) -> None:
 async def _unplug_disk(qmp: Session, id: str) -> None:
     there = devices_of(await qmp.execute("qom-list", {"path": PERIPHERALS}))
     if there.get(id) == "scsi-cd":
-        # QEMU never lets go of the medium of a drive that was plugged empty and goes as it is.
+        # QEMU never releases the medium of a drive that was plugged empty and goes as it is.
         await _with_open_tray(qmp, id, "blockdev-remove-medium", force=True)
     bridge = disk.bridge_id(id)
     await unplug(qmp, bridge if bridge in there else id)  # what is behind a bridge goes with it

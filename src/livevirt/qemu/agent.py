@@ -179,7 +179,7 @@ class AgentChannel:
         self._streams: tuple[asyncio.StreamReader, asyncio.StreamWriter] | None = None
 
     async def close(self) -> None:
-        """Let go of the socket; the next call opens it again."""
+        """Close the socket; the next call opens it again."""
         streams = self._streams
         self.hang_up()
         if streams is not None:
@@ -187,7 +187,7 @@ class AgentChannel:
                 await streams[1].wait_closed()
 
     def hang_up(self) -> None:
-        """Let go of the socket at once: who still waits for an answer will not get it."""
+        """Close the socket at once: calls that still wait for an answer fail."""
         if self._streams is not None:
             self._streams[1].close()
             self._streams = None
@@ -311,7 +311,7 @@ class GuestAgent(AgentChannel):
         program = {"pid": (await self.ask("guest-exec", _Program, arguments)).pid}
         pause = _POLL_FIRST
         while not (status := await self.ask("guest-exec-status", _ProgramStatus, program)).exited:
-            await asyncio.sleep(pause)  # the agent tells nobody that a program ended
+            await asyncio.sleep(pause)  # the agent sends no event when a program ends
             pause = min(pause * 2, _POLL_LAST)
         return Finished(
             exit_code=status.exitcode,

@@ -65,7 +65,8 @@ def _basics(machine: Machine) -> list[str]:
     line += ["-name", _options(guest=machine.name, **{"debug-threads": "on"})]
     line += ["-uuid", machine.uuid]
     memory = f",memory-backend={_RAM}" if machine.memory.page and not machine.numa else ""
-    options = f"usb=off,vmport=off,dump-guest-core=off{memory}"
+    vmport = "on" if machine.vmware_port else "off"
+    options = f"usb=off,vmport={vmport},dump-guest-core=off{memory}"
     line += ["-machine", f"{machine.machine_type},{options}"]
     line += ["-accel", accel[machine.accelerator]]
     line += ["-m", _memory_size(machine)]

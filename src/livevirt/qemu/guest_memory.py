@@ -2,7 +2,7 @@
 
 virtio-mem reports what the guest's driver has plugged in, in steps of 2 MiB. Whether the kernel
 uses it is another question: memory appears in blocks (128 MiB on most x86 guests), and a kernel may
-leave new blocks offline until somebody brings them online. The agent lists the blocks.
+leave new blocks offline until they are brought online. The agent lists the blocks.
 """
 
 from __future__ import annotations
@@ -20,9 +20,10 @@ from livevirt.qemu.errors import CommandFailed
 BLOCKS, SET_BLOCKS = "guest-get-memory-blocks", "guest-set-memory-blocks"
 BLOCK_INFO = "guest-get-memory-block-info"
 AUTO_ONLINE = "/sys/devices/system/memory/auto_online_blocks"
+_BLOCK_STATE = "/sys/devices/system/memory/memory{}/state"
 POSSIBLE_CPUS = "/sys/devices/system/cpu/possible"
 MOVABLE = "online_movable"  # what AUTO_ONLINE holds once new memory can be taken away again
-_OVERRIDDEN = ("offline", "online")  # what distributions ship; anything else is somebody's choice
+_OVERRIDDEN = ("offline", "online")  # what distributions ship; anything else was chosen by a user
 _LONGEST_FILE = 4096
 
 
@@ -85,10 +86,19 @@ async def read(agent: GuestAgent) -> GuestMemory:
     return GuestMemory(size, tuple(sorted(found, key=lambda each: each.phys_index)))
 
 
-async def bring_online(agent: GuestAgent, blocks: Iterable[int]) -> int:
-    """Bring blocks online; return how many are.
+async def online_as_movable(agent: GuestAgent, blocks: Iterable[int]) -> None:
+    """Bring blocks online where they can be taken away again.
 
-    The agent leaves the zone to the kernel, which takes Normal: such memory may not shrink.
+    Raises CommandFailed if the agent may not write files, or the kernel refuses.
+    """
+    for number in blocks:
+        await _write_file(agent, _BLOCK_STATE.format(number), MOVABLE)
+
+
+async def bring_online(agent: GuestAgent, blocks: Iterable[int]) -> int:
+    """Bring blocks online by the agent's own command; return how many are.
+
+    It leaves the zone to the kernel, which takes Normal: such memory may not shrink.
     """
     wanted = [{"phys-index": number, "online": True} for number in blocks]
     answers = await agent.ask(SET_BLOCKS, tuple[_BlockResult, ...], {"mem-blks": wanted})

@@ -197,7 +197,7 @@ async def send(qmp: Session, socket: str, limits: Limits) -> None:
 
 
 async def cancel(qmp: Session) -> Transfer:
-    """Call off a transfer, if one is under way; return how it ended, which may be `completed`."""
+    """Cancel a transfer, if one is under way; return how it ended, which may be `completed`."""
     with qmp.listen(EVENT) as events:
         await qmp.execute("migrate_cancel")
         while (found := await transfer(qmp)).under_way:

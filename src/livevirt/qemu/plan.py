@@ -47,6 +47,7 @@ class MachineSnapshot:
     observed: Observed
     vcpus: tuple[Vcpu, ...] | None = None  # None: no guest agent answers
     blocks: GuestMemory | None = None  # None: no guest agent lists them
+    agent: bool = False  # whether a guest agent answers, whatever it can report
     auto_online: str | None = None  # what the kernel does with new memory; None: not asked yet
 
     @property
@@ -65,6 +66,17 @@ class MachineSnapshot:
             if slot.thread.socket >= cpu.sockets and slot.id not in self.observed.accepted
         }
         return min(self.observed.sockets, *missing, cpu.max_sockets)
+
+    @property
+    def held_sockets(self) -> int:
+        """How many sockets the guest may use at any time, which its pod must hold.
+
+        With KVM these are all that are plugged. An emulated one stays plugged for good, so one that
+        the agent has taken offline does not count.
+        """
+        if self.machine.accelerator == "kvm":
+            return max(self.sockets, self.observed.sockets)
+        return self.sockets
 
     @property
     def memory(self) -> int:
@@ -177,7 +189,7 @@ class GrowDisk:
 
 @dataclass(frozen=True, slots=True)
 class CloseImage:
-    """Let go of an image that no drive uses."""
+    """Close an image that no drive uses."""
 
     node: str
 
@@ -284,12 +296,12 @@ def _memory(wanted: Wanted, seen: MachineSnapshot) -> Iterator[Step]:
         yield Blocked("memory", f"{wanted.memory} bytes", reason)
         return
     requested = memory.requested(wanted.memory)
-    asks_agent = seen.blocks is not None and not wanted.paused
-    if requested > observed.requested and asks_agent and seen.auto_online is None:
+    answers = seen.agent and not wanted.paused
+    if requested > observed.requested and answers and seen.auto_online is None:
         yield PrepareMemory()
     if observed.requested != requested:
         yield RequestMemory(requested)
-    elif asks_agent and requested and seen.offline_blocks:
+    elif answers and requested and seen.offline_blocks:
         yield OnlineMemory(seen.offline_blocks)
 
 

@@ -12,7 +12,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
 
-from qemu.qmp import ExecInterruptedError, ExecuteError, QMPClient, Runstate, StateError
+from qemu.qmp import ExecInterruptedError, ExecuteError, Message, QMPClient, Runstate, StateError
 from qemu.qmp import QMPError as ForeignError
 
 from livevirt.qemu.errors import CommandFailed, Disconnected
@@ -65,6 +65,20 @@ class Events:
             self._queue.put_nowait(event)
 
 
+class _Client(QMPClient):
+    """The library's client, which does not write to a connection that it knows to be lost.
+
+    An observation sends many commands at once. If QEMU is gone by then, asyncio warns about every
+    write after the fifth: "socket.send() raised exception."
+    """
+
+    def _do_send(self, msg: Message) -> None:
+        assert self._writer is not None
+        if self._writer.is_closing():
+            raise EOFError("QEMU has closed the connection")
+        super()._do_send(msg)
+
+
 class Session:
     """One connection to QEMU's monitor. Make it with `connect`, end it with `close`."""
 
@@ -83,7 +97,7 @@ class Session:
     @classmethod
     async def connect(cls, path: str) -> "Session":
         """Connect and negotiate; waits as long as another client holds the monitor."""
-        client = QMPClient()
+        client = _Client()
         line = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
         line.setblocking(False)
         copy: socket.socket | None = None

@@ -40,6 +40,7 @@ class Guests:
     folder: Path
     commands: list[tuple[list[str], bytes]] = field(default_factory=list)
     console_open: bool = True
+    agent_seen: bool = False
 
     async def pause(self, namespace: str, vmi: str) -> None:
         await self._condition(vmi, "Paused", "True")
@@ -52,6 +53,9 @@ class Guests:
 
     async def reset(self, namespace: str, vmi: str) -> None:
         self.commands.append((["reset", vmi], b""))
+
+    def agent_answered(self, namespace: str, vmi: str) -> bool:
+        return self.agent_seen
 
     async def guest_os_info(self, namespace: str, vmi: str) -> Object:
         return {"hostname": vmi, "os": {"name": "Größe"}}

@@ -250,6 +250,19 @@ async def test_a_command_in_a_guest_without_an_agent_says_what_to_wait_for(
     assert "virtctl start" in ran.err
 
 
+@pytest.mark.wording
+async def test_given_the_agent_has_stopped_then_a_command_says_so_and_not_to_wait(
+    served: Served,
+) -> None:
+    served.guests.agent_seen = True
+    for command in (("livevirt", "exec", "web", "--", "true"), ("virtctl", "guestosinfo", "web")):
+        ran = await served.run(*command)
+        assert ran.status == 1
+        assert "the guest agent was connected and has stopped" in ran.err
+        assert "virtctl console web" in ran.err
+        assert "kubectl wait" not in ran.err
+
+
 async def test_a_command_is_a_list_of_texts(served: Served, client: RemoteClient) -> None:
     with pytest.raises(Conflict):
         await client.raw("POST", f"{PATH}/exec", body={"command": ["true"]})

@@ -167,7 +167,7 @@ async def test_what_is_not_acted_on_is_mentioned(guest: World) -> None:
         guest, template(domain={"devices": {"useVirtioTransitional": True}}, colour="red")
     )
     assert 'unknown field "spec.template.spec.colour"' in found["warnings"]
-    assert any("does not act on it" in line for line in found["warnings"])
+    assert any("ignored by livevirt" in line for line in found["warnings"])
 
 
 # ---------------------------------------------------------------- the room there is
@@ -525,7 +525,7 @@ async def test_virtctl_plan_reads_manifests(served: Served, guest: World, tmp_pa
 async def test_virtctl_plan_errors_exit_with_1(served: Served, tmp_path: Path) -> None:
     for arguments, why in (
         (("none",), 'virtualmachines.kubevirt.io "none" not found'),
-        ((), "nothing to plan"),
+        ((), "nothing to plan: give -f FILE"),
         (("web", "-f", "x.yaml"), "either -f FILE"),
         (("web", "--patch", "{"), "neither JSON nor YAML"),
         (("-f", str(tmp_path / "none.yaml")), "No such file"),

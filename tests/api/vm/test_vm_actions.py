@@ -41,6 +41,9 @@ class Door:
     async def user_list(self, namespace: str, vmi: str) -> Object:
         return {"items": []}
 
+    def agent_answered(self, namespace: str, vmi: str) -> bool:
+        return False
+
     async def filesystem_list(self, namespace: str, vmi: str) -> Object:
         return {"items": []}
 

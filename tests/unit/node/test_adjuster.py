@@ -325,7 +325,7 @@ class Reporting(Stub):
     online: set[int] = field(default_factory=set)
 
     def __post_init__(self) -> None:
-        self.seen = replace(FRESH, blocks=GuestMemory())
+        self.seen = replace(FRESH, blocks=GuestMemory(), agent=True)
 
     async def do(self, step: Step) -> None:
         if (error := self.fail(step)) is not None:

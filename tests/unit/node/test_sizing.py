@@ -362,3 +362,14 @@ def test_a_size_that_a_guest_lost_when_it_booted_again_is_reported() -> None:
     assert told(vmi, a_pod(1, 512), now, progress(wanted, now), NOON) == []
     found = told(vmi, a_pod(1, 512), now, progress(wanted, now, late=True), NOON)
     assert reason(found, MEMORY) == "GuestNotAccepting"
+
+
+def test_with_kvm_a_cpu_that_is_plugged_and_offline_is_held_until_it_is_unplugged() -> None:
+    kvm = replace(MACHINE, accelerator="kvm")
+    now = replace(seen(2), machine=kvm, vcpus=(Vcpu(0, True, False), Vcpu(1, False, True)))
+    assert size(now) == Size(2, 256 * MIB)
+    for wanted in (1, 2):
+        assert not reached(Size(wanted, 256 * MIB), now)
+    assert size(replace(now, machine=MACHINE)) == Size(1, 256 * MIB)  # its device stays for good
+    vmi = a_vmi(1, "256Mi", CPU)
+    assert reason(told(vmi, a_pod(1), now, IDLE, NOON), CPU) is not None

@@ -90,27 +90,32 @@ RULES: dict[str, Rule] = {
     ),
     "given an agent, when memory grows for the first time, then the kernel is prepared first": (
         wants(memory=128 * MIB),
-        MachineSnapshot(TCG, is_now(), vcpus(1), GuestMemory()),
+        MachineSnapshot(TCG, is_now(), vcpus(1), GuestMemory(), agent=True),
+        [PrepareMemory(), RequestMemory(64 * MIB)],
+    ),
+    "given an agent that lists no blocks, when memory grows, then the kernel is prepared too": (
+        wants(memory=128 * MIB),
+        MachineSnapshot(TCG, is_now(), agent=True),
         [PrepareMemory(), RequestMemory(64 * MIB)],
     ),
     "given it was prepared before, when memory grows, then it is offered at once": (
         wants(memory=128 * MIB),
-        MachineSnapshot(TCG, is_now(), vcpus(1), GuestMemory(), auto_online="online_movable"),
+        MachineSnapshot(TCG, is_now(), vcpus(1), GuestMemory(), True, "online_movable"),
         [RequestMemory(64 * MIB)],
     ),
     "given memory shrinks, then nothing is prepared": (
         wants(),
-        MachineSnapshot(TCG, is_now(requested=64 * MIB), vcpus(1), GuestMemory()),
+        MachineSnapshot(TCG, is_now(requested=64 * MIB), vcpus(1), GuestMemory(), agent=True),
         [RequestMemory(0)],
     ),
     "given memory that was taken and left offline, then it is brought online": (
         wants(memory=128 * MIB),
-        MachineSnapshot(TCG, is_now(requested=64 * MIB), vcpus(1), OFFLINE),
+        MachineSnapshot(TCG, is_now(requested=64 * MIB), vcpus(1), OFFLINE, agent=True),
         [OnlineMemory((0,))],
     ),
     "given it stands still, when memory is offline, then it waits": (
         wants(memory=128 * MIB, paused=True),
-        MachineSnapshot(TCG, is_now(requested=64 * MIB), vcpus(1), OFFLINE),
+        MachineSnapshot(TCG, is_now(requested=64 * MIB), vcpus(1), OFFLINE, agent=True),
         [],
     ),
     "given a disk failed and the guest stands still, when it is to go, then unplug it": (

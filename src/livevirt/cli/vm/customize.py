@@ -93,7 +93,9 @@ def _size(spec: Object, changes: Changes) -> None:
         memory["maxGuest"] = changes.max_guest
         size = _amount(memory.get("guest"))
         if size is not None and parse(changes.max_guest) < size:
-            raise click.UsageError(f"--max-guest {changes.max_guest} is less than its memory")
+            raise click.UsageError(
+                f"--max-guest {changes.max_guest} is less than its memory; give more, or --memory less"
+            )
 
 
 def _follows(limit: Any, old: Any, new: Any) -> bool:
@@ -171,7 +173,7 @@ _POSITIVE = click.IntRange(min=1)
 @click.option("--max-guest", default="", help="Up to how much memory it can grow.")
 @click.option(
     "--dedicated-cpus/--no-dedicated-cpus", default=None,
-    help="Whether each vCPU has a CPU of its own; without, what needs that goes too.",
+    help="Whether each vCPU has a dedicated CPU; without, what needs that is removed.",
 )  # fmt: skip
 @click.option(
     "--hugepages", type=click.Choice(["2Mi", "1Gi", NO]), default=None,

@@ -60,7 +60,7 @@ class Fit:
 
 
 def fit(vm: Object, obj: Object, to: Named, plan: Object, conflicts: Iterable[str] = ()) -> Fit:
-    """Return what the plan of switching a VM to an instance type says.
+    """Return the result of a plan that switches a VM to an instance type.
 
     `conflicts` are fields that the VM sets itself and that the plan does not remove.
     """

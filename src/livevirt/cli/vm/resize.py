@@ -96,7 +96,7 @@ def wait_for_it(name: str, timeout: float | None) -> int:
     """Show the progress of a live change; return once all changes are applied in the guest.
 
     Exits with 0 once it has, or if no guest runs, with 2 if something needs a restart. Without a
-    guest agent nobody in the guest can confirm a size; the last line then says so.
+    guest agent the guest cannot confirm a size; the last line then mentions it.
 
     \b
     kubectl apply -f web.yaml && virtctl vm wait web

@@ -49,9 +49,9 @@ class Switch:
         return conflicts(vm["spec"]["template"], obj.get("spec") or {})
 
     def patch(self, removed: Iterable[str] = ()) -> Object:
-        """Return the merge patch of the VM; what was pinned or inferred before is let go.
+        """Return the merge patch of the VM; what was pinned or inferred before is dropped.
 
-        `removed` are paths of fields that the VM shall no longer set.
+        `removed` are paths of fields that the VM should no longer set.
         """
         matcher = {
             "kind": self.to.kind.singular,

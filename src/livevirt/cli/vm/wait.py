@@ -108,7 +108,7 @@ async def until(
 
     Raises Timeout, naming the last state, and NotFound when a VM is deleted on the way.
     """
-    with telling(session, kind, name, seconds, what) as show:
+    with showing(session, kind, name, seconds, what) as show:
         async with asyncio.timeout(seconds):
             await follow(session, kind, name, _arrival(kind, name, goal, show))
 
@@ -116,7 +116,7 @@ async def until(
 async def until_running(
     session: Session, kind: Kind, name: str, goal: Goal, seconds: float | None, what: str
 ) -> None:
-    """Do the same, but stop waiting when the guest cannot run unless somebody does something.
+    """Do the same, but stop waiting when the guest cannot run unless the user acts.
 
     Raises ClickException then.
     """
@@ -128,7 +128,7 @@ async def until_running(
         reached = goal(obj)
         return reached
 
-    with telling(session, kind, name, seconds, what) as show:
+    with showing(session, kind, name, seconds, what) as show:
         async with asyncio.timeout(seconds):
             arrived = _arrival(kind, name, noted, show)
             await first(follow(session, kind, name, arrived), patience.exhausted())

@@ -69,13 +69,14 @@ def tls_context(tls: Tls) -> ssl.SSLContext:
             context.check_hostname = False
             context.verify_mode = ssl.CERT_NONE
         if tls.certificate and tls.key:
-            _load_pair(context, tls.certificate, tls.key)
+            load_pair(context, tls.certificate, tls.key)
     except (ssl.SSLError, ValueError) as error:
         raise ConfigError(f"a certificate or key cannot be used: {error}") from error
     return context
 
 
-def _load_pair(context: ssl.SSLContext, certificate: bytes, key: bytes) -> None:
+def load_pair(context: ssl.SSLContext, certificate: bytes, key: bytes) -> None:
+    """Have a context present a certificate, given as PEM with its key."""
     # OpenSSL through Python reads a pair from files only; this one exists for an instant, for us.
     with tempfile.TemporaryDirectory(prefix="livevirt-") as folder:
         pair = os.path.join(folder, "pair.pem")

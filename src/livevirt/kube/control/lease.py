@@ -150,8 +150,7 @@ class Election:
         """Do the work whenever, and only while, this candidate holds the lease.
 
         Losing the lease calls `lost` and cancels the work; once it has ended we stand again.
-        Returns, or raises, when the work does by itself; then, and when cancelled, the lease is
-        let go.
+        Returns, or raises, when the work ends; then, and when cancelled, the lease is released.
         """
         while True:
             await self._acquire()

@@ -14,6 +14,9 @@ from livevirt.kube.objects.kind import Kind
 from livevirt.kube.objects.node_share import Share
 from livevirt.kube.objects.request import Object, User
 
+#: Returns an object by kind, name and namespace, never to be changed, or None.
+Get = Callable[[Kind, str, str], Object | None]
+
 
 class Reader(Protocol):
     """What admission may look up: the store in process, informer caches in a webhook."""

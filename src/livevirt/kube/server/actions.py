@@ -79,7 +79,8 @@ class ActionFront:
         self._metrics = metrics
         self._action = action or _not_yet
         self.health = Health()
-        self.names: frozenset[str] = frozenset()  # of this server, beside the usual ones
+        #: Names of this server beside the usual ones; None behind a kube-apiserver, which checks.
+        self.names: frozenset[str] | None = None
 
     async def handle(self, http: web.BaseRequest) -> web.StreamResponse:
         """Answer one HTTP request; every refusal is a Status object."""
@@ -87,7 +88,8 @@ class ActionFront:
         labels = [http.method, ""]  # of the metrics: the verb and the resource
         try:
             path, _, query = http.raw_path.partition("?")
-            origin.check(http.headers, self.names)
+            if self.names is not None:
+                origin.check(http.headers, self.names)
             user = await self._guard.authenticate(http, path)
             target = _target(self._registry, path)
             await self._guard.authorize(user, http, target)
@@ -233,7 +235,7 @@ async def response(
     headers = {"Content-Type": content_type, "Cache-Control": "no-cache, private"}
     if len(raw) > _COMPRESS_FROM and "gzip" in http.headers.get("Accept-Encoding", ""):
         # Fast rather than small: clients on this machine are many times faster than the network
-        # this was made for. Large answers must not hold up everybody else.
+        # this was made for. Large answers must not block other requests.
         raw = await asyncio.to_thread(gzip.compress, raw, 1)
         headers["Content-Encoding"] = "gzip"
     response = web.Response(status=answer.code, body=raw, headers=headers)

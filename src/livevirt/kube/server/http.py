@@ -75,6 +75,7 @@ class Front(ActionFront):
         self._api = api
         self._streams: dict[tuple[str, str], StreamHandler] = {}
         self.health = Health(api.services.store.probe)
+        self.names = frozenset()
 
     def attach(
         self,

@@ -10,7 +10,7 @@ import errno
 import logging
 import ssl
 from collections.abc import AsyncIterator, Awaitable, Callable
-from contextlib import asynccontextmanager
+from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from typing import Any, cast
 
 from aiohttp import StreamReader, web
@@ -124,19 +124,24 @@ class ListenError(LivevirtError):
     """The address is not available; the message names what to do."""
 
 
+def listening(handle: Handle, keys: Pki, host: str, port: int) -> AbstractAsyncContextManager[int]:
+    """Serve requests with the server's own certificate; gives the port that was taken."""
+    return listening_with(handle, _tls(keys), host, port)
+
+
 @asynccontextmanager
-async def listening(
-    handle: Handle, keys: Pki, host: str, port: int, connections: Connections | None = None
+async def listening_with(
+    handle: Handle, context: ssl.SSLContext, host: str, port: int
 ) -> AsyncIterator[int]:
     """Serve requests while the context lasts; gives the port that was taken."""
     server = Server(
         handle, request_factory=_request, access_log=None, keepalive_timeout=IDLE_SECONDS
     )
-    server.limits = connections or Connections()
+    server.limits = Connections()
     loop = asyncio.get_running_loop()
     try:
         socket = await loop.create_server(
-            server, host, port, ssl=_tls(keys), backlog=1024, reuse_address=True,
+            server, host, port, ssl=context, backlog=1024, reuse_address=True,
             ssl_handshake_timeout=HANDSHAKE_SECONDS,
         )  # fmt: skip
     except OSError as error:

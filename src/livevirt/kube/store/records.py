@@ -105,7 +105,7 @@ class Event(msgspec.Struct, eq=False):
         return self._previous_object
 
     def forget(self) -> None:
-        """Let go of the decoded objects; they take many times the memory of the bytes."""
+        """Drop the decoded objects; they take many times the memory of the bytes."""
         self._object = self._previous_object = None
 
     def __repr__(self) -> str:

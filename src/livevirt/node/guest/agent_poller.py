@@ -30,10 +30,12 @@ class AgentPoller:
     def __init__(self, intent: Intent, views: ViewStore, wake: Callable[[], None]) -> None:
         self.client = GuestAgent(intent.machine.agent_socket)
         self.silent = False  # an agent's port is open, and it has not answered
+        self.answered = False  # at some time since this guest is followed
         self._intent, self._views, self._wake = intent, views, wake
         self._port_changed = asyncio.Event()
-        self._answered = time.monotonic()
+        self._last_answer = time.monotonic()
         self._unanswered = 0  # polls in a row
+        self._unmovable = False  # whatever agent brought the memory online
 
     def port_changed(self, is_open: bool) -> None:
         """Take notice that an agent has opened or closed its port."""
@@ -52,6 +54,7 @@ class AgentPoller:
                 continue
             answer = await self._poll()
             if answer is not None:
+                self.answered = True
                 self._heard()
                 self._views.show(replace(self._views.current, agent=self._merged(answer)))
             elif self._views.current.agent is not None:
@@ -91,9 +94,15 @@ class AgentPoller:
         self._update(auto_online=setting)
 
     async def online_memory(self, blocks: tuple[int, ...]) -> None:
-        """Let the guest bring blocks of memory online."""
+        """Let the guest bring blocks of memory online, where they can be taken away if it may."""
+        try:
+            await guest_memory.online_as_movable(self.client, blocks)
+            return
+        except CommandFailed as error:
+            log.debug("memory not brought online as movable", extra=self._fields(error))
         done = await guest_memory.bring_online(self.client, blocks)
         if done:
+            self._unmovable = True
             self._update(unmovable=True)
         if done < len(blocks):
             raise UnplugRefused(f"the guest brought {done} of {len(blocks)} memory blocks online")
@@ -106,22 +115,22 @@ class AgentPoller:
 
     def _merged(self, answer: AgentView) -> AgentView:
         """Return an answer with what was noted while it was on its way."""
-        agent = self._views.current.agent
-        if agent is None:
-            return answer
-        return replace(answer, auto_online=agent.auto_online, unmovable=agent.unmovable)
+        agent, observed = self._views.current.agent, self._views.current.observed
+        self._unmovable &= observed is not None and observed.memory.plugged > 0
+        setting = agent.auto_online if agent is not None else None
+        return replace(answer, auto_online=setting, unmovable=self._unmovable)
 
     def _heard(self) -> None:
-        self._answered, self._unanswered, self.silent = time.monotonic(), 0, False
+        self._last_answer, self._unanswered, self.silent = time.monotonic(), 0, False
 
     def _not_heard(self) -> None:
         """Count an answer that did not come; what an agent that hangs once reported is void."""
         observed = self._views.current.observed
         if observed is None or observed.run_state != "running":
-            self._unanswered = 0  # a guest that stands still cannot answer
+            self._unanswered = 0  # a paused guest cannot answer
             return
         self._unanswered += 1
-        if self._unanswered > 1 and time.monotonic() - self._answered > SILENT_SECONDS:
+        if self._unanswered > 1 and time.monotonic() - self._last_answer > SILENT_SECONDS:
             log.warning("guest agent does not answer", extra=self._who())
             self.silent = True
             self._views.show(replace(self._views.current, agent=None))

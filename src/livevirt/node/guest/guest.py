@@ -74,6 +74,11 @@ class Guest:
         return self._task.done()
 
     @property
+    def agent_answered(self) -> bool:
+        """Whether an agent in the guest has answered since the guest is followed."""
+        return self._poller.answered
+
+    @property
     def view(self) -> View:
         """What is known about the guest now."""
         return self._views.current

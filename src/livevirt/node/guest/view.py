@@ -66,7 +66,9 @@ def snapshot(machine: Machine, observed: Observed, agent: AgentView | None) -> M
     """Return what plans are made from: how a guest was started, is, and reports itself to be."""
     if agent is None:
         return MachineSnapshot(machine, observed)
-    return MachineSnapshot(machine, observed, agent.vcpus, agent.blocks, agent.auto_online)
+    return MachineSnapshot(
+        machine, observed, agent.vcpus, agent.blocks, agent=True, auto_online=agent.auto_online
+    )
 
 
 class ViewStore:

@@ -81,7 +81,10 @@ def _bound(seen: DataVolumeSnapshot) -> Condition:
         case "Lost":
             return conditions.condition("Bound", "False", "ClaimLost", "Claim Lost")
         case _:
-            return conditions.condition("Bound", "False", "Pending", f"PVC {name} Pending")
+            message = f"PVC {name} Pending"
+            if seen.storage_class is None and (missing := storage.class_of(claim)):
+                message += f": there is no StorageClass {missing}"
+            return conditions.condition("Bound", "False", "Pending", message)
 
 
 def _running(seen: DataVolumeSnapshot, phase: str) -> Condition:

@@ -11,8 +11,7 @@ from livevirt.errors import BadRequest
 from livevirt.kube.objects import conditions
 from livevirt.kube.objects.request import Answer, Object
 from livevirt.vm import kinds
-from livevirt.vm.guest.subresources import running_instance
-from livevirt.vm.kinds.subresources import NO_GUEST_AGENT
+from livevirt.vm.guest.subresources import check_agent, running_instance
 from livevirt.vm.subresources.call import Call, Verb
 
 
@@ -53,9 +52,7 @@ def verb(endpoint: ExecEndpoint) -> Verb:
         listed = (vmi.get("status") or {}).get("conditions")
         if conditions.is_true(listed, "Paused"):
             raise call.refuse(kinds.VMI, "VMI is paused")
-        if not conditions.is_true(listed, "AgentConnected"):
-            why = "VMI does not have guest agent connected"
-            raise call.refuse(kinds.VMI, why, NO_GUEST_AGENT)
+        check_agent(call, vmi)
         ended = await endpoint.exec(call.namespace, call.name, command, stdin)
         return Answer(200, answer_of(ended))
 

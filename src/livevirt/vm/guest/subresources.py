@@ -5,7 +5,7 @@ from __future__ import annotations
 from livevirt.kube.objects import conditions
 from livevirt.kube.objects.request import Answer, Object
 from livevirt.vm import kinds
-from livevirt.vm.kinds.subresources import NO_GUEST_AGENT
+from livevirt.vm.kinds.subresources import GUEST_AGENT_STOPPED, NO_GUEST_AGENT
 from livevirt.vm.subresources import call as subresources_call
 from livevirt.vm.subresources.call import DONE, Call, phase
 
@@ -83,7 +83,14 @@ async def filesystem_list(call: Call) -> Answer:
 
 
 async def _check_agent(call: Call) -> None:
-    vmi = await running_instance(call)
-    if not conditions.is_true((vmi.get("status") or {}).get("conditions"), "AgentConnected"):
-        why = "VMI does not have guest agent connected"
-        raise call.refuse(kinds.VMI, why, NO_GUEST_AGENT)
+    check_agent(call, await running_instance(call))
+
+
+def check_agent(call: Call, vmi: Object) -> None:
+    """Refuse what the agent of the guest would have to do if it is not connected."""
+    if _is(vmi, "AgentConnected"):
+        return
+    if call.guests.agent_answered(call.namespace, call.name):
+        why = "the guest agent was connected and has stopped"
+        raise call.refuse(kinds.VMI, why, GUEST_AGENT_STOPPED)
+    raise call.refuse(kinds.VMI, "VMI does not have guest agent connected", NO_GUEST_AGENT)

@@ -95,7 +95,7 @@ _ANYWAY = {"domain.devices.disks.cdrom.tray": "closed"}
 def warnings(path: str, spec: Object) -> list[str]:
     """Return a warning for each field that is set in a spec and not acted on."""
     found = list(dict.fromkeys(unsupported(spec)))
-    shown = [f"{path}.{each}: kept, but livevirt does not act on it" for each in found]
+    shown = [f"{path}.{each}: stored but ignored by livevirt" for each in found]
     if len(shown) > MOST_WARNINGS:
         more = len(shown) - MOST_WARNINGS + 1
         return [*shown[: MOST_WARNINGS - 1], f"{path}: {more} more fields are not acted on"]

@@ -79,7 +79,7 @@ def _overridden(settings: Object, given: Mapping[str, Any]) -> Object:
     return {**settings, **chosen}
 
 
-_IDLE = "kept, but livevirt does not act on it"
+_IDLE = "stored but ignored by livevirt"
 _STOPS = "there is no post-copy; the guest is stopped when time is up"
 LONGEST_DOWNTIME = 2_000_000  # milliseconds, the most QEMU takes
 

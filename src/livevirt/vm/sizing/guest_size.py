@@ -12,7 +12,7 @@ from enum import StrEnum
 from livevirt.kube.objects.quantity import parse
 from livevirt.kube.objects.request import Object
 
-#: The condition that is False while nobody in the guest confirms what was plugged in.
+#: The condition that is False while the guest does not confirm what was plugged in.
 CONFIRMED = "SizeConfirmed"
 NO_AGENT, NO_COMMAND = "NoGuestAgent", "NotReportedByAgent"
 

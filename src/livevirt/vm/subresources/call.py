@@ -39,6 +39,9 @@ class GuestEndpoint(Protocol):
     async def reset(self, namespace: str, vmi: str) -> None:
         """Reset the machine, whatever the guest is doing."""
 
+    def agent_answered(self, namespace: str, vmi: str) -> bool:
+        """Return whether the agent of the guest is known to have answered at some time."""
+
     async def guest_os_info(self, namespace: str, vmi: str) -> Object:
         """Return a VirtualMachineInstanceGuestAgentInfo."""
 

@@ -69,7 +69,7 @@ class Ruling(msgspec.Struct, frozen=True):
 
     A rule decides the first five fields; `judge` adds which field it is and its values as JSON
     (None: left out). `waits`: nothing happens until something around the guest changes.
-    `unconfirmed`: why nobody in the guest will confirm it, as `guest_size` names reasons.
+    `unconfirmed`: why the guest will not confirm it, as `guest_size` names reasons.
     """
 
     verdict: Verdict

@@ -104,7 +104,7 @@ DIFFERENCES: tuple[Departure, ...] = (
         "a CD-ROM drive that is added or removed, with or without a hotpluggable volume",
         "restart; a new one with a volume is an error that stops everything else",
         "live on scsi, and on usb where the guest has such a drive from its start; restart on sata,"
-        " and said so, but the medium of a removed drive goes at once",
+        " with a warning, but the medium of a removed drive is ejected at once",
     ),
     Departure(
         "hotplug-bus",

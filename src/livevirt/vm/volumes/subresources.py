@@ -1,4 +1,4 @@
-"""PUT …/addvolume and …/removevolume: a volume comes or goes by an edit of the spec, no other way.
+"""PUT …/addvolume and …/removevolume: they attach and detach by editing the spec only.
 
 Of a VM the template is edited, and the guest follows as it does any edit; of an instance that no VM
 owns, its own spec. Beyond KubeVirt: a volume named like an empty CD-ROM drive is put into it, and

@@ -38,7 +38,7 @@ def update_errors(new: Object, old: Object) -> list[FieldError]:
 def bus_errors(
     before: Object, after: Object, besides: frozenset[str] = frozenset()
 ) -> Iterator[FieldError]:
-    """Yield the disks that come or go as nothing does while a guest runs."""
+    """Yield the added and removed disks that cannot be hotplugged."""
     old, new = Lists.of(before), Lists.of(after)
     for disk in [d for d in (*old.disks, *new.disks) if (d in old.disks) != (d in new.disks)]:
         name, shown_as, bus = disk["name"], disks.target(disk), disks.bus(disk)

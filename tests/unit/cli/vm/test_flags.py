@@ -5,11 +5,11 @@ from __future__ import annotations
 import click
 import pytest
 
-from ..test_virtctl import commands
+from ..test_help import COMMANDS
 
 TIMED = {
-    name: command
-    for name, command in commands().items()
+    path.removeprefix("virtctl "): command
+    for path, command in COMMANDS.items()
     if any(param.name == "timeout" for param in command.params)
 }
 SECONDS = {"90": 90.0, "90s": 90.0, "5m": 300.0, "1m30s": 90.0, "1h": 3600.0, "0": None}

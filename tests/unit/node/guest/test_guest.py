@@ -329,3 +329,23 @@ async def test_what_was_done_to_the_guests_memory_is_remembered(
         agent = guest.view.agent
         assert agent is not None
         assert (agent.auto_online, agent.unmovable) == ("", True)
+        qemu.becomes(replace(PLUGGED, agent_open=False))
+        await until(lambda: guest.view.agent is None)
+        qemu.becomes(PLUGGED)
+        await until(lambda: guest.view.agent is not None)
+        assert guest.view.agent is not None
+        assert guest.view.agent.unmovable  # another agent, the same memory
+
+
+async def test_blocks_are_brought_online_as_movable_by_an_agent_that_may_write_files(
+    reboot: RebootRequest, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    qemu, inside = Qemu(PLUGGED), InGuest()
+    inside.answers |= {"guest-file-open": 1, "guest-file-write": {"count": 1, "eof": False}}
+    inside.answers |= {"guest-file-flush": {}, "guest-file-close": {}}
+    async with following(qemu, inside, reboot, monkeypatch) as guest:
+        await until(lambda: guest.view.agent is not None)
+        await guest.do(OnlineMemory((32,)))
+        assert guest.view.agent is not None
+        assert not guest.view.agent.unmovable
+    assert guest_memory.SET_BLOCKS not in inside.asked
