@@ -15,13 +15,14 @@ setup: ## virtual environment, system packages and the test guest
 distributions: setup ## Debian guests from packages: DISTRIBUTIONS="debian-12-cloud debian-13-cloud"
 	@tools/distributions/build.py --import $(DISTRIBUTIONS)
 
-check: ## format, lint, types, layers and sizes: the static half of CI
+check: ## format, lint, types, layers, sizes and phrases: the static half of CI
 	@tools/setup --python-only
 	$(BIN)/ruff format --check src tests benchmarks tools
 	$(BIN)/ruff check src tests benchmarks tools
 	$(BIN)/mypy
 	$(BIN)/lint-imports --no-cache
 	$(BIN)/python tools/limits.py
+	$(BIN)/python tools/phrases.py
 
 # Behaviour must not depend on the text of a message: the API suites, the unit suites once more and a
 # guest test of each capability, with a restart of the server, run with all messages scrambled.

@@ -11,12 +11,16 @@ from pathlib import Path
 from livevirt.catalog import controller as catalog
 from livevirt.files import private
 from livevirt.files.raw_file import Directories
+from livevirt.files.reserve import Reserve
 from livevirt.kube.client.local import LocalClient
 from livevirt.kube.control.cache import Key
 from livevirt.kube.control.events import Recorder
 from livevirt.kube.control.metrics import Family, Source
 from livevirt.kube.control.runtime import Factory, Runtime
+from livevirt.kube.control.supervisor import FAMILIES as SUPERVISOR_FAMILIES
+from livevirt.kube.control.supervisor import Supervisor
 from livevirt.kube.controllers import embedded
+from livevirt.kube.controllers.embedded import Environment
 from livevirt.kube.controllers.storage.claim_controller import Claims
 from livevirt.kube.controllers.storage.claim_controller import Sources as StorageSources
 from livevirt.kube.controllers.storage.volume_controller import Volumes
@@ -41,6 +45,7 @@ from livevirt.vm import controllers, kinds
 from livevirt.vm.datavolumes.controller import DataVolumes
 from livevirt.vm.datavolumes.controller import Sources as DataVolumeSources
 from livevirt.vm.datavolumes.importer import Images
+from livevirt.vm.lifecycle.vmi import launcher
 from livevirt.vm.monitoring import collector
 from livevirt.vm.monitoring.collector import Collector
 from livevirt.vm.subresources import router
@@ -54,22 +59,26 @@ FAMILIES: tuple[Family, ...] = (
     *collector.FAMILIES,
     *guest_metrics.FAMILIES,
     *storage_metrics.FAMILIES,
+    *SUPERVISOR_FAMILIES,
 )
 NODE_AGENT = "livevirt-node"
 STORAGE = "livevirt-storage"
+_HOLD_SECONDS = 5.0
 
 
 async def run(
     settings: Settings, data: DataDir, client: LocalClient, services: Services, front: Front
 ) -> None:
     """Run the controllers and the node agents until cancelled."""
+    supervisor = Supervisor()
+    front.health.checks.append(supervisor.failing)
     agents: list[Agent] = []  # filled once the host has been probed
     endpoints = GuestEndpoints(agents)
     verbs = Actions(client.for_component("subresources"), endpoints, router.guest_verbs(endpoints))
     logs = Logs(endpoints, lambda namespace, name: services.reader.get(core.POD, name, namespace))
     images = ImageStore(Path(settings.image_store or default_data_dir() / FOLDER))
     machines = Collector()
-    sources = metrics_sources(machines, agents, data, images)
+    sources = (*metrics_sources(machines, agents, data, images), supervisor.samples)
     front.attach(verbs.handle, {(core.POD.resource, "log"): logs.stream}, sources)
     services.usage_sources.append(
         PodUsage(lambda: ((agent.name, agent.pods()) for agent in agents), services.now)
@@ -79,23 +88,36 @@ async def run(
         factories.append(catalog.run)
     await asyncio.to_thread(_restrict, data, images)
     wanted = registration.asked(settings.nodes)
-    retired = await registration.settle(client, wanted, data.nodes, data.run)
+    settling = functools.partial(registration.settle, client, wanted, data.nodes, data.run)
+    retired = await supervisor.obtain("settle-nodes", settling)
     async with asyncio.TaskGroup() as group:
-        running = embedded.run(client, services.store, services.now, services.registry, factories)
+        running = embedded.run(
+            client,
+            services.store,
+            services.now,
+            services.registry,
+            factories,
+            Environment(launcher.not_run, supervisor),
+        )
         group.create_task(running, name="controllers")
-        host = await look(data.accelerator)  # the controllers run meanwhile
+        group.create_task(supervisor.keep("verify-database", services.store.verify))
+        group.create_task(supervisor.keep("disk-reserve", lambda: _hold(Reserve(data.reserve))))
+        # The controllers run meanwhile.
+        host = await supervisor.obtain("probe-host", lambda: look(data.accelerator))
         _sweep_scratch(data)
         capacity = _capacity(settings)
         named = client.for_component(NODE_AGENT)
-        agents += (
-            Agent(
-                NodeConfig(name, capacity, name in retired), named, data, images, host, services.now
-            )
-            for name in (*wanted, *retired)
-        )
-        for agent in agents:
+
+        async def run_agent(name: str) -> None:
+            node = NodeConfig(name, capacity, name in retired)
+            agent = Agent(node, named, data, images, host, services.now)
             agent.watchers.append(functools.partial(report_plugged, machines))
-            group.create_task(agent.run(), name=agent.name)
+            agents[:] = [each for each in agents if each.name != name] + [agent]
+            await agent.run(supervisor)
+
+        for name in (*wanted, *retired):
+            work = functools.partial(run_agent, name)
+            group.create_task(supervisor.keep(name, work), name=name)
 
 
 def _capacity(settings: Settings) -> dict[str, Quantity]:
@@ -111,6 +133,13 @@ def _restrict(data: DataDir, images: ImageStore) -> None:
         images.restrict()
     except OSError as error:
         log.warning("permissions not restricted", extra={"error": str(error)})
+
+
+async def _hold(reserve: Reserve) -> None:
+    """Reserve the space again that a full disk made us release, as soon as there is some."""
+    while True:
+        await asyncio.to_thread(reserve.hold)
+        await asyncio.sleep(_HOLD_SECONDS)
 
 
 def _sweep_scratch(data: DataDir) -> None:

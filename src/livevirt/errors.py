@@ -4,10 +4,12 @@ LivevirtError
 ├── ApiError           the API server refused; carries Kubernetes' `code` and `reason`
 │   ├── NotFound       usually an answer, not a failure
 │   ├── Conflict       read again, decide again
-│   ├── AlreadyExists  somebody was first
+│   ├── AlreadyExists  it was created before
 │   ├── Invalid        the object breaks a rule; `details.causes` name the fields
 │   ├── Forbidden      not allowed, or over a quota
-│   └── Expired        the watch or page is too old: list again
+│   ├── Expired        the watch or page is too old: list again
+│   ├── ServiceUnavailable   the server cannot do it now: try again later
+│   └── InsufficientStorage  the server's disk is full: free some space, then try again
 ├── QmpError
 │   ├── CommandFailed  QEMU understood and refused; `kind` is QEMU's error class
 │   ├── UnplugRefused  the guest kept the device
@@ -50,7 +52,7 @@ class ApiError(LivevirtError):
         self.warnings = warnings  # sent along with the refusal
 
     def status(self) -> dict[str, Any]:
-        """Return the Status object that tells a client."""
+        """Return the Status object for the client."""
         status: dict[str, Any] = {
             "kind": "Status",
             "apiVersion": "v1",
@@ -67,7 +69,7 @@ class ApiError(LivevirtError):
 
     @staticmethod
     def of(status: dict[str, Any], code: int) -> ApiError:
-        """Return the error that a Status object (or the lack of one) stands for."""
+        """Return the error that a Status object (or a missing one) stands for."""
         reason = status.get("reason") or ""
         kind = next((k for k in _BY_REASON if k.reason == reason), ApiError)
         return kind(
@@ -121,7 +123,7 @@ class Forbidden(ApiError):
 
 
 class Unauthorized(ApiError):
-    """Nobody we know is asking."""
+    """The user is not authenticated."""
 
     code = 401
     reason = "Unauthorized"
@@ -142,7 +144,7 @@ class NotAcceptable(ApiError):
 
 
 class UnsupportedMediaType(ApiError):
-    """The body is in a form nobody here can read."""
+    """The body is in an unsupported media type."""
 
     code = 415
     reason = "UnsupportedMediaType"
@@ -176,6 +178,20 @@ class TooManyRequests(ApiError):
     reason = "TooManyRequests"
 
 
+class ServiceUnavailable(ApiError):
+    """The server cannot answer at the moment; the request may be tried again."""
+
+    code = 503
+    reason = "ServiceUnavailable"
+
+
+class InsufficientStorage(ApiError):
+    """The server's disk has no space for the write; nothing was changed."""
+
+    code = 507
+    reason = "InsufficientStorage"
+
+
 _BY_REASON: tuple[type[ApiError], ...] = (
     NotFound,
     Conflict,
@@ -191,6 +207,8 @@ _BY_REASON: tuple[type[ApiError], ...] = (
     Expired,
     Timeout,
     TooManyRequests,
+    ServiceUnavailable,
+    InsufficientStorage,
 )
 
 

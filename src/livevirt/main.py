@@ -21,9 +21,12 @@ import uvloop
 from livevirt import logs, programs
 from livevirt.errors import LivevirtError
 from livevirt.files import private
+from livevirt.files.reserve import Reserve
 from livevirt.kube.admission import builtin
+from livevirt.kube.admission.pods import PodRules
 from livevirt.kube.client.local import LocalClient
 from livevirt.kube.controllers import bootstrap
+from livevirt.kube.objects import core
 from livevirt.kube.objects.request import User
 from livevirt.kube.server import pki, reviews
 from livevirt.kube.server.api import Api
@@ -38,6 +41,7 @@ from livevirt.paths import DataDir
 from livevirt.settings import Settings
 from livevirt.vm import admission, kinds
 from livevirt.vm.config import controller
+from livevirt.vm.lifecycle.vmi import launcher
 from livevirt.vm.migration import eviction
 
 log = logging.getLogger(__name__)
@@ -60,26 +64,36 @@ def utc_now() -> datetime:
 
 async def serve(settings: Settings, ready: Ready) -> None:
     """Run everything until SIGTERM or SIGINT; call `ready` with the URL once the API answers."""
-    programs.check()  # or nodes would fail behind an API that says it is ready
+    programs.check()  # or nodes would fail behind an API that reports ready
     data = DataDir(Path(settings.data_dir))
     data.check()
     private.folders(data.root)
     addresses = tuple(dict.fromkeys(("127.0.0.1", "::1", settings.host)))
-    keys = pki.ensure(data.pki, addresses, utc_now())
-    store = Store.open(data.database)
+    reserve = Reserve(data.reserve)
+    keys = reserve.spend(lambda: pki.ensure(data.pki, addresses, utc_now()))
+    store = Store.open(data.database, release_space=reserve.release)
+    reserve.hold()
     try:
-        await _serve(settings, data, keys, store, ready)
+        await _serve(settings, data, keys, (store, reserve), ready)
     finally:
         await store.close()
 
 
-async def _serve(settings: Settings, data: DataDir, keys: Pki, store: Store, ready: Ready) -> None:
+async def _serve(
+    settings: Settings, data: DataDir, keys: Pki, storage: tuple[Store, Reserve], ready: Ready
+) -> None:
+    store, reserve = storage
     reader = StoreReader(store)
     tokens = Tokens(keys.token_key)
-    rules = {**builtin.RULES, **admission.RULES}
+    rules = {
+        **builtin.RULES,
+        core.POD.resource: PodRules(launcher.not_run),
+        **admission.RULES,
+    }
     services = Services(store, rules, utc_now, reader, kinds.REGISTRY)
     api = Api(services, reviews.verbs(tokens))
     client = LocalClient(api, CONTROLLER)
+    services.space_guards.append(reserve.shortage)
     services.eviction_guards.append(eviction.Guard(client.for_component("eviction-guard")))
     front = Front(api, Authenticator(tokens, reader, utc_now), Metrics(store))
     await bootstrap.ensure(client)
@@ -87,8 +101,8 @@ async def _serve(settings: Settings, data: DataDir, keys: Pki, store: Store, rea
     async with listening(front.handle, keys, settings.host, settings.port) as port:
         host = f"[{settings.host}]" if ":" in settings.host else settings.host
         url = f"https://{host}:{port}"
-        pki.write_kubeconfig(data.kubeconfig, url, keys)
-        data.pid.write_text(f"{os.getpid()}\n")
+        reserve.spend(lambda: pki.write_kubeconfig(data.kubeconfig, url, keys))
+        reserve.spend(lambda: data.pid.write_text(f"{os.getpid()}\n"))
         ready(url)
         log.info("ready", extra={"url": url, "data_dir": settings.data_dir})
         try:

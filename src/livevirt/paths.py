@@ -64,6 +64,11 @@ class DataDir:
         return self.root / "accelerator.json"
 
     @property
+    def reserve(self) -> Path:
+        """Space that is released when the disk is full."""
+        return self.root / "reserve"
+
+    @property
     def pki(self) -> Path:
         """Certificates and keys."""
         return self.root / "pki"
@@ -94,7 +99,7 @@ class DataDir:
         database = (
             self.root / f"{self.database.name}{end}" for end in ("", "-wal", "-shm", ".lock")
         )
-        files = (self.kubeconfig, self.pid, self.log, self.accelerator)
+        files = (self.kubeconfig, self.pid, self.log, self.accelerator, self.reserve)
         folders = (self.pki, self.backups, self.volumes, self.scratch, self.nodes, self.run)
         return (*database, *files, *folders)
 

@@ -85,7 +85,7 @@ def test_up_detached_serves_until_down_and_keeps_its_objects(livevirt: Command) 
     status = livevirt.here("status")
     assert (status.returncode, status.stdout) == (1, f"not running on {data}\n")
     again = livevirt.here("down")
-    assert (again.returncode, again.stdout) == (0, f"livevirt does not run on {data}\n")
+    assert (again.returncode, again.stdout) == (0, f"no livevirt server is running for {data}\n")
     outside = [*livevirt.home.iterdir(), *livevirt.temporary.iterdir()]
     assert outside == [], "something was left outside the data directory"
 

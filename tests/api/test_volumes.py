@@ -19,7 +19,7 @@ from aiohttp import web
 
 from livevirt.background import storage
 from livevirt.cli import volume_import
-from livevirt.cli.volume_import import VolumeError, Wish
+from livevirt.cli.volume_import import ImportRequest, VolumeError
 from livevirt.errors import Invalid
 from livevirt.files import loop_device
 from livevirt.files.raw_file import Directories
@@ -837,12 +837,12 @@ def quietly(_: float) -> None:
 
 
 async def test_a_file_is_imported_into_a_new_claim(world: World, tmp_path: Path) -> None:
-    wish = Wish(qcow2(tmp_path / "guest.qcow2"), NAMESPACE, "guest")
-    await volume_import.fill(world.client, world.directories, wish, quietly)
+    request = ImportRequest(qcow2(tmp_path / "guest.qcow2"), NAMESPACE, "guest")
+    await volume_import.fill(world.client, world.directories, request, quietly)
     assert world.bound("guest")
     assert holds(world.disk("guest"))
     with pytest.raises(VolumeError, match="holds a disk already"):
-        await volume_import.fill(world.client, world.directories, wish, quietly)
+        await volume_import.fill(world.client, world.directories, request, quietly)
     assert world.bound("guest")
 
 
@@ -850,9 +850,9 @@ async def test_a_claim_in_use_is_not_imported_into(world: World, tmp_path: Path)
     await world.claim("guest")
     await world.pod("user", "guest")
     await world.until(lambda: world.bound("guest"))
-    wish = Wish(raw(tmp_path / "guest.raw"), NAMESPACE, "guest")
+    request = ImportRequest(raw(tmp_path / "guest.raw"), NAMESPACE, "guest")
     with pytest.raises(VolumeError, match="used by Pod user"):
-        await volume_import.fill(world.client, world.directories, wish, quietly)
+        await volume_import.fill(world.client, world.directories, request, quietly)
     assert not world.disk("guest").exists()
 
 
@@ -863,7 +863,7 @@ async def test_a_new_claim_goes_again_when_the_import_fails(
         raise OSError("the disk is on fire")
 
     monkeypatch.setattr(importer, "fill", fail)
-    wish = Wish(raw(tmp_path / "guest.raw"), NAMESPACE, "guest")
+    request = ImportRequest(raw(tmp_path / "guest.raw"), NAMESPACE, "guest")
     with pytest.raises(OSError, match="fire"):
-        await volume_import.fill(world.client, world.directories, wish, quietly)
+        await volume_import.fill(world.client, world.directories, request, quietly)
     await world.until(lambda: world.get(core.CLAIM, "guest") is None)

@@ -72,7 +72,7 @@ async def test_given_a_pod_that_asks_for_no_cpu_alone_then_its_guest_shares_none
         await world.until("it waits", lambda: waiting(world).get("message"))
         assert waiting(world) == {
             "reason": "CreateContainerConfigError",
-            "message": "the guest wants CPUs of its own and its pod asks for none",
+            "message": "the guest needs dedicated CPUs and its pod requests none",
         }
         assert qemus(root) == []
 

@@ -121,9 +121,9 @@ def test_given_a_hung_agent_and_a_killed_server_then_a_mounted_disk_waits(
     restart_server(guest)
     guest.drop("alpha")
     guest.apply()
-    guest.waits("alpha", "Detaching", "GuestAgentNotAnswering", "does not tell")
+    guest.waits("alpha", "Detaching", "GuestAgentNotAnswering", "does not report")
     time.sleep(SYNC_SECONDS + 2)  # after which the new server knows that nobody answers
-    guest.waits("alpha", "Detaching", "GuestAgentNotAnswering", "does not tell")
+    guest.waits("alpha", "Detaching", "GuestAgentNotAnswering", "does not report")
     guest.add(on_claim("beta"))  # for which the guest wakes its agent
     guest.apply()
     guest.waits("alpha", "Detaching", "InUseByGuest", "mounted at /mnt/a")

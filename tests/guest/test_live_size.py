@@ -113,7 +113,8 @@ def test_events_of_the_vm_tell_the_story(guest: LiveGuest) -> None:
 def test_virtctl_shows_a_change_to_its_end(guest: LiveGuest, editor: Editor) -> None:
     editor.ask(*LARGE)
     done = guest.host.attempt("virtctl", "vm", "wait", guest.name)
-    assert (done.returncode, done.stdout) == (0, f"VM {guest.name}: the guest has all of it\n")
+    applied = f"VM {guest.name}: all changes are applied in the guest\n"
+    assert (done.returncode, done.stdout) == (0, applied)
     assert done.stderr.startswith(f"changing {guest.name}: ")
     guest.holds(*LARGE)
 
@@ -182,7 +183,7 @@ def test_given_a_quota_lacks_a_little_then_the_edit_waits_and_goes_on_when_there
     with existing(guest.host, "quota", short):
         guest.ask(*LARGE)
         guest.waits("OverQuota")
-        lacking = "ResourceQuota tight lacks 1m of requests.cpu, 1 of requests.memory"
+        lacking = "ResourceQuota tight is missing 1m of requests.cpu, 1 of requests.memory"
         for kind, type_ in (("vmi", CPU), ("vmi", MEMORY), ("vm", CPU), ("vm", MEMORY)):
             assert lacking in guest.message(type_, kind)
         guest.holds(*SMALL)
@@ -373,7 +374,7 @@ def test_given_a_limit_range_lacks_a_byte_then_the_edit_waits_and_goes_on_when_i
     with existing(limited.host, "limitrange", a_limit_range(needed - 1)):
         limited.ask(*LARGE)
         limited.waits("OverLimitRange")
-        assert "LimitRange ceiling lacks 1 of limits.memory" in limited.message(MEMORY)
+        assert "LimitRange ceiling is missing 1 of limits.memory" in limited.message(MEMORY)
         limited.holds(*SMALL)
         limited.nobody_changed_the_manifest()
         limited.host.apply(a_limit_range(needed))

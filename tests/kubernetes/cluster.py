@@ -18,9 +18,10 @@ CGROUPS = Path("/sys/fs/cgroup")
 BUSYBOX = "localhost/busybox:1"
 
 
-def tool(*arguments: str) -> subprocess.CompletedProcess[str]:
-    """Run `tools/cluster` and return its result."""
-    return subprocess.run([TOOL, *arguments], capture_output=True, text=True, timeout=400)
+def tool(*arguments: str, text: str = "") -> subprocess.CompletedProcess[str]:
+    """Run `tools/cluster` with an input and return its result."""
+    command = [TOOL, *arguments]
+    return subprocess.run(command, input=text, capture_output=True, text=True, timeout=400)
 
 
 @dataclass(frozen=True)

@@ -18,7 +18,7 @@ from livevirt.kube.objects import conditions
 from .scrambling import SEED_VARIABLE, SWITCH_VARIABLE, scrambled
 
 NOON = datetime(2026, 1, 1, 12, tzinfo=UTC)
-QUOTA = "ResourceQuota tight lacks 1m of requests.cpu; it goes on by itself when there is room"
+QUOTA = "ResourceQuota tight is missing 1m of cpu; it resumes automatically when there is room"
 
 
 @given(st.text())

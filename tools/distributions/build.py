@@ -173,7 +173,7 @@ def build(distribution: Distribution, sources: list[str], work: Path, disk: Path
     say(f"{distribution.name}: writing the disk")
     raw = work / "disk.raw"
     partition(raw)
-    # Under fakeroot, so that files belong to root in the image whoever builds it.
+    # Under fakeroot, so that files belong to root in the image for any user that builds it.
     script = f"""
         mkdir {work}/root && tar -C {work}/root --exclude='./dev/*' -xf {tar}
         mkfs.ext4 -q -L debian-root -m 1 -E offset={ROOT_SECTOR * 512} \

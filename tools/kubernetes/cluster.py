@@ -26,7 +26,7 @@ from programs import Runtime, base_images, container_runtime, kubernetes_program
 from record import MAXIMUM_NODES, REGISTRY, Cluster, all_clusters, free_number, load
 
 DATA = CACHE.parent / "clusters"
-DATA_MARK = ".livevirt-cluster"  # tells a cluster's data from anything else
+DATA_MARK = ".livevirt-cluster"  # marks a cluster's data
 READY_SECONDS = 120
 CREATED_DIRECTORIES = REGISTRY / "created-directories.json"
 
@@ -287,7 +287,7 @@ def _remove_mount_points() -> None:
         try:
             os.rmdir(target)
         except OSError:
-            continue  # it is gone, or somebody else uses it by now
+            continue  # it is gone, or used by another process by now
     CREATED_DIRECTORIES.unlink(missing_ok=True)
 
 

@@ -27,7 +27,7 @@ class Process:
     environment: dict[str, str]
     log: Path
     pid: int = 0
-    started: int = 0  # start time in clock ticks, tells it from a later process of the same pid
+    started: int = 0  # start time in clock ticks, unlike that of a later process of the same pid
 
     @property
     def alive(self) -> bool:

@@ -4,7 +4,7 @@ Names, sizes and settings are those of KubeVirt's common-instancetypes; descript
 addition there is a `custom` size in every class but the universal one, which leaves vCPUs and
 memory to the VM; `custom1gi` is the same with pages of 1Gi, where a class has both.
 
-`series` has the instance types and `guests` the preferences; the labels here tell ours from a
+`series` has the instance types and `guests` the preferences; the labels here separate ours from a
 user's.
 """
 
@@ -16,7 +16,7 @@ PREFIX = "instancetype.kubevirt.io/"
 LABEL = f"{PREFIX}common-instancetypes-version"
 _OURS = "livevirt-"
 #: Of the tables. Raise it with every change to them: installed objects of another one are replaced.
-VERSION = f"{_OURS}2"
+VERSION = f"{_OURS}3"
 
 
 def labels(of: dict[str, str]) -> dict[str, str]:

@@ -39,7 +39,7 @@ class Writes(NamedTuple):
 
 
 def plan(wanted: Iterable[Object], found: Iterable[Object]) -> Writes:
-    """Return what is missing and what is ours but of another version, as it shall be."""
+    """Return what is missing and what is ours but of another version, as it should be."""
     there = {obj["metadata"]["name"]: obj for obj in found}
     writes = Writes([], [])
     for obj in wanted:
@@ -64,7 +64,7 @@ def _foreign(marks: dict[str, str]) -> dict[str, str]:
 
 
 def enabled(kubevirt: Object) -> bool:
-    """Return whether the KubeVirt object wants the catalog, as it does unless it says otherwise."""
+    """Return whether the KubeVirt object wants the catalog, which is the default."""
     settings = (kubevirt.get("spec") or {}).get("configuration") or {}
     deployment = settings.get("commonInstancetypesDeployment") or {}
     return deployment.get("enabled") is not False

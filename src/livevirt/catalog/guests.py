@@ -41,7 +41,7 @@ def _spread(**options: Any) -> Object:
     return {"cpu": {"preferredCPUTopology": "spread", "spreadOptions": across}}
 
 
-#: Parts of a preference's spec by the word that stands for them; a later one of a row wins.
+#: Parts of a preference's spec by the keyword that stands for them; a later one of a row wins.
 TRAITS: dict[str, tuple[Object, ...]] = {
     "linux": (_os("linux"), _VIRTIO, _devices(Rng={})),
     "legacy": (_os("legacy"), _devices(DiskBus="sata", InterfaceModel="e1000")),

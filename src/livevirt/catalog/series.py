@@ -45,7 +45,7 @@ class Series:
     sizes: str
     without: tuple[str, ...] = ()  # sizes of the table that it has not
     pages: tuple[str, ...] = ()  # page sizes; each beyond the first doubles the sizes
-    dedicated: bool = False  # CPUs of its own, one more for the emulator
+    dedicated: bool = False  # dedicated CPUs, one more for the emulator
     numa: bool = False
     realtime: bool = False
     fixed: bool = False  # never more sockets than it starts with
@@ -70,7 +70,7 @@ SERIES = (
     ),
     Series(
         "cx1", "compute.exclusive", "Compute Exclusive", "pficon-registry",
-        "Compute exclusive: CPUs nobody else runs on, memory in huge pages and the node's own NUMA"
+        "Compute exclusive: dedicated CPUs, memory in huge pages and the node's own NUMA"
         " layout. One CPU more keeps the emulator off the guest's, and disks have threads of their"
         " own.",
         _COMPUTE, pages=("2Mi", "1Gi"), dedicated=True, numa=True, fixed=True, io_threads="auto",
@@ -82,7 +82,7 @@ SERIES = (
     ),
     Series(
         "n1", "network", "Network", "pficon-network",
-        "Network: CPUs nobody else runs on, which the scheduler and interrupts leave alone, and"
+        "Network: dedicated CPUs, which the scheduler and interrupts leave alone, and"
         " memory in huge pages. For guests that forward packets, as with DPDK.",
         _NETWORK, pages=("1Gi",), dedicated=True, undisturbed=True,
     ),
@@ -95,7 +95,7 @@ SERIES = (
     ),
     Series(
         "d1", "dedicated.vcpu", "Dedicated vCPU", "pficon-server-group",
-        "Dedicated: the sizes of the universal series, each vCPU on a CPU of its own, and threads"
+        "Dedicated: the sizes of the universal series, each vCPU on a dedicated CPU, and threads"
         " of their own for disks.",
         _USUAL, dedicated=True, io_threads="auto",
     ),
@@ -108,8 +108,8 @@ def instancetypes() -> list[Object]:
 
 
 def _of(series: Series) -> Iterator[Object]:
-    words = series.sizes.split()
-    rows = zip(words[::3], words[1::3], words[2::3], strict=True)
+    fields = series.sizes.split()
+    rows = zip(fields[::3], fields[1::3], fields[2::3], strict=True)
     for size, cpus, memory in rows:
         if size in series.without:
             continue

@@ -124,7 +124,7 @@ def chosen() -> Chosen:
 def access(
     choice: Chosen, data: DataDir | None = None, env: Mapping[str, str] = os.environ
 ) -> Access:
-    """Return how to reach the cluster; `data` is the data directory somebody named.
+    """Return how to reach the cluster; `data` is the data directory given by the user.
 
     Raises ConfigError.
     """
@@ -153,8 +153,20 @@ def access(
     return overridden(found, choice)
 
 
+def component_access(choice: Chosen, env: Mapping[str, str] = os.environ) -> Access:
+    """Return how a component reaches its cluster: by the kubeconfig, in a pod by the pod's own.
+
+    It is never the embedded server of this machine by default, which has the same components.
+    Raises ConfigError.
+    """
+    from livevirt.kube.client import kubeconfig
+
+    picked = kubeconfig.Choice(choice.context, choice.cluster, choice.user)
+    return overridden(kubeconfig.find(choice.kubeconfig, picked, env), choice)
+
+
 def overridden(found: Access, choice: Chosen) -> Access:
-    """Return the access with everything changed that a flag says otherwise."""
+    """Return the access with the values given by flags."""
     from livevirt.kube.client.kubeconfig import impersonation
 
     _check_headers(choice)

@@ -55,15 +55,11 @@ def controller(
     from livevirt import logs
     from livevirt.cluster import controller as component
     from livevirt.cluster import leader, process
-    from livevirt.kube.client import kubeconfig
     from livevirt.kube.client.limits import COMPONENT
     from livevirt.kube.control.cache import Key
 
     logs.configure(log_level)
-    chosen = cluster.chosen()
-    # Never the embedded server of this machine by default: it runs the same controllers.
-    choice = kubeconfig.Choice(chosen.context, chosen.cluster, chosen.user)
-    access = cluster.overridden(kubeconfig.find(chosen.kubeconfig, choice), chosen)
+    access = cluster.component_access(cluster.chosen())
     candidacy = leader.Candidacy(Key(lease_namespace, lease_name), leader.unique_identity())
     limits = replace(COMPONENT, qps=kube_api_qps, burst=kube_api_burst)
     settings = component.Settings(*listen, candidacy, limits)

@@ -136,8 +136,8 @@ def _heading(text: str) -> None:
     click.secho(f"\n{text}", bold=True)
 
 
-def _command(*words: str) -> None:
-    click.secho(f"$ {shlex.join(words)}", fg="cyan")
+def _command(*arguments: str) -> None:
+    click.secho(f"$ {shlex.join(arguments)}", fg="cyan")
 
 
 # ---------------------------------------------------------------- the steps

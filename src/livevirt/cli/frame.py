@@ -77,6 +77,15 @@ def _is_host(text: str) -> bool:
         return False
 
 
+def print_yaml(objects: list[dict[str, Any]]) -> None:
+    """Print objects as YAML documents that stand for themselves, without anchors."""
+    import msgspec
+    import yaml
+
+    plain = msgspec.json.decode(msgspec.json.encode(objects))
+    click.echo(yaml.safe_dump_all(plain, sort_keys=False), nl=False)
+
+
 class LazyGroup(click.Group):
     """Commands by name, each imported only when it is asked for.
 

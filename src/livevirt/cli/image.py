@@ -43,7 +43,7 @@ def image() -> None:
 @click.option("--name", required=True, help="The name manifests will use, such as example/vm:1.")
 @_store
 def import_(path: Path, name: str, image_store: Path | None) -> None:
-    """Take in an image: an OCI layout, a tar of one, a qcow2 or a raw disk.
+    """Import an image: an OCI layout, a tar of one, a qcow2 or a raw disk.
 
     \b
     livevirt image import ./guest-oci --name livevirt/guest:latest

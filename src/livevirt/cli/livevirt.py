@@ -8,7 +8,7 @@ from typing import ClassVar
 import click
 
 from livevirt import __version__
-from livevirt.cli import frame, process
+from livevirt.cli import cluster, frame, process
 from livevirt.kube.objects import quantity
 from livevirt.paths import DataDir, default_data_dir
 from livevirt.settings import Settings
@@ -38,6 +38,10 @@ class Commands(frame.LazyGroup):
         "rollback": "livevirt.cli.rollback",
         "completion": "livevirt.cli.completion:livevirt",
         "controller": "livevirt.cli.controller",
+        "webhook": "livevirt.cli.webhook",
+        "api": "livevirt.cli.api",
+        "install": "livevirt.cli.install",
+        "uninstall": "livevirt.cli.install:uninstall",
     }
 
 
@@ -148,28 +152,49 @@ def down(data_dir: Path | None, guests: str) -> None:
 
 @cli.command()
 @_data_dir
-def status(data_dir: Path | None) -> None:
-    """Show whether the server runs, and where.
+@cluster.flags(without=("-n",))
+@click.option(
+    "-o", "--output", type=click.Choice(["text", "json"]), default="text", show_default=True,
+    help="How to print the status of a cluster.",
+)  # fmt: skip
+def status(data_dir: Path | None, output: str) -> None:
+    """Show whether the server runs, and where; or the state of livevirt on a Kubernetes cluster.
+
+    A cluster is shown if --kubeconfig, --context or KUBECONFIG names one: versions, components,
+    leader, certificates, problems and how to fix them. Exits with 1 if there is a problem.
 
     \b
     livevirt status --data-dir /tmp/lv
+    livevirt status --kubeconfig FILE
     """
-    process.show(_data(data_dir))
+    from livevirt.cli import cluster_status
+
+    data = _data(data_dir)
+    access = None if data_dir else cluster_status.chosen_cluster(data)
+    if access is None:
+        process.show(data)
+    else:
+        cluster_status.show(access, output)
 
 
 @cli.command()
-def crds() -> None:
+@click.option(
+    "--webhook-url", default="", metavar="URL",
+    help="How kube-apiserver reaches the webhook (default: by its Service in the cluster).",
+)  # fmt: skip
+def crds(webhook_url: str) -> None:
     """Print KubeVirt's CustomResourceDefinitions as livevirt serves them.
+
+    `livevirt webhook` converts instance types between their versions.
 
     \b
     livevirt crds > crds.yaml
+    livevirt crds | kubectl apply --server-side -f -
     """
-    import yaml
+    from livevirt.cluster.crds import definitions
+    from livevirt.cluster.webhook_manifests import Endpoint
 
-    from livevirt.kube.objects.crds import definitions
-    from livevirt.vm.kinds import KINDS
-
-    click.echo(yaml.safe_dump_all(definitions(KINDS), sort_keys=False), nl=False)
+    frame.print_yaml(definitions(Endpoint(webhook_url)))
 
 
 def main() -> None:

@@ -10,15 +10,19 @@ import sys
 import time
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import NoReturn
+from typing import TYPE_CHECKING, NoReturn
 
 import click
 import msgspec
 
 from livevirt.errors import LivevirtError
 from livevirt.files import private
+from livevirt.files.reserve import Reserve
 from livevirt.paths import DataDir
 from livevirt.settings import Settings
+
+if TYPE_CHECKING:
+    from livevirt.kube.store.lock import Lock
 
 _MODULE = "livevirt.main"
 _START_SECONDS = 60.0
@@ -30,7 +34,7 @@ class ProcessError(LivevirtError):
 
 
 def run(settings: Settings) -> NoReturn:
-    """Become the server, until it is told to stop."""
+    """Become the server, until it is stopped."""
     command = _command(settings)
     os.execv(command[0], command)
 
@@ -108,7 +112,7 @@ def stop(data: DataDir, *, stop_guests: bool = False) -> None:
     """Stop the server and wait until it is gone; then its guests too, if asked for."""
     pid = running_pid(data)
     if pid is None:
-        click.echo(f"livevirt does not run on {data.root}")
+        click.echo(f"no livevirt server is running for {data.root}")
     else:
         os.kill(pid, signal.SIGTERM)
         deadline = time.monotonic() + _STOP_SECONDS
@@ -129,14 +133,29 @@ def stop(data: DataDir, *, stop_guests: bool = False) -> None:
 
 
 def _stop_guests(data: DataDir) -> None:
-    from livevirt.kube.store.lock import Lock
     from livevirt.node import shutdown  # imports what stopping a server does not need
 
-    lock = Lock(data.database)  # nobody starts guests while we stop them
+    lock = _lock(data)  # no server starts guests while we stop them
     try:
         asyncio.run(shutdown.stop_guests(data, lambda: datetime.now(UTC), click.echo))
     finally:
-        lock.release()
+        if lock is not None:
+            lock.release()
+
+
+def _lock(data: DataDir) -> Lock | None:
+    """Return the lock of the data directory; None where the disk refuses it.
+
+    Guests have to be stopped on a disk that takes no writes, too.
+    """
+    from livevirt.kube.store.errors import StoreUnusable
+    from livevirt.kube.store.lock import Lock
+
+    try:
+        return Reserve(data.reserve).spend(lambda: Lock(data.database))
+    except StoreUnusable as error:
+        click.echo(f"warning: {error}; stopping guests without the lock", err=True)
+        return None
 
 
 def show(data: DataDir) -> None:

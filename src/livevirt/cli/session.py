@@ -1,4 +1,4 @@
-"""One command's talk with a cluster: connect, ask, tell refusals in KubeVirt's words."""
+"""A command's session with a cluster: connect, send requests, show refusals as KubeVirt does."""
 
 from __future__ import annotations
 
@@ -113,7 +113,7 @@ async def _compare_versions(client: RemoteClient) -> None:
 
 @contextmanager
 def refusals(wording: str) -> Iterator[None]:
-    """Tell a refusal on one line, `{}` in the wording being its reason, and exit with 1."""
+    """Print a refusal on one line, `{}` in the format being its reason, and exit with 1."""
     try:
         yield
     except ApiError as error:

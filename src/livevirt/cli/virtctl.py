@@ -23,6 +23,7 @@ class Verbs(frame.LazyGroup, absent.Group):
             ("instance", ("guestosinfo", "userlist", "fslist")),
             ("hotplug", ("addvolume", "removevolume", "cdrom")),
             ("plan", ("plan",)),
+            ("why", ("why",)),
             ("create", ("create",)),
             ("customize", ("customize",)),
             ("plan", ("expand",)),

@@ -51,7 +51,7 @@ def import_(file: Path, claim: str, size: str | None, data_dir: Path | None) -> 
     data, path = _served(data_dir), file.absolute()
 
     async def work(session: Session) -> str:
-        wish = volume_import.Wish(path, session.namespace, claim, size)
+        request = volume_import.ImportRequest(path, session.namespace, claim, size)
         with Progress(console=Console(stderr=True), transient=True) as bar:
             task = bar.add_task(f"importing {file.name}", total=100.0)
 
@@ -59,7 +59,7 @@ def import_(file: Path, claim: str, size: str | None, data_dir: Path | None) -> 
                 bar.update(task, completed=done)
 
             directories = Directories(data.root / "volumes")
-            await volume_import.fill(session.client, directories, wish, show)
+            await volume_import.fill(session.client, directories, request, show)
         return session.namespace
 
     with refusals(f"error importing {file.name}: {{}}"):
@@ -73,7 +73,7 @@ def _served(given: Path | None) -> DataDir:
         data = DataDir(given.absolute())
         if process.running_pid(data) is None:
             raise click.ClickException(
-                f"livevirt does not run on {data.root}; start it with"
+                f"no livevirt server is running for {data.root}; start it with"
                 f" `livevirt up --detach --data-dir {data.root}`"
             )
         return data

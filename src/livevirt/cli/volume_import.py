@@ -27,11 +27,11 @@ _MIB = 2**20
 
 
 class VolumeError(LivevirtError):
-    """The claim cannot be filled; the message says what to do."""
+    """The claim cannot be filled; the message names what to do."""
 
 
 @dataclass(frozen=True, slots=True)
-class Wish:
+class ImportRequest:
     """What was asked for."""
 
     file: Path
@@ -45,42 +45,44 @@ class Wish:
         return Key(self.namespace, self.claim)
 
 
-async def fill(client: Client, directories: Directories, wish: Wish, progress: Progress) -> None:
+async def fill(
+    client: Client, directories: Directories, request: ImportRequest, progress: Progress
+) -> None:
     """Make the claim if need be and fill it; a claim that was made goes again if that fails."""
-    image = await qemu_img.probe(wish.file)
+    image = await qemu_img.probe(request.file)
     made = None
     try:
-        claim = await client.get(core.CLAIM, wish.claim, wish.namespace)
-        refuse_present(claim, wish)
+        claim = await client.get(core.CLAIM, request.claim, request.namespace)
+        refuse_present(claim, request)
     except NotFound:
-        wanted = new_claim(wish, image.virtual_size)
-        claim = made = await client.create(core.CLAIM, wanted, wish.namespace)
+        wanted = new_claim(request, image.virtual_size)
+        claim = made = await client.create(core.CLAIM, wanted, request.namespace)
     try:
-        claim = await _bound(client, claim, wish.key)
-        await _refuse_used(client, wish.key)
+        claim = await _bound(client, claim, request.key)
+        await _refuse_used(client, request.key)
         await importer.fill(await _order(client, directories, claim, image), progress)
     except BaseException:
         if made is not None:
             uid = made["metadata"]["uid"]
-            await client.delete(core.CLAIM, wish.claim, wish.namespace, uid=uid)
+            await client.delete(core.CLAIM, request.claim, request.namespace, uid=uid)
         raise
 
 
-def new_claim(wish: Wish, virtual_size: int) -> Object:
+def new_claim(request: ImportRequest, virtual_size: int) -> Object:
     """Return the claim for a disk of that size, to be bound at once."""
     fitting = Quantity.from_int(-(-virtual_size // _MIB) * _MIB, Format.BINARY_SI)
-    wanted = fitting if wish.size is None else _size(wish.size)
+    wanted = fitting if request.size is None else _size(request.size)
     if wanted.bytes < virtual_size:
         raise VolumeError(
-            f"--size {wish.size} is too small: the disk in the file needs {fitting}; give at least"
-            " that, or leave out --size"
+            f"--size {request.size} is too small: the disk in the file needs {fitting};"
+            " give at least that, or leave out --size"
         )
     return {
         "apiVersion": "v1",
         "kind": "PersistentVolumeClaim",
         "metadata": {
-            "name": wish.claim,
-            "namespace": wish.namespace,
+            "name": request.claim,
+            "namespace": request.namespace,
             "annotations": {BIND_AT_ONCE: "true"},
         },
         "spec": {
@@ -99,19 +101,19 @@ def _size(text: str) -> Quantity:
         ) from error
 
 
-def refuse_present(claim: Object, wish: Wish) -> None:
+def refuse_present(claim: Object, request: ImportRequest) -> None:
     """Refuse a claim that is there and is not for us to fill."""
     meta = claim["metadata"]
     if "deletionTimestamp" in meta:
-        raise VolumeError(f"claim {wish.key} is being deleted; try again when it is gone")
+        raise VolumeError(f"claim {request.key} is being deleted; try again when it is gone")
     if any(each.get("kind") == "DataVolume" for each in meta.get("ownerReferences") or ()):
         raise VolumeError(
-            f"claim {wish.key} belongs to a DataVolume, which fills it; name another claim"
+            f"claim {request.key} belongs to a DataVolume, which fills it; name another claim"
         )
     asked = storage.size(claim)
-    if wish.size is not None and _size(wish.size) != asked:
+    if request.size is not None and _size(request.size) != asked:
         raise VolumeError(
-            f"claim {wish.key} asks for {asked} already: leave out --size, or name another claim"
+            f"claim {request.key} asks for {asked} already: leave out --size, or name another claim"
         )
 
 

@@ -43,7 +43,7 @@ CACHED: tuple[Kind, ...] = (
     kinds.VM, kinds.VMI, kinds.MIGRATION, kinds.MIGRATION_POLICY, kinds.KUBEVIRT,
     kinds.DATA_VOLUME, kinds.INSTANCETYPE, kinds.CLUSTER_INSTANCETYPE, kinds.PREFERENCE,
     kinds.CLUSTER_PREFERENCE, core.POD, core.NODE, core.NAMESPACE, core.CLAIM, core.QUOTA,
-    core.LIMIT_RANGE,
+    core.LIMIT_RANGE, core.PRIORITY_CLASS,
 )  # fmt: skip
 
 

@@ -1,6 +1,6 @@
 """The fields that the caches of a component keep of each object.
 
-A cluster has many pods that run no guest; only what they take of their node matters. Nobody needs
+A cluster has many pods that run no guest; only what they take of their node matters. They need no
 `managedFields`, which is often the larger half of an object.
 """
 

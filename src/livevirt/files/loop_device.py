@@ -76,7 +76,7 @@ def _kept(node: Path, file: Path) -> bool:
 
 
 def release(file: Path) -> None:
-    """Let the device of a file go as soon as nobody has it open; nothing happens without one."""
+    """Detach the device of a file as soon as no process has it open; do nothing without one."""
     try:
         with _opened(_node(file)) as device:
             if _status(device, file) is not None:

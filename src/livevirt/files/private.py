@@ -34,7 +34,7 @@ def folder(path: Path, mode: int = PASS_THROUGH) -> None:
 
 
 def folders(path: Path, mode: int = PASS_THROUGH) -> None:
-    """Create a directory with the parents it lacks, all of this mode."""
+    """Create a directory with missing parents, all of this mode."""
     missing = []
     while not path.exists():
         missing.append(path)

@@ -110,7 +110,7 @@ class Directories:
         return size(self.disk(volume))
 
     def grow(self, volume: str, size: int) -> None:
-        """Make a volume's disk larger, durably, whoever has it open."""
+        """Make a volume's disk larger, durably, also while it is open."""
         grow(self.disk(volume), size)
 
     def make(self, volume: str) -> None:

@@ -16,7 +16,9 @@ from livevirt.qemu.machine import Thread
 from livevirt.qemu.plan import (
     Blocked,
     MachineSnapshot,
+    OnlineMemory,
     PlugCpu,
+    PrepareMemory,
     RequestMemory,
     SetVcpus,
     Step,
@@ -27,7 +29,7 @@ from livevirt.vm.sizing.reservation import Size
 
 FRESH_SECONDS = 0.1  # in which a CPU translates far less than the regions kept in reserve
 _WAIT_SECONDS = 0.25  # for QEMU's answer; if it takes longer, room is being made
-_PAUSE_SECONDS = 1.0  # between questions while nobody in the guest can be asked to do something
+_PAUSE_SECONDS = 1.0  # between queries while no agent in the guest answers
 _ATTEMPTS = 60  # at making room for who may not need it any more
 
 
@@ -75,7 +77,7 @@ class Room:
             try:
                 self._places = await self._guest.room()
             except QmpError:
-                return  # QEMU does not answer, as whoever plugs will find
+                return  # QEMU does not answer, as the next plug will find
             self._found = time.monotonic()
             if self._places:
                 return
@@ -87,11 +89,12 @@ log = logging.getLogger(__name__)
 
 ACCEPT_SECONDS = 20.0  # a guest that does nothing for so long is said not to accept
 STEP_SECONDS = 5.0  # a step waits for the guest at most so long, then it is planned again
-QUIET_SECONDS = 1.0  # a change that is done sooner is not worth a word in between
+QUIET_SECONDS = 1.0  # a change that is done sooner is not reported in between
 _FIRST_LOOK, _LAST_LOOK = 0.1, 1.0  # seconds between rounds
 _PLUG_LOOK = 0.4  # after a CPU came: looking takes time that the guest needs to bring it online
 _FIRST_RETRY, _LAST_RETRY = 1.0, 30.0  # after QEMU refused
-_CALM, _LONG_CALM = 2.0, 60.0  # seconds after a change, and then again and again: time to prepare
+_PREPARATIONS = 3  # after so many attempts a guest gets new memory unprepared
+_CALM, _LONG_CALM = 2.0, 60.0  # seconds after a change, and then between rounds: time to prepare
 
 
 @dataclass(slots=True)
@@ -101,14 +104,15 @@ class Pursuit:
     wanted: Size
     began: float
     moved: float  # when the guest last did something
-    has: tuple[int, int] | None = None
+    has: tuple[int, int, int] | None = None
     looked: bool = False  # since it began
     look: float = _FIRST_LOOK
     retry: float = _FIRST_RETRY
+    unprepared: int = 0  # attempts at preparing the guest for new memory that failed
 
     def note(self, seen: MachineSnapshot, now: float, *, plugged: bool) -> None:
-        """Take in what a round saw, and whether it plugged a CPU."""
-        has = seen.sockets, seen.memory
+        """Record what a round saw, and whether it plugged a CPU."""
+        has = seen.sockets, seen.memory, seen.plugged
         if has != self.has or seen.observed.run_state in HELD:
             self.moved, self.look = now, _FIRST_LOOK
         if plugged:
@@ -158,7 +162,7 @@ class Adjuster:
     def want(self, size: Size, soon: int = 0) -> None:
         """Let the guest have this size from now on.
 
-        `soon` tells how many sockets it will be given as soon as its pod has room for them. What
+        `soon` is how many sockets it will be given as soon as its pod has room for them. What
         takes time and can be done before is done meanwhile.
         """
         has_agent = self._guest.view.agent is not None
@@ -174,9 +178,9 @@ class Adjuster:
                 self._room.find()
 
     def is_brief(self, changing: bool) -> bool:
-        """Tell whether a change has begun so lately that it may be done before it is reported.
+        """Return whether a change has begun so lately that it may be done before it is reported.
 
-        Whoever asked is woken when that is over.
+        The caller is woken when that is over.
         """
         if not changing:
             self._quiet_until = None
@@ -188,7 +192,7 @@ class Adjuster:
         return loop.time() < self._quiet_until
 
     def stop(self) -> None:
-        """Let go; what was begun goes on by itself or is planned again."""
+        """Stop; what was begun continues in QEMU or is planned again."""
         if self._reminder is not None:
             self._reminder.cancel()
         self._task.cancel()
@@ -210,7 +214,7 @@ class Adjuster:
             calm = _CALM
 
     def _prepare(self) -> None:
-        """Make room for the next CPU while nobody waits for it; only an agent can help with it."""
+        """Make room for the next CPU before it is asked for; only an agent can help with it."""
         seen = self._guest.seen
         if seen is None or self._guest.view.agent is None or seen.machine.accelerator == "kvm":
             return
@@ -240,7 +244,7 @@ class Adjuster:
                 return
             late = now - pursuit.moved >= ACCEPT_SECONDS
             if late or done.refused or now - pursuit.began >= QUIET_SECONDS:
-                self._show(progress(wanted, done.seen, late=late, cpu=done.cpu, memory=done.memory))
+                self._show(self._progress(wanted, done, late=late))
             pause, room = pursuit.pause(refused=done.refused), None
             if done.cpu.kept and self._room.finding is not None:
                 pause, room = _LAST_LOOK, self._room.finding
@@ -255,20 +259,31 @@ class Adjuster:
         wanted = pursuit.wanted
         steps = resize(Wanted(wanted.sockets, wanted.memory, paused=paused), seen)
         cpu = memory = NO_TROUBLE
-        plugged = False
+        plugged = unready = False
         for step in steps:
+            if unready and isinstance(step, RequestMemory):
+                continue  # in a later round
             trouble = await self._do(step)
-            if isinstance(step, RequestMemory) or (
-                isinstance(step, Blocked) and step.what == "memory"
-            ):
+            if isinstance(step, PrepareMemory) and trouble is not NO_TROUBLE:
+                pursuit.unprepared += 1
+                unready = pursuit.unprepared < _PREPARATIONS
+            if trouble is NO_TROUBLE:
+                plugged |= isinstance(step, PlugCpu)
+            elif _is_about_memory(step):
                 memory = trouble
-            elif trouble is not NO_TROUBLE:
+            else:
                 cpu = trouble
-            plugged |= isinstance(step, PlugCpu) and trouble is NO_TROUBLE
         if not steps and not pursuit.looked:
             seen = await self._look()
         pursuit.looked = True
         return Round(seen, cpu, memory, plugged)
+
+    def _progress(self, wanted: Size, done: Round, *, late: bool) -> Progress:
+        agent = self._guest.view.agent
+        unmovable = agent is not None and agent.unmovable
+        return progress(
+            wanted, done.seen, late=late, cpu=done.cpu, memory=done.memory, unmovable=unmovable
+        )
 
     async def _look(self) -> MachineSnapshot:
         seen = await self._guest.look()
@@ -288,7 +303,7 @@ class Adjuster:
         except TimeoutError:
             return Trouble(kept="it did not answer in time")
         except CommandFailed as error:
-            if isinstance(step, SetVcpus):
+            if isinstance(step, SetVcpus | OnlineMemory):
                 return Trouble(kept=str(error))  # the guest's words, not QEMU's
             log.warning("step refused", extra=self._facts(error) | {"step": repr(step)})
             return Trouble(refused=str(error))
@@ -323,6 +338,12 @@ class Adjuster:
         return {"vmi": f"{intent.namespace}/{intent.vmi}", "error": str(error)}
 
 
+def _is_about_memory(step: Step) -> bool:
+    if isinstance(step, Blocked):
+        return step.what == "memory"
+    return isinstance(step, PrepareMemory | RequestMemory | OnlineMemory)
+
+
 def _lacks_cpu(seen: MachineSnapshot, sockets: int) -> bool:
-    """Tell whether a CPU must be plugged before the guest can have so many sockets."""
+    """Return whether a CPU must be plugged before the guest can have so many sockets."""
     return any(not slot.present and slot.thread.socket < sockets for slot in seen.observed.cpus)

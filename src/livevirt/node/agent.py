@@ -6,15 +6,18 @@ It can be killed at any moment, and guests run on. What it finds when it starts 
 from __future__ import annotations
 
 import asyncio
+import functools
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
+from livevirt.files import disk_space
 from livevirt.kube.client.interface import Client
 from livevirt.kube.control.cache import Change, Key, key_of
 from livevirt.kube.control.clock import Now
 from livevirt.kube.control.controller import Controller
 from livevirt.kube.control.events import Recorder
+from livevirt.kube.control.supervisor import Supervisor, Work
 from livevirt.kube.objects.quantity import Quantity
 from livevirt.kube.objects.request import Object
 from livevirt.node import events, pod_dir
@@ -37,7 +40,7 @@ from livevirt.vm.volumes.volume_lists import claim_of
 
 WORKERS = 8
 
-#: Called whenever something about a guest may be new: what QEMU says, or its agent.
+#: Called whenever something about a guest may be new: reported by QEMU or by the agent.
 GuestWatcher = Callable[[Guest], None]
 
 
@@ -76,7 +79,9 @@ class Agent:
             shared_cpus=self._cgroups.cpuset_problem,
             retired=node.retired,
         )
-        self._registration = Registration(client, facts, now)
+        self._registration = Registration(
+            client, facts, now, functools.partial(disk_space.pressure, data.root)
+        )
         self._watched = Watched(client, name)
         self._recorder = Recorder(client, events.COMPONENT, now, name)
         api = NodeApi(name, client, self._watched, self._recorder, now)
@@ -92,7 +97,7 @@ class Agent:
         )
         self._controller = Controller(f"node-{name}", self._reconciler.reconcile, workers=WORKERS)
 
-    async def run(self) -> None:
+    async def run(self, supervisor: Supervisor) -> None:
         """Work until cancelled; guests run on."""
         watched = self._watched
         self._controller.watches(watched.pods).watches(watched.vmis, watched.pods_of)
@@ -103,16 +108,22 @@ class Agent:
         self._adopt()
         try:
             async with asyncio.TaskGroup() as group:
-                for what, informer in watched:
-                    group.create_task(informer.run(), name=f"{self.name}-{what}")
-                group.create_task(self._recorder.run(), name=f"{self.name}-events")
-                group.create_task(self._registration.run(), name=f"{self.name}-registration")
-                group.create_task(self._controller.run(), name=f"{self.name}-pods-controller")
-                group.create_task(pod_dir.keep_short(self._logs), name=f"{self.name}-logs")
+                for what, work in self._works():
+                    name = f"{self.name}-{what}"
+                    group.create_task(supervisor.keep(name, work), name=name)
         finally:
             await stop.settle(self._locals, self._host.handovers, self._now)
             for local in self._locals:
                 await local.close()
+
+    def _works(self) -> Iterator[tuple[str, Work]]:
+        """Yield what runs in the background; each may fail and be run again by itself."""
+        for what, informer in self._watched:
+            yield what, informer.run
+        yield "events", self._recorder.run
+        yield "registration", self._registration.run
+        yield "pods-controller", self._controller.run
+        yield "logs", lambda: pod_dir.keep_short(self._logs)
 
     @property
     def unconfined(self) -> str:
@@ -121,7 +132,7 @@ class Agent:
 
     @property
     def shares_cpus(self) -> str:
-        """Why no pod can have CPUs of its own here; empty if it can."""
+        """Why no pod can have dedicated CPUs here; empty if it can."""
         return self._cgroups.cpuset_problem
 
     def pods(self) -> list[Local]:
@@ -133,7 +144,7 @@ class Agent:
         return self._locals.guest(namespace, vmi)
 
     def grace(self, namespace: str, vmi: str) -> int:
-        """Return the seconds that a VMI's guest has to shut down, as far as it says."""
+        """Return the seconds that a VMI's guest has to shut down, if it is set."""
         found = self._watched.vmis.get(Key(namespace, vmi))
         return int((found or {"spec": {}})["spec"].get("terminationGracePeriodSeconds") or 0)
 

@@ -2,9 +2,9 @@
 
 A disk grows with its claim, also one that was there from the start.
 
-Every round plans afresh from what QEMU says, so a newer wish simply takes over and a restart of the
+Every round plans again from QEMU's own state, so a newer goal takes over and a restart of the
 agent neither loses nor repeats anything. Each volume is made ready and attached for itself: what
-is wrong with one is told of that one, and tried again every few seconds.
+is wrong with one volume is reported for it, and it is retried every few seconds.
 """
 
 from __future__ import annotations
@@ -49,11 +49,11 @@ log = logging.getLogger(__name__)
 RETRY_SECONDS = 2.0  # between attempts at what did not work
 MOST_PASSES = 4  # in a round: another claim for a disk takes two, and a last one to see so
 STEP_SECONDS = 10.0  # what QEMU does by itself takes milliseconds
-GUEST_SECONDS = 1.0  # a guest that lets go later is seen in a later round
+GUEST_SECONDS = 1.0  # a guest that releases it later is seen in a later round
 
 
 class Attacher:
-    """Attaches and detaches the volumes of one guest. `want` a goal; read `told` when woken."""
+    """Attaches and detaches the volumes of one guest. `want` a goal; read `reported` when woken."""
 
     def __init__(self, guest: Guest, volumes: Volumes, wake: Callable[[], None]) -> None:
         self.reported: Attachments | None = None  # None: not looked yet
@@ -64,7 +64,7 @@ class Attacher:
         self._stale: set[str] = set()  # claims that have changed since
         self._drives: tuple[Drive, ...] = ()  # as the last round left them
         self._jobs: dict[str, str] = {}  # and the copies
-        self._mounted: set[str] = set()  # drives in use by the guest agent's last word, by id
+        self._mounted: set[str] = set()  # drives in use by the agent's last report, by id
         self._failures = Failures()  # of copies
         self._refusals: dict[str, str] = {}  # what QEMU said last, by volume
         self._changed = asyncio.Event()
@@ -76,7 +76,7 @@ class Attacher:
             self._mounted = {DISK_PREFIX + name for name in goal.mounted}
         other, self._goal = goal != self._goal, goal
         if other:
-            self.copies = {}  # what was seen was of another wish
+            self.copies = {}  # what was seen belongs to another goal
         observed = self._guest.view.observed
         moved = observed is not None and observed.drives != self._drives
         copied = observed is not None and _jobs(observed) != self._jobs
@@ -91,7 +91,7 @@ class Attacher:
             self._changed.set()
 
     def stop(self) -> None:
-        """Let go; what was begun is planned again by who comes next."""
+        """Stop; what was begun is planned again by the next attacher."""
         self._task.cancel()
 
     async def _run(self) -> None:
@@ -135,7 +135,7 @@ class Attacher:
                 break
             now = await self._look()
             if self._goal != goal:
-                break  # a newer wish; what was done is seen by its round
+                break  # a newer goal; what was done is seen by its round
         for each in self._prepared.values():
             self._volumes.release(each)
         self._drives, self._jobs = now.drives, _jobs(now)
@@ -144,7 +144,7 @@ class Attacher:
         self._show(reported, copying.copies(goal, wanted, known, now))
         settled = attachments.settled(reported) and copying.settled(self.copies)
         done = settled and not self._plan(goal, wanted, now)
-        return not done or self._goal != goal  # an image may be left open with no drive to tell
+        return not done or self._goal != goal  # an image may be open without a drive
 
     async def _look(self) -> Observed:
         await self._guest.refresh()
@@ -188,7 +188,7 @@ class Attacher:
     def _plan(self, goal: Goal, wanted: Wanted, now: Observed) -> list[Step]:
         seen = MachineSnapshot(
             self._guest.intent.machine, now
-        )  # disks do not depend on the guest's word
+        )  # disks do not depend on the guest's report
         steps = [
             replace(step, force=True)
             if isinstance(step, ChangeMedium) and volume_of(step.drive.id) in goal.forced
@@ -208,7 +208,7 @@ class Attacher:
     ) -> bool:
         """Do the steps that may be done; return whether one was, so that more may be possible.
 
-        What comes does not wait for what goes, nor one that the guest is slow to let go of for
+        Attaching does not wait for detaching, nor one that the guest is slow to release for
         another. What one could not have because another still had it is tried again then.
         """
         guard = Guard(self._guest, goal.forced, self._mounted)
@@ -234,7 +234,7 @@ class Attacher:
         found = []
         for step in steps:
             if self._goal != goal:
-                break  # the steps to a newer wish are others
+                break  # a newer goal has other steps
             found.append((step, await self._do(step, now, guard)))
         return found
 
@@ -254,7 +254,7 @@ class Attacher:
         except TimeoutError:
             if not _asks_guest(step, now):
                 return Problem(attachments.CANNOT_ATTACH, "QEMU does not answer; it is tried again")
-            message = "the guest was asked to let go of the disk and has not yet"
+            message = "the guest was asked to release the disk and has not yet"
             return Problem(attachments.WAITING_FOR_GUEST, message)
         except UnplugRefused as error:
             if isinstance(step, ChangeMedium):
@@ -290,7 +290,7 @@ class Attacher:
         return Problem(attachments.CLAIM_IN_USE, f"PVC {claim} is in use{who}; it is tried again")
 
     async def _users(self, volume: str, claim: str) -> str:
-        """Say who has the claim of a volume, if that is known."""
+        """Return what uses the claim of a volume, if that is known."""
         goal, observed, intent = self._goal, self._guest.view.observed, self._guest.intent
         own = attachments.sharers(goal, volume, observed) if goal and observed else []
         if own:
@@ -327,7 +327,7 @@ async def _all(*works: Coroutine[Any, Any, T]) -> list[T]:
 
 
 def _is_replaced(goal: Goal, item: Item, found: Prepared, attached: Drive | None) -> bool:
-    """Tell whether a claim that the guest has was torn away, and this is a new one of its name."""
+    """Return whether the guest's claim was deleted, and this is a new one of the same name."""
     node = Disk(id=item.id, image=found.image).node
     if attached is None or attached.node is None or node is None or item.move is not None:
         return False
@@ -335,12 +335,12 @@ def _is_replaced(goal: Goal, item: Item, found: Prepared, attached: Drive | None
 
 
 def _asks_guest(step: Step, now: Observed) -> bool:
-    """Tell whether a step is done only when the guest lets go."""
+    """Return whether a step is done only when the guest releases the disk."""
     return isinstance(step, UnplugDisk) and now.devices.get(step.id) == "virtio-blk-pci"
 
 
 def _may_pass(step: Step, problem: Problem) -> bool:
-    """Tell whether another step, once done, may have made way: for a port, or a claim."""
+    """Return whether another step, once done, may have made way: for a port, or a claim."""
     return isinstance(step, Blocked) or problem.reason == attachments.CLAIM_IN_USE
 
 

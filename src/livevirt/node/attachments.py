@@ -1,4 +1,4 @@
-"""Which disks of a guest may come and go, which it should have, and where each stands. Pure."""
+"""Which disks of a guest are hotpluggable, which it should have, and where each stands. Pure."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ class Problem:
 
 @dataclass(frozen=True, slots=True)
 class Attachment:
-    """Where one volume that may come and go stands; `claim` is the one the guest has or gets."""
+    """The state of one hotpluggable volume; `claim` is the one the guest has or gets."""
 
     phase: Literal["Pending", "Ready", "Detaching"]
     reason: str
@@ -55,7 +55,7 @@ Attachments = Mapping[str, Attachment]  # by volume
 
 @dataclass(frozen=True, slots=True)
 class Item:
-    """A disk of an instance whose volume may come and go, or a CD-ROM drive without one."""
+    """A disk of an instance whose volume is hotpluggable, or a CD-ROM drive without one."""
 
     disk: Object
     volume: Object | None
@@ -63,7 +63,7 @@ class Item:
 
     @property
     def hot(self) -> bool:
-        """Whether it may come and go; one that may not is here only to be copied."""
+        """Whether it is hotpluggable; one that is not is here only to be copied."""
         return self.volume is None or hotpluggable(self.volume)
 
     @property
@@ -147,7 +147,7 @@ def wanted(
     """Return what to bring a guest to with the volumes that are ready.
 
     A volume that is not ready keeps what the guest has of it. Whether that is of the claim asked
-    for, only the status knows: without the claim nobody can tell its image.
+    for, only the status knows: without the claim its image is unknown.
     """
     disks, kept, problems = [], set(asked.kept), dict(unready)
     for item in asked.items:
@@ -182,7 +182,7 @@ def sizes(asked: Goal, prepared: Mapping[str, Prepared]) -> dict[str, int]:
         ready = prepared.get(item.name)
         if ready is None or ready.claim is None or kind_of(item.disk) == "cdrom":
             continue
-        with contextlib.suppress(ValueError):  # which is told of what comes and goes
+        with contextlib.suppress(ValueError):  # which is reported for hotpluggable ones
             disk = _drive(item, ready)
             nodes = {disk.node, unmarked(disk).node} if not disk.readonly else set()
             found |= {node: claim_size(ready.claim) for node in nodes if node is not None}
@@ -199,7 +199,7 @@ def _drive(item: Item, ready: Prepared | None) -> Disk:
 def _as_named(disk: Disk, now: Observed) -> Disk:
     """Return a disk under the name by which QEMU has it, which may be that of an earlier version.
 
-    Such a name does not tell how the disk was asked for: it is taken for the one that is wanted.
+    Such a name does not show how the disk was requested: it is taken for the one that is wanted.
     """
     known = {drive.node for drive in now.drives} | {copy.target for copy in now.copies}
     return unmarked(disk) if unmarked(disk).node in known else disk
@@ -228,7 +228,7 @@ def attachments(
     troubles: Mapping[str, Problem],
     now: Observed,
 ) -> dict[str, Attachment]:
-    """Return where every volume stands that may come and go, by name.
+    """Return the state of every hotpluggable volume, by name.
 
     `troubles` are those of the last attempt to bring the guest to what was `found` wanted.
     """
@@ -258,7 +258,7 @@ def attachments(
 
 
 def settled(reported: Attachments) -> bool:
-    """Tell whether every volume is where it should be."""
+    """Return whether every volume is where it should be."""
     return all(_is_settled(each) for each in reported.values())
 
 

@@ -176,7 +176,7 @@ class PodCgroup:
         return Limits(cpu_limit=cpu, memory_limit=memory)
 
     def memory_used(self) -> int:
-        """Return how much memory the pod has, or 0 if nobody counts it."""
+        """Return how much memory the pod has, or 0 if it is not counted."""
         for folder in self.dirs:
             if "memory" in folder.controllers:
                 name = "memory.current" if folder.version == 2 else "memory.usage_in_bytes"
@@ -238,8 +238,8 @@ def _amount(text: str) -> int | None:
 class Cgroups:
     """Makes the pods' cgroups of one node.
 
-    `problem` says why pods are not confined, if so; `cpuset_problem` why none can have CPUs of
-    its own.
+    `problem` is why pods are not confined, if so; `cpuset_problem` why none can have dedicated
+    CPUs.
     """
 
     def __init__(self, node: str, found: Iterable[Hierarchy], cpu: int = 1000) -> None:

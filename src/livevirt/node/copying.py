@@ -1,4 +1,4 @@
-"""How far the copies of a guest's volumes are, and what its instance says of them. Pure."""
+"""How far the copies of a guest's volumes are, and what is reported of them. Pure."""
 
 from __future__ import annotations
 
@@ -72,7 +72,7 @@ def _progress(
 
 
 def _is_open(node: str, now: Observed, wanted: Nodes) -> bool:
-    """Tell whether anything but its image is open of a drive, or its copy still to be forgotten.
+    """Return whether anything but its image is open of a drive, or its copy still to be forgotten.
 
     A node is named by the beginning of its drive's id, which other drives may share; so nothing
     that is `wanted` of any of them counts.
@@ -83,25 +83,25 @@ def _is_open(node: str, now: Observed, wanted: Nodes) -> bool:
 
 
 def settled(reported: Copies) -> bool:
-    """Tell whether nothing is left to copy."""
+    """Return whether nothing is left to copy."""
     return all(each.phase == DONE for each in reported.values())
 
 
 def listed(vmi: Object, reported: Copies) -> list[Object]:
-    """Return `migratedVolumes` of an instance: what is done goes, the rest tells its phase."""
+    """Return `migratedVolumes` of an instance: the copies under way, each with its phase."""
     found: list[Object] = []
     moves = volume_migration.moves(vmi.get("status"))
     for entry in (vmi.get("status") or {}).get("migratedVolumes") or ():
         progress = reported.get(entry["volumeName"])
         if progress is None or not _is_of(progress, moves[entry["volumeName"]]):
-            found.append(entry)  # nobody has looked yet
+            found.append(entry)  # not observed yet
         elif progress.phase != DONE:
             found.append(entry | {"phase": progress.phase})
     return found
 
 
 def _is_of(progress: Progress, move: Move) -> bool:
-    """Tell whether what was seen is of this copy and not of one that was wanted before."""
+    """Return whether what was seen is of this copy and not of one that was wanted before."""
     return (progress.move.destination, progress.move.phase) == (move.destination, move.phase)
 
 
@@ -181,7 +181,7 @@ class Failures:
         self._known[node] = _Failure(problem, attempts, now + wait)
 
     def waits(self, node: str | None, now: float) -> bool:
-        """Tell whether it is too early to try again."""
+        """Return whether it is too early to try again."""
         return node in self._known and now < self._known[node].until
 
     def problems(self, wanted: Wanted) -> dict[str, Problem]:

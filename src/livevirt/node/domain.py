@@ -27,6 +27,7 @@ from livevirt.qemu.machine import (
     NumaNode,
     Smbios,
     Thread,
+    recognisable,
 )
 from livevirt.vm.spec import defaults
 from livevirt.vm.spec.disks import bus, hotpluggable, may_come_later
@@ -55,7 +56,7 @@ def plugged(disks: Iterable[Disk], machine: Machine) -> tuple[Disk, ...]:
     pool = [id for id in machine.io_threads if id not in own]
     if not pool:
         return tuple(disks)
-    # By its id and not by its place in the list, which changes as disks come and go.
+    # By its id and not by its place in the list, which changes as disks are plugged.
     return tuple(_served(disk, pool[crc32(disk.id.encode()) % len(pool)]) for disk in disks)
 
 
@@ -112,7 +113,7 @@ class Place:
 
     run_dir: str
     serial_log: str
-    cells: tuple[int, ...] = ()  # the host's NUMA node of each vCPU that has a CPU of its own
+    cells: tuple[int, ...] = ()  # the host's NUMA node of each vCPU with a dedicated CPU
 
 
 def machine(
@@ -149,6 +150,8 @@ def _machine(
         smbios=_smbios(domain.get("chassis") or {}, firmware),
         paused=spec.get("startStrategy") == "Paused",
     )
+    if accelerator.name == "tcg":
+        made = recognisable(made)
     made = served(made, domain)
     made = replace(made, numa=tuple(_numa(domain.get("cpu") or {}, made, place.cells)))
     return replace(made, spare_ports=_spare_ports(made.memory.boot, occupied_ports(made)))
@@ -221,7 +224,7 @@ def _numa(cpu: Object, made: Machine, cells: tuple[int, ...]) -> Iterator[NumaNo
     if (cpu.get("numa") or {}).get("guestMappingPassthrough") is None:
         return
     if not cells:
-        raise ValueError("NUMA nodes are passed through to guests with CPUs of their own only")
+        raise ValueError("NUMA nodes are passed through to guests with dedicated CPUs only")
     booted = list(made.cpu.threads_of(range(made.cpu.sockets)))
     members: dict[int, list[Thread]] = {cell: [] for cell in sorted(set(cells))}
     for thread, cell in zip(booted, cells, strict=True):
@@ -248,9 +251,9 @@ def _disks(spec: Object, disks: list[Object], volumes: Mapping[str, Prepared]) -
             made = drive(disk, prepared, hot=name in hot)
         except ValueError:
             if name in later:
-                continue  # what is wrong with it is told once the guest runs
+                continue  # what is wrong with it is reported once the guest runs
             raise
-        # Where nobody chose, the firmware tries them in the order of the list; what is plugged
+        # Without a boot order, the firmware tries them in the order of the list; what is plugged
         # later with an order of its own comes before.
         yield made if chosen else replace(made, boot_index=_UNCHOSEN + number)
 
@@ -261,7 +264,7 @@ def volume_of(id: str) -> str:
 
 
 def hot_drives(spec: Object, volumes: Mapping[str, Prepared]) -> dict[str, Disk]:
-    """Return the drives of volumes that may come and go, by volume."""
+    """Return the drives of hotpluggable volumes, by volume."""
     hot, found = _hot(spec), {}
     for disk in _listed(spec):
         name = disk["name"]
@@ -300,7 +303,7 @@ def _hot(spec: Object) -> set[str]:
 def drive(disk: Object, prepared: Prepared | None, *, hot: bool) -> Disk:
     """Return the drive that a disk of a spec stands for; raises ValueError if there is none such.
 
-    The volume of a `hot` one may come and go; its name is the serial unless another is given.
+    The volume of a `hot` one is hotpluggable; its name is the serial unless another is given.
     """
     kind = kind_of(disk)
     target = disk.get(kind) or {}
@@ -332,9 +335,9 @@ def drive(disk: Object, prepared: Prepared | None, *, hot: bool) -> Disk:
 
 
 def _mark(disk: Object, made: Disk) -> str:
-    """Return in one word what a drive is that nothing can change while it is plugged in.
+    """Return a digest of what a drive is that nothing can change while it is plugged in.
 
-    What was found out of its image is left out: nobody asked for another disk when that changes.
+    What was found out of its image is left out: it is not another disk when that changes.
     """
     asked = (
         made.readonly,

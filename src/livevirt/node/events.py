@@ -1,4 +1,4 @@
-"""What the owner of a VMI is told by its node; the reasons are KubeVirt's own."""
+"""Events that the node records for the owner of a VMI; the reasons are KubeVirt's own."""
 
 from __future__ import annotations
 
@@ -9,12 +9,13 @@ from livevirt.kube.objects.request import Object
 from livevirt.node import attachments
 from livevirt.node.exit_record import ExitRecord
 from livevirt.node.pod_status import RESIZE_IN_PROGRESS, RESIZE_PENDING
-from livevirt.vm.sizing import hot_change
+from livevirt.vm.sizing import guest_size, hot_change
 from livevirt.vm.volumes import volume_migration
 
 COMPONENT = "virt-handler"
 VOLUME_COPIED = "VolumeMigrated"
 STARTED, STOPPED, SHUTTING_DOWN = "Started", "Stopped", "ShuttingDown"
+MAY_NOT_SHRINK = "MemoryMayNotShrink"
 _SIZES = {hot_change.CPU: ("cpu", "VCPUs"), hot_change.MEMORY_TYPE: ("memory", "Memory")}
 #: Of volumes that are where they should be or on their way there; such messages name the volume.
 _NAMING_THE_VOLUME = (attachments.READY, hot_change.ATTACHING, hot_change.DETACHING)
@@ -37,9 +38,22 @@ def size_changed(recorder: Recorder, vmi: Object, changed: Object) -> None:
     for type_, (key, what) in _SIZES.items():
         old, new = conditions.find(before, type_), conditions.find(listed, type_)
         if key in reached or (old is not None and new is None):
-            recorder.event(vmi, "Normal", f"{what}Changed", hot_change.reached(vmi, type_))
+            message = hot_change.reached(_after(vmi, changed), type_)
+            recorder.event(vmi, "Normal", f"{what}Changed", message)
         elif new is not None and (old or {}).get("reason") != new.get("reason"):
             _record(recorder, vmi, new, is_first=old is None)
+    if (changed.get("memory") or {}).get("shrinkable") is False:
+        message = f"New memory was brought online as it came. {guest_size.MAY_NOT_SHRINK}"
+        recorder.event(vmi, "Warning", MAY_NOT_SHRINK, message)
+
+
+def _after(vmi: Object, changed: Object) -> Object:
+    """Return an instance with what a patch of its status changes about its size."""
+    status = vmi.get("status") or {}
+    fields = ("currentCPUTopology", "memory")
+    sizes = {name: {**(status.get(name) or {}), **(changed.get(name) or {})} for name in fields}
+    listed = changed.get("conditions", status.get("conditions"))
+    return {**vmi, "status": {**status, **sizes, "conditions": listed}}
 
 
 def _record(recorder: Recorder, vmi: Object, condition: Condition, *, is_first: bool) -> None:
@@ -54,7 +68,7 @@ def _record(recorder: Recorder, vmi: Object, condition: Condition, *, is_first: 
 
 
 def moved(recorder: Recorder, vmi: Object, changes: Object, node: str) -> None:
-    """Tell what is new about a migration."""
+    """Record what is new about a migration."""
     if changes.get("completed"):
         message = f"The VirtualMachineInstance migrated to node {node}."
         recorder.event(vmi, "Normal", "Migrated", message)
@@ -67,7 +81,7 @@ def moved(recorder: Recorder, vmi: Object, changes: Object, node: str) -> None:
 
 
 def volumes_changed(recorder: Recorder, vmi: Object, listed: list[Object]) -> None:
-    """Tell which volumes have come, gone or got stuck."""
+    """Record which volumes were attached, detached or got stuck."""
     before = _plugged((vmi.get("status") or {}).get("volumeStatus"))
     after = _plugged(listed)
     for name, entry in after.items():
@@ -86,7 +100,7 @@ def volumes_changed(recorder: Recorder, vmi: Object, listed: list[Object]) -> No
 
 
 def volumes_copied(recorder: Recorder, vmi: Object, left: list[Object]) -> None:
-    """Tell which volumes are on another claim now."""
+    """Record which volumes are on another claim now."""
     names = {each["volumeName"] for each in left}
     for name, move in volume_migration.moves(vmi.get("status")).items():
         if name not in names:
@@ -99,14 +113,14 @@ def _plugged(listed: list[Object] | None) -> dict[str, Object]:
 
 
 def resized(recorder: Recorder, pod: Object, status: Object) -> None:
-    """Tell what became of a resize that the pod asked for."""
+    """Record the outcome of a resize that the pod asked for."""
     old = pod.get("status") or {}
-    for type_, words in _RESIZES.items():
+    for type_, reasons in _RESIZES.items():
         before = conditions.find(old.get("conditions"), type_) or {}
         now = conditions.find(status.get("conditions"), type_) or {}
         reason = now.get("reason", "")
         if now and reason != before.get("reason"):
-            recorder.event(pod, "Warning", words.get(reason, type_), now.get("message", ""))
+            recorder.event(pod, "Warning", reasons.get(reason, type_), now.get("message", ""))
     was = _in_force(old)
     if was is not None and _in_force(status) != was:
         recorder.event(pod, "Normal", "ResizeCompleted", "Pod resize completed: in force now")

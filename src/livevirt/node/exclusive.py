@@ -73,7 +73,7 @@ def choose(free: Sequence[HostCpu], count: int) -> tuple[int, ...]:
 
 @dataclass(frozen=True, slots=True)
 class Asked:
-    """What of a guest is to have a CPU of its own."""
+    """The threads of a guest that get a dedicated CPU."""
 
     vcpus: int
     io_threads: tuple[str, ...] = ()
@@ -99,7 +99,7 @@ def asked(vmi: Object) -> Asked | None:
 
 
 def deal(cpus: Sequence[int], wanted: Asked | None) -> Exclusive:
-    """Say what runs on which of a pod's CPUs; raises NoCpus if they are too few.
+    """Return what runs on which of a pod's CPUs; raises NoCpus if they are too few.
 
     Each vCPU has one, then each IO thread; the emulator has the last if it is to be isolated, and
     else runs on all of them. What the pod has beyond that is for the vCPUs that come later.
@@ -107,7 +107,7 @@ def deal(cpus: Sequence[int], wanted: Asked | None) -> Exclusive:
     if wanted is None:
         return Exclusive(cpus=tuple(cpus))
     if len(cpus) < wanted.count:
-        raise NoCpus(f"the guest needs {wanted.count} CPUs of its own and its pod has {len(cpus)}")
+        raise NoCpus(f"the guest needs {wanted.count} dedicated CPUs and its pod has {len(cpus)}")
     vcpus = wanted.vcpus + len(cpus) - wanted.count
     rest = tuple(cpus[vcpus:])
     return Exclusive(
@@ -122,7 +122,7 @@ def deal(cpus: Sequence[int], wanted: Asked | None) -> Exclusive:
 
 
 def layout(numbers: Iterable[int], system: Path = _SYSTEM) -> list[HostCpu]:
-    """Return where these CPUs are; a kernel that does not tell has one NUMA node."""
+    """Return where these CPUs are; a kernel that does not report it has one NUMA node."""
     cells: dict[int, int] = {}
     for folder in system.glob("node/node[0-9]*"):
         with contextlib.suppress(OSError):
@@ -156,7 +156,7 @@ class Cpus:
 
     @property
     def shared(self) -> tuple[int, ...]:
-        """Those that are nobody's own; never none."""
+        """The shared CPUs; never none."""
         taken = {number for own in self._own.values() for number in own}
         return tuple(sorted(self._cpus.keys() - taken))
 
@@ -173,7 +173,7 @@ class Cpus:
         return self._own[uid]
 
     def adopt(self, uid: str, own: Sequence[int], group: Group) -> None:
-        """Take in a pod that an earlier run has started, or was about to."""
+        """Register a pod that an earlier run has started, or was about to."""
         if own:
             self._own[uid] = tuple(own)
         self._groups[uid] = group
@@ -191,7 +191,7 @@ class Cpus:
             group.set_cpus(self.shared)
 
     def release(self, uid: str) -> None:
-        """Take back what a pod had, now that none of its processes is left."""
+        """Free what a pod had, now that none of its processes is left."""
         self._groups.pop(uid, None)
         if self._own.pop(uid, None) is None:
             return
@@ -250,7 +250,7 @@ async def pin(qmp: Session, process: Process, exclusive: Exclusive, cpu: Cpu) ->
 
 
 def _tids(process: Process) -> set[int]:
-    """Return the threads of the process; only these are touched, whatever QEMU says."""
+    """Return the threads of the process; only these are touched, whatever QEMU reports."""
     try:
         return {int(entry) for entry in os.listdir(_PROC / str(process.pid) / "task")}
     except FileNotFoundError:

@@ -13,7 +13,7 @@ OOM_EXIT, KILLED_EXIT = 137, 137  # 128 + SIGKILL, as container runtimes report 
 
 
 class ExitRecord(msgspec.Struct, frozen=True, rename="camel", kw_only=True):
-    """How one guest ended. `reason` is one CamelCase word, `message` a sentence."""
+    """How one guest ended. `reason` is in CamelCase, `message` a sentence."""
 
     version: int = 1
     phase: Phase
@@ -45,7 +45,7 @@ def of_standing(standing: Standing, at: str) -> ExitRecord:
         return ExitRecord(
             phase="Failed",
             reason="Terminated",
-            message="QEMU was told to end by a signal from outside.",
+            message="QEMU was ended by a signal from outside.",
             exit_code=143,
             at=at,
         )

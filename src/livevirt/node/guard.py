@@ -16,7 +16,7 @@ from livevirt.qemu.observe import Drive, Observed, mount_points, pci_addresses
 from livevirt.vm.volumes.volume_patch import FORCE_DETACH
 
 AGENT_SECONDS = 5.0  # a loaded emulated guest takes its time
-_STANDS = {"io-error": "stopped by a disk that failed"}  # QEMU's other words speak for themselves
+_STANDS = {"io-error": "stopped by a disk that failed"}  # QEMU's other states speak for themselves
 
 
 class Guard:
@@ -38,21 +38,21 @@ class Guard:
         if drive.locked:
             return await self.locked(now, id)
         if drive.removable:
-            return None  # a guest that uses a disc locks the tray
+            return None  # a guest that uses a CD-ROM locks the tray
         if not now.agent_open and id not in self._mounted:
-            return None  # nobody to ask
+            return None  # no agent to ask
         if not now.agent_open:
             message = "mounted when the guest agent last answered, and it is gone"
             return Problem(attachments.AGENT_SILENT, f"{message}; {_cure(id)}", mounted=True)
         if now.run_state != "running":
             how = _STANDS.get(now.run_state, now.run_state)
-            message = f"the guest is {how} and cannot tell whether it uses the disk"
+            message = f"the guest is {how} and cannot report whether it uses the disk"
             return Problem(attachments.AGENT_SILENT, f"{message}; {_cure(id)}")
         try:
             points = await self._points(drive)
         except (AgentUnavailable, CommandFailed, TimeoutError) as error:
             why = f" ({error})" if isinstance(error, CommandFailed) else ""
-            message = f"the guest agent does not tell whether the guest uses the disk{why}"
+            message = f"the guest agent does not report whether the guest uses the disk{why}"
             return Problem(attachments.AGENT_SILENT, f"{message}; {_cure(id)}")
         if points:
             self._mounted.add(id)
@@ -62,7 +62,7 @@ class Guard:
         return None
 
     async def locked(self, now: Observed, id: str) -> Problem:
-        """Say that the guest has locked the tray of a drive."""
+        """Report that the guest has locked the tray of a drive."""
         drive, points = now.drive(id), list[str]()
         if drive is not None and now.agent_open:
             with contextlib.suppress(AgentUnavailable, CommandFailed, TimeoutError):
@@ -84,7 +84,7 @@ class Guard:
             try:
                 return list(await agent.filesystems())
             except CommandFailed:
-                # One that never learned to tell is as good as none; one that may not now, because
+                # One that cannot report it is as good as none; one that may not now, because
                 # the guest is frozen, or fails, leaves it open what is mounted.
                 known = {each.name for each in (await agent.info()).supported_commands}
                 if GET_FSINFO in known:

@@ -1,9 +1,9 @@
-"""Figures of running guests under KubeVirt's names, asked for when somebody scrapes.
+"""Figures of running guests under KubeVirt's names, queried on each scrape.
 
 CPU time and memory are read from the kernel on every scrape. QEMU and guest agents are queried at
 most every few seconds, all at once, and a scrape waits for them only briefly: a late answer is
 reported by the next scrape, and dropped once it is too old. A QEMU or guest that hangs therefore
-never blocks a scrape, and nothing is queried while nobody scrapes.
+never blocks a scrape, and nothing is queried between scrapes.
 """
 
 from __future__ import annotations
@@ -138,7 +138,7 @@ log = logging.getLogger(__name__)
 
 
 class _Counts(msgspec.Struct, frozen=True, rename="kebab"):
-    """A network interface as the guest counts; what it leaves out is not told."""
+    """A network interface as the guest counts; what it leaves out is not reported."""
 
     hardware_address: str = ""
     statistics: dict[str, int] = {}
@@ -172,7 +172,7 @@ class Probe(Generic[T]):
     def start(self, now: float) -> asyncio.Task[None] | None:
         """Ask again if it is time to; return the task to wait for, None if there is none.
 
-        A question that an earlier scrape waited for in vain is not waited for again.
+        A question that an earlier scrape waited for without success is not waited for again.
         """
         due = self._answer is None or now - self._answer[0] >= self._every
         if not due or self.asking:

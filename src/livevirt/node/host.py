@@ -53,10 +53,18 @@ async def look(kept: Path) -> Host:
     if known is None:
         known = await _find(about)
         if known.offer != NOTHING:
-            durable.write(kept, msgspec.json.encode(known))
+            _keep(kept, known)
     found = known.accelerator
     log.info("accelerator found", extra={"accelerator": found.name, "reason": found.reason})
     return Host(found, version, process.account(kvm=found.name == "kvm"), known.offer)
+
+
+def _keep(kept: Path, found: _Kept) -> None:
+    """Save the next start a probe; on a full disk it has to probe again."""
+    try:
+        durable.write(kept, msgspec.json.encode(found))
+    except OSError as error:
+        log.warning("probe of the accelerator not saved", extra={"error": str(error)})
 
 
 async def _find(about: list[str]) -> _Kept:
@@ -64,7 +72,7 @@ async def _find(about: list[str]) -> _Kept:
     try:
         return _Kept(about, found, await accelerator.ask(found))
     except OSError as error:  # guests that ask for nothing in particular run all the same
-        log.warning("QEMU does not tell what it can do", extra={"error": str(error)})
+        log.warning("QEMU does not report its capabilities", extra={"error": str(error)})
         return _Kept(about, found, NOTHING)
 
 

@@ -229,7 +229,7 @@ class ImageStore:
 
     @contextmanager
     def _scratch(self) -> Iterator[Path]:
-        """A folder for one import. It is locked while in use, so that leftovers can be told."""
+        """A folder for one import, locked while in use, so that leftovers can be recognised."""
         parent = self.root / "tmp"
         with self._locked():
             private.folder(parent, 0o700)
@@ -346,7 +346,7 @@ def _in_use(folder: Path) -> bool:
 def _has_locks(path: Path) -> bool:
     """Whether a process has the file locked, as QEMU has every file it uses."""
     with path.open("rb") as file:
-        # struct flock, asking for the whole file; an answer of F_UNLCK means nobody is in the way.
+        # struct flock, asking for the whole file; F_UNLCK in the answer means that it is free.
         query = struct.pack("@hhqqi4x", fcntl.F_WRLCK, os.SEEK_SET, 0, 0, 0)
         answer = fcntl.fcntl(file, fcntl.F_GETLK, query)
     return bool(struct.unpack_from("@h", answer)[0] != fcntl.F_UNLCK)

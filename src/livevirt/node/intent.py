@@ -1,6 +1,6 @@
-"""What is written down before QEMU is started, so that whoever comes next knows what was meant.
+"""What is written down before QEMU is started, so that the next run knows what was meant.
 
-The intent is on the disk before the process exists. Found again, it tells which process to look
+The intent is on the disk before the process exists. Found again, it names the process to look
 for, by which sockets to talk to it, and in which cgroup it is.
 """
 
@@ -51,7 +51,7 @@ class Incoming(msgspec.Struct, frozen=True, rename="camel", kw_only=True):
     """A guest that is to come from another QEMU instead of being booted."""
 
     uid: str  # of the migration
-    paused: bool = False  # it stood still where it was, and is to here
+    paused: bool = False  # it was paused at the source, and stays so here
 
 
 class Intent(msgspec.Struct, frozen=True, rename="camel", kw_only=True):

@@ -1,10 +1,10 @@
 """Becomes QEMU. Run as a script by `process.spawn`, so it needs nothing but the standard library.
 
 It enters the pod's cgroups first, so that every byte QEMU ever uses is counted there, then leaves
-a process behind that gives up its rights and becomes QEMU. That process is nobody's child: the
+a process behind that gives up its rights and becomes QEMU. That process is no child of ours: the
 node agent may end at any time, and a guest it started is watched like one it found.
 
-Reads an order from standard input, prints the process id. What goes wrong before is told on
+Reads an order from standard input, prints the process id. Errors before that go to
 standard error by the status 1; what goes wrong after is in QEMU's log.
 
 A guest that moves waits for this, so it imports next to nothing: the order is marshalled, by the
@@ -32,7 +32,7 @@ def main() -> None:
         sys.exit(1)
     if pid:
         print(pid, flush=True)
-        os._exit(0)  # nothing is left to tidy up, and somebody waits for the end
+        os._exit(0)  # nothing is left to tidy up, and the caller waits for the end
     try:
         _confine(log, order["lock"])
         if order["user"] is not None:

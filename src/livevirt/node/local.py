@@ -166,7 +166,7 @@ class Local:
     def follow(self, process: Process) -> None:
         """Follow the process as this pod's QEMU."""
         assert self.intent is not None
-        self.folder.process.write_bytes(processes.note(process))
+        self.folder.note_process(processes.note(process))
         reboot = RebootRequest(self.folder.reboot)
         self.guest = Guest(self.intent, process, self.wake, self.folder.complain, reboot)
         self.adjuster = Adjuster(self.guest, self.wake)

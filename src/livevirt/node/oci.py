@@ -30,7 +30,7 @@ _UNREADABLE = (tarfile.TarError, gzip.BadGzipFile, EOFError, zlib.error, lzma.LZ
 
 
 class ImageError(LivevirtError):
-    """An image cannot be used; the message says why."""
+    """An image cannot be used; the message gives the reason."""
 
 
 class Files(Protocol):

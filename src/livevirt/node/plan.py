@@ -1,7 +1,7 @@
 """What to do next about one pod's guest. Pure.
 
 There is never a second QEMU for a pod: one is started only where none was, and a lock that QEMU
-inherits says whether one is there, whatever became of the process ids we knew.
+inherits shows whether one is there, whatever became of the process ids we knew.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ class PodSnapshot:
     rebooted: bool = False  # the machine restarted since
     locked: bool = False  # a process is there
     known: bool = False  # and we know which
-    standing: Standing | None = None  # what QEMU says, once it has been asked
+    standing: Standing | None = None  # QEMU's state, once it has been queried
     ending: ExitRecord | None = None  # recorded before
     oom_killed: bool = False
     complaint: str = ""
@@ -58,7 +58,7 @@ class Spawn:
 
 @dataclass(frozen=True, slots=True)
 class Stand:
-    """Say that there is a place for a guest that is to come."""
+    """Report that the pod is ready for an incoming guest."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,7 +68,7 @@ class CallOff:
 
 @dataclass(frozen=True, slots=True)
 class Leave:
-    """Write down that the guest runs elsewhere: the instance says so only until it moves again."""
+    """Record that the guest runs elsewhere: the instance has it only until the next migration."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -95,7 +95,7 @@ class Clean:
 
 @dataclass(frozen=True, slots=True)
 class Report:
-    """Tell pod and VMI what is true."""
+    """Write the status of pod and VMI."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -102,6 +102,13 @@ class PodDir:
         os.close(handle)
         return False
 
+    def note_process(self, note: bytes) -> None:
+        """Note which process is QEMU, if its cgroup does not show it; a full disk may refuse it."""
+        try:
+            self.process.write_bytes(note)
+        except OSError as error:
+            log.warning("process not noted", extra={"pod": self.uid, "error": str(error)})
+
     def complaint(self) -> str:
         """Return the end of what QEMU printed."""
         with contextlib.suppress(FileNotFoundError), self.stderr.open("rb") as file:
@@ -111,8 +118,8 @@ class PodDir:
         return ""
 
     def complain(self, text: str) -> None:
-        """Add a line of ours to what QEMU printed."""
-        with self.stderr.open("a") as file:
+        """Add a line of ours to what QEMU printed; a full disk may refuse it."""
+        with contextlib.suppress(OSError), self.stderr.open("a") as file:
             file.write(f"{text}\n")
 
     def remove_run(self) -> None:

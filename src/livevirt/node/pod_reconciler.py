@@ -42,9 +42,10 @@ from livevirt.node.plan import (
 )
 from livevirt.node.report import Reporter
 from livevirt.node.start import NotReady, Starter
-from livevirt.node.watched import NodeApi, owner
+from livevirt.node.watched import NodeApi
 from livevirt.qemu import lifecycle
 from livevirt.qemu.errors import QmpError
+from livevirt.vm.lifecycle.vmi.launcher import not_run, owner
 from livevirt.vm.migration.migratability import JOB
 
 log = logging.getLogger(__name__)
@@ -68,7 +69,7 @@ class PodReconciler:
         self._migrations, self._reporter = migrations, reporter
 
     async def reconcile(self, key: Key) -> Result:
-        """Bring the pods of a name towards what the API says."""
+        """Bring the pods of a name towards their objects."""
         pod = self._watched.pods.get(key)
         uid = pod["metadata"]["uid"] if pod else ""
         waits = []
@@ -261,8 +262,8 @@ class PodReconciler:
         if "deletionTimestamp" in pod["metadata"]:
             await self._remove(pod)
         elif (pod.get("status") or {}).get("phase") not in FINAL:
-            message = "this node runs virtual machines only; the pod belongs to none"
-            await self._reporter.write_pod(pod, pod_status.refused(pod, message, self._now()))
+            refused = pod_status.refused(pod, not_run(pod), self._now())
+            await self._reporter.write_pod(pod, refused)
 
 
 def _wanted(pod: Object | None) -> Wanted:

@@ -1,4 +1,4 @@
-"""What a pod's status says, from what the node sees. Pure; the shape is a kubelet's."""
+"""The status of a pod, from what the node sees. Pure; the shape is a kubelet's."""
 
 from __future__ import annotations
 
@@ -144,7 +144,7 @@ def _state(seen: ObservedPod) -> Object:
 
 
 def _exit_reason(ending: ExitRecord) -> str:
-    """Return the word container runtimes have for it; the details are in the message."""
+    """Return the reason that container runtimes use for it; the details are in the message."""
     if ending.phase == "Succeeded":
         return "Completed"
     return ending.reason if ending.reason == "OOMKilled" else "Error"

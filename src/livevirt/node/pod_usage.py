@@ -132,7 +132,7 @@ def cgroup_cpu(folders: Iterable[CgroupDir]) -> int | None:
 
 
 def working_set(folders: Iterable[CgroupDir]) -> int | None:
-    """Return the memory of a cgroup less file pages nobody used lately, as a kubelet counts it."""
+    """Return the memory of a cgroup less inactive file pages, as a kubelet counts it."""
     for folder in folders:
         if "memory" in folder.controllers:
             name, idle = (

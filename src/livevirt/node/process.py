@@ -24,7 +24,8 @@ from livevirt.errors import LivevirtError
 from livevirt.node import launch
 
 _PROC = Path("/proc")
-_USERS = ("qemu", "libvirt-qemu", "nobody")  # the first there is runs QEMU when we are root
+#: The first account that exists runs QEMU when livevirt is root.
+_USERS = ("qemu", "libvirt-qemu", "nobody")  # phrase: a Unix account
 _START_TIME, _STATE = 19, 0  # fields of /proc/<pid>/stat after the name; proc(5) counts from 3
 
 
@@ -72,7 +73,7 @@ def _kvm_group() -> tuple[int, ...]:
 
 @dataclass(frozen=True, slots=True)
 class Order:
-    """Everything the launcher is told."""
+    """The launcher's arguments."""
 
     argv: Sequence[str]
     log: Path
@@ -129,7 +130,7 @@ def alive(process: Process) -> bool:
 
 def find(argv: Sequence[str], pids: Iterable[int]) -> Process | None:
     """Return the process among these that runs this very command line."""
-    wanted = b"".join(os.fsencode(word) + b"\0" for word in argv)
+    wanted = b"".join(os.fsencode(each) + b"\0" for each in argv)
     for pid in pids:
         with contextlib.suppress(OSError):
             if (_PROC / str(pid) / "cmdline").read_bytes() == wanted:
@@ -170,7 +171,7 @@ def kill(process: Process, number: signal.Signals = signal.SIGKILL) -> None:
 
 
 async def exited(process: Process) -> None:
-    """Return once the process has ended, whoever's child it is."""
+    """Return once the process has ended, also of another parent."""
     handle = _open(process)
     if handle is None:
         return
@@ -190,7 +191,7 @@ def _open(process: Process) -> int | None:
         handle = os.pidfd_open(process.pid)
     except ProcessLookupError:
         return None
-    if not alive(process):  # the id is somebody else's now, or was when we opened it
+    if not alive(process):  # the id is another process' now, or was when we opened it
         os.close(handle)
         return None
     return handle

@@ -1,4 +1,4 @@
-"""Telling pods and VMIs what is true of them: once, and only what has changed."""
+"""Writes the status of pods and VMIs, and only what has changed."""
 
 from __future__ import annotations
 
@@ -55,11 +55,11 @@ class Reporter:
     async def report(
         self, local: Local, pod: Object | None, vmi: Object | None
     ) -> timedelta | None:
-        """Tell what is true now; return when to look again, if by itself."""
+        """Write the status; return when to look again without being woken."""
         moved = vmi is not None and await self._migrations.report(local, vmi)
         guest = local.guest
         if moved and local.ending is not None:
-            return timedelta(0)  # there is more to tell, of the instance as it is now
+            return timedelta(0)  # there is more to report, of the instance as it is now
         if local.ending is None and (guest is None or guest.view.standing is None):
             return None  # QEMU will say something in a moment, or be gone
         if vmi is not None and not moved:
@@ -89,7 +89,7 @@ class Reporter:
         return resources
 
     async def write_pod(self, pod: Object, status: Object) -> None:
-        """Write a pod's status, unless it says that already."""
+        """Write a pod's status, unless it is unchanged."""
         if status == pod.get("status"):
             return
         metadata = pod["metadata"]
@@ -105,7 +105,7 @@ class Reporter:
             return
 
     async def report_place(self, local: Local, pod: Object) -> None:
-        """Say that a pod is ready for a guest that is to come, with no QEMU yet."""
+        """Report that a pod is ready for an incoming guest, with no QEMU yet."""
         state = (resize.container_status(pod).get("state") or {}).get("running") or {}
         seen = pod_status.ObservedPod(
             pod=pod,
@@ -116,7 +116,7 @@ class Reporter:
         await self.write_pod(pod, pod_status.status(seen))
 
     def say_shutting_down(self, vmi: Object) -> None:
-        """Tell the owner of an instance that its guest was asked to shut down."""
+        """Record the event that the guest was asked to shut down."""
         events.shutting_down(self._recorder, vmi)
 
     async def _report_home(self, local: Local, pod: Object | None, vmi: Object) -> None:

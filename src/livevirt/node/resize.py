@@ -75,7 +75,7 @@ def asked(pod: Object) -> Amounts:
 
 
 def fixed(pod: Object, current: Object) -> Refused | None:
-    """Say why a pod's CPUs cannot change at all, if they would and cannot."""
+    """Return why a pod's CPUs cannot change at all, if they should and cannot."""
     before, after = amounts(current.get("requests")), amounts(desired(pod).get("requests"))
     if before.get("cpu") == after.get("cpu") or not pod_resources.exclusive_cpus(pod):
         return None
@@ -84,7 +84,7 @@ def fixed(pod: Object, current: Object) -> Refused | None:
 
 
 def decide(asked: Amounts, others: Amounts, allocatable: Amounts) -> Granted | Refused:
-    """Say whether the requests fit beside the other pods."""
+    """Return whether the requests fit beside the other pods."""
     for name, amount in asked.items():
         most = allocatable.get(name, quantity.ZERO)
         if amount > most:
@@ -123,7 +123,7 @@ def limits(resources: Object | None) -> Limits:
 class Grants:
     """The shares of one node's pods, as far as it has said yes to them.
 
-    Give `note` every change of them. A grant counts from the moment it is given: whoever asks
+    Give `note` every change of them. A grant counts from the moment it is given: a pod that asks
     before it shows in the pod's status must not be given the same room.
     """
 
@@ -141,7 +141,7 @@ class Grants:
         self._of[key] = share
 
     def note(self, change: Change) -> None:
-        """Take in what a pod has become."""
+        """Process a changed pod."""
         self.grant(change.key, NOTHING if change.new is None else granted(change.new))
         if change.new is None:
             del self._of[change.key]

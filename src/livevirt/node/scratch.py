@@ -33,7 +33,7 @@ def secret_names(source: Object) -> list[str]:
 def files(
     source: Object, metadata: Mapping[str, Any], secrets: Mapping[str, Object]
 ) -> dict[str, bytes]:
-    """Return the disc's files from a `cloudInitNoCloud` source and the secrets it names."""
+    """Return the files of the image from a `cloudInitNoCloud` source and the secrets it names."""
     found = {"meta-data": json.dumps(dict(metadata)).encode()}
     user = _data(source, secrets, "userData", "secretRef", ("userdata", "userData"))
     network = _data(
@@ -71,11 +71,11 @@ def _decoded(text: str, what: str) -> bytes:
 
 def iso(label: str, content: Mapping[str, bytes]) -> bytes:
     """Return an ISO image with these files in its root."""
-    disc = pycdlib.PyCdlib()
-    disc.new(interchange_level=3, joliet=3, rock_ridge="1.09", vol_ident=label)
+    image = pycdlib.PyCdlib()
+    image.new(interchange_level=3, joliet=3, rock_ridge="1.09", vol_ident=label)
     try:
         for number, (name, data) in enumerate(content.items()):
-            disc.add_fp(
+            image.add_fp(
                 io.BytesIO(data),
                 len(data),
                 f"/FILE{number}.;1",
@@ -83,10 +83,10 @@ def iso(label: str, content: Mapping[str, bytes]) -> bytes:
                 joliet_path=f"/{name}",
             )
         out = io.BytesIO()
-        disc.write_fp(out)
+        image.write_fp(out)
         return out.getvalue()
     finally:
-        disc.close()
+        image.close()
 
 
 class Scratch:
@@ -113,7 +113,7 @@ class Scratch:
         shutil.rmtree(self.of(uid), ignore_errors=True)
 
     def sweep(self, used: Collection[str]) -> None:
-        """Remove the disks of guests that nobody intends to run: starts that came to nothing."""
+        """Remove the disks of guests without a start intent: starts that failed."""
         with contextlib.suppress(FileNotFoundError):
             for folder in self._root.iterdir():
                 if folder.name not in used:

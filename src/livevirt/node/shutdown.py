@@ -12,6 +12,7 @@ from dataclasses import dataclass, field
 from typing import Literal
 
 from livevirt.errors import LivevirtError
+from livevirt.files.reserve import Reserve
 from livevirt.kube.control.cache import Key
 from livevirt.kube.control.clock import Now
 from livevirt.kube.objects import times
@@ -70,14 +71,15 @@ class _InstancePods:
 async def stop_guests(data: DataDir, now: Now, show: Print) -> int:
     """Shut down every running guest, kill those that do not react; return how many there were.
 
-    How each ended is recorded, so the next server restarts what shall run and knows the rest ended
-    well. Nobody else may start guests meanwhile: the caller holds the data directory's lock.
+    How each ended is recorded, so the next server restarts what should run and knows the rest ended
+    well. No other process may start guests meanwhile: the caller holds the data directory's lock.
     """
     changed = asyncio.Event()
     found = _running(data, changed.set)
+    reporter = _Reporter(now, show, Reserve(data.reserve))
     async with asyncio.TaskGroup() as group:
         for each in found:
-            group.create_task(_stop_all(each, changed, now, show))
+            group.create_task(_stop_all(each, changed, reporter))
     return sum(len(each.running) for each in found)
 
 
@@ -99,18 +101,43 @@ def _running(data: DataDir, wake: Callable[[], None]) -> Sequence[_InstancePods]
     return list(found.values())
 
 
-async def _stop_all(pods: _InstancePods, changed: asyncio.Event, now: Now, show: Print) -> None:
+@dataclass(frozen=True, slots=True)
+class _Reporter:
+    """Records how guests ended, and shows it."""
+
+    now: Now
+    show: Print
+    reserve: Reserve
+
+    async def end(self, local: Local, guest: Guest, record: ExitRecord) -> None:
+        """Record how a guest ended, then end its QEMU, also if the disk refuses the record."""
+        if local.ending is None:
+            try:
+                self.reserve.spend(lambda: local.folder.write_ending(record))
+            except OSError as error:
+                self.show(
+                    f"cannot record how {_name(guest)} ended: {error};"
+                    " the next livevirt will report it as failed"
+                )
+        await guest.quit()
+
+
+def _name(guest: Guest) -> str:
+    return f"{guest.intent.namespace}/{guest.intent.vmi}"
+
+
+async def _stop_all(pods: _InstancePods, changed: asyncio.Event, reporter: _Reporter) -> None:
     """Stop the guest of one instance, wherever it is, and its other QEMUs."""
-    guests, at = pods.with_role("guest"), times.format_time(now())
+    guests, at = pods.with_role("guest"), times.format_time(reporter.now())
     for local, guest in guests:
         await _cancel_migration(local, guest, changed)
     for local, guest in pods.with_role("target"):
-        await _end(local, guest, exit_record.unneeded(at))
+        await reporter.end(local, guest, exit_record.unneeded(at))
     for local, guest in pods.with_role("left"):
-        await _end(local, guest, exit_record.migrated(at))
+        await reporter.end(local, guest, exit_record.migrated(at))
     for local, guest in guests:
         await _resume_at_source(local, guest, pods.all)
-        await _stop(local, guest, changed, now, show)
+        await _stop(local, guest, changed, reporter)
 
 
 async def _cancel_migration(local: Local, guest: Guest, changed: asyncio.Event) -> None:
@@ -143,8 +170,8 @@ async def _resume_at_source(local: Local, guest: Guest, others: Iterable[Local])
         return
 
 
-async def _stop(local: Local, guest: Guest, changed: asyncio.Event, now: Now, show: Print) -> None:
-    name = f"{guest.intent.namespace}/{guest.intent.vmi}"
+async def _stop(local: Local, guest: Guest, changed: asyncio.Event, reporter: _Reporter) -> None:
+    name, show = _name(guest), reporter.show
     show(f"stopping {name}")
     pressed = False
     try:
@@ -156,7 +183,7 @@ async def _stop(local: Local, guest: Guest, changed: asyncio.Event, now: Now, sh
                 await changed.wait()
     except TimeoutError:
         show(f"{name} did not shut down within {GRACE_SECONDS:.0f} s and is switched off")
-    at = times.format_time(now())
+    at = times.format_time(reporter.now())
     standing = guest.view.standing
     shut_down = standing is not None and standing.ended
     record = (
@@ -164,15 +191,8 @@ async def _stop(local: Local, guest: Guest, changed: asyncio.Event, now: Now, sh
         if standing and shut_down
         else exit_record.destroyed(at)
     )
-    await _end(local, guest, record)
+    await reporter.end(local, guest, record)
     show(f"stopped {name}")
-
-
-async def _end(local: Local, guest: Guest, record: ExitRecord) -> None:
-    """Record how it ended, then end QEMU."""
-    if local.ending is None:
-        local.folder.write_ending(record)
-    await guest.quit()
 
 
 async def _press_power_button(guest: Guest) -> bool:

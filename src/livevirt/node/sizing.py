@@ -14,6 +14,7 @@ from livevirt.node import resize
 from livevirt.node.pod_status import RESIZE_IN_PROGRESS, RESIZE_PENDING
 from livevirt.qemu.plan import MachineSnapshot
 from livevirt.vm.sizing import hot_change
+from livevirt.vm.sizing.guest_size import ADVICE, Cause, CpuState, MemoryState
 from livevirt.vm.sizing.hot_change import NOT_ACCEPTING, PLUG_FAILED, PLUGGING, UNPLUGGING, Obstacle
 from livevirt.vm.sizing.reservation import Size, asked, covers, reservation
 from livevirt.vm.spec.resources import Compute
@@ -25,6 +26,7 @@ class Stage:
 
     reason: str
     message: str
+    cause: Cause | None = None  # why the guest does not have it
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,13 +52,17 @@ NO_TROUBLE = Trouble()
 
 
 def size(seen: MachineSnapshot) -> Size:
-    """Return the size a guest has; of memory also what it was offered and may take any time."""
-    return Size(seen.sockets, max(seen.memory, seen.offered))
+    """Return the size a guest may use at any time, which its pod must hold.
+
+    That is what is plugged, online or not, and memory that it was offered and may take.
+    """
+    return Size(seen.held_sockets, max(seen.plugged, seen.offered))
 
 
 def reached(wanted: Size, seen: MachineSnapshot) -> bool:
-    """Tell whether the guest has just what is wanted."""
-    return (seen.sockets, seen.memory) == (wanted.sockets, wanted.memory)
+    """Return whether the guest has just what is wanted, as far as it can confirm that."""
+    cpus = seen.sockets == seen.held_sockets == wanted.sockets
+    return cpus and seen.memory == seen.plugged == wanted.memory
 
 
 def progress(
@@ -66,56 +72,61 @@ def progress(
     late: bool = False,
     cpu: Trouble = NO_TROUBLE,
     memory: Trouble = NO_TROUBLE,
+    unmovable: bool = False,
 ) -> Progress:
-    """Say where a change stands; `late`: the guest has done nothing for too long."""
+    """Say where a change stands; `late`: the guest has done nothing for too long.
+
+    `unmovable`: it has memory that its kernel may keep.
+    """
+    cpus = CpuState(
+        sockets=seen.sockets,
+        wanted=wanted.sockets,
+        per_socket=seen.machine.cpu.per_socket,
+        present=seen.present,
+        agent=seen.vcpus is not None,
+        emulated=seen.machine.accelerator != "kvm",
+    )
+    state = MemoryState(
+        used=seen.memory,
+        plugged=seen.plugged,
+        wanted=wanted.memory,
+        boot=seen.machine.memory.boot,
+        agent=seen.blocks is not None,
+        unmovable=unmovable,
+    )
     return Progress(
-        _stage(seen.sockets, wanted.sockets, late, cpu, _cpu_words(wanted, seen)),
-        _stage(seen.memory, wanted.memory, late, memory, _memory_words(wanted, seen)),
+        _stage(cpus.cause, cpus.sockets < cpus.wanted, late, cpu, _cpu_words(cpus)),
+        _stage(state.cause, state.plugged <= state.wanted, late, memory, _memory_words(state)),
     )
 
 
 def _stage(
-    has: int, wanted: int, late: bool, trouble: Trouble, words: tuple[str, str]
+    cause: Cause | None, grows: bool, late: bool, trouble: Trouble, what: str
 ) -> Stage | None:
-    what, cure = words
-    if has == wanted:
+    if cause is None:
         return None
     if trouble.refused:
-        return Stage(PLUG_FAILED, f"QEMU refused: {trouble.refused}; it is tried again")
+        return Stage(PLUG_FAILED, f"QEMU refused: {trouble.refused}; it is tried again", cause)
     if late:
         why = f" ({trouble.kept})" if trouble.kept else ""
-        return Stage(NOT_ACCEPTING, f"{what}{why}. {cure}. It is asked again and again")
-    return Stage(PLUGGING if has < wanted else UNPLUGGING, what)
+        message = f"{what}{why}. {ADVICE[cause]}. It is retried"
+        return Stage(NOT_ACCEPTING, message, cause)
+    return Stage(PLUGGING if grows else UNPLUGGING, what, cause)
 
 
-def _cpu_words(wanted: Size, seen: MachineSnapshot) -> tuple[str, str]:
-    what = f"the guest uses {seen.sockets} of {wanted.sockets} sockets"
-    if seen.sockets > wanted.sockets:
-        cure = "Something in it holds on to its CPUs: look at its kernel log"
-        if seen.vcpus is None and seen.machine.accelerator != "kvm":
-            cure = "Start qemu-guest-agent in it"
-        return f"the guest still uses {seen.sockets} sockets, {wanted.sockets} are wanted", cure
-    if seen.vcpus is None:
-        cure = "It must support ACPI CPU hotplug; with qemu-guest-agent inside it is told to"
-        return what, cure
-    return what, (
-        "Let it bring new CPUs online: a udev rule for SUBSYSTEM==cpu, or"
-        " echo 1 > /sys/devices/system/cpu/cpuN/online"
-    )
+def _cpu_words(cpus: CpuState) -> str:
+    if cpus.sockets > cpus.wanted:
+        return f"the guest still uses {cpus.sockets} sockets, {cpus.wanted} are wanted"
+    return f"the guest uses {cpus.sockets} of {cpus.wanted} sockets"
 
 
-def _memory_words(wanted: Size, seen: MachineSnapshot) -> tuple[str, str]:
-    has, should = _shown(seen.memory), _shown(wanted.memory)
-    if seen.memory > wanted.memory:
-        return f"the guest still has {has}, {should} is wanted", (
-            "It gives back what it can free: end something in it, or restart the VM"
-        )
-    what = f"the guest has taken {has} of {should}"
-    if seen.observed.memory.plugged == 0:
-        return what, "It needs the virtio-mem driver (Linux 5.8 or later, virtio_mem)"
-    return what, (
-        "Let it bring memory online: echo online > /sys/devices/system/memory/auto_online_blocks"
-    )
+def _memory_words(memory: MemoryState) -> str:
+    used, wanted = _shown(memory.used), _shown(memory.wanted)
+    if memory.plugged > memory.wanted:
+        return f"the guest still has {_shown(memory.plugged)}, {wanted} is wanted"
+    if memory.used < memory.plugged:
+        return f"the guest uses {used} of {wanted}, {_shown(memory.plugged)} is plugged in"
+    return f"the guest has taken {used} of {wanted}"
 
 
 def _shown(amount: int) -> str:
@@ -158,11 +169,11 @@ def size_status(
 ) -> tuple[list[Condition] | None, Object | None]:
     """Return `conditions` and `observedSizeRevision` of an instance, by what is true of its size.
 
-    `begun` tells what to do about a change that goes well, which is not worth a write of its own.
+    `begun` decides what to do about a change that goes well, which is not worth a write of its own.
     """
     status = vmi.get("status") or {}
     found: list[Condition] | None = status.get("conditions")
-    changing = hot_change.under_way(vmi)
+    changing = _changing(vmi, stands)
     if pod is None or not changing:
         return found, status.get(hot_change.OBSERVED)
     has, wanted = size(seen), asked(vmi)
@@ -170,7 +181,7 @@ def size_status(
     resizing = _Resize(covered, _final(pod, need), _failure(pod, need))
     done = []
     for type_, same, stage in (
-        (hot_change.CPU, has.sockets == wanted.sockets, stands.cpu),
+        (hot_change.CPU, seen.sockets == has.sockets == wanted.sockets, stands.cpu),
         (hot_change.MEMORY_TYPE, seen.memory == has.memory == wanted.memory, stands.memory),
     ):
         if type_ not in changing:
@@ -190,6 +201,20 @@ def size_status(
         stage = stands.cpu or (progress(wanted, seen).cpu if over else None)
         found = _with_forgotten_cpus(found, wanted, seen, stage, now)
     return found, hot_change.observed(vmi, done)
+
+
+def _changing(vmi: Object, stands: Progress) -> list[str]:
+    """Return the types of changes under way, and of sizes that a guest has lost since.
+
+    A kernel that boots again may leave offline what was plugged in before.
+    """
+    stages = {hot_change.CPU: stands.cpu, hot_change.MEMORY_TYPE: stands.memory}
+    under_way = hot_change.under_way(vmi)
+    return [
+        type_
+        for type_, stage in stages.items()
+        if type_ in under_way or (stage is not None and stage.reason == NOT_ACCEPTING)
+    ]
 
 
 def _condition(vmi: Object, type_: str, resizing: _Resize, stage: Stage | None) -> Condition | None:
@@ -214,7 +239,7 @@ def _with_forgotten_cpus(
 ) -> list[Condition] | None:
     """Return the conditions with the CPUs that a change of memory alone found to be others.
 
-    So they are when the agent that took emulated CPUs offline is gone: nobody knows of it now. The
+    So they are when the agent that took emulated CPUs offline is gone: it is not known now. The
     last condition does not go before that is reported: with it the pod's size would be forgotten.
     """
     if stage is None or seen.sockets == wanted.sockets:
@@ -228,13 +253,13 @@ def _covered(vmi: Object, pod: Object, has: Size) -> bool:
 
 
 def _final(pod: Object, need: Compute) -> bool:
-    """Tell whether the pod holds what it must, and no more."""
+    """Return whether the pod holds what it must, and no more."""
     in_force = resize.in_force(pod)
     return resize.same(resize.desired(pod), in_force) and _is(in_force or {}, need)
 
 
 def _is(resources: Object, need: Compute) -> bool:
-    """Tell whether a container's resources request just what is needed."""
+    """Return whether a container's resources request just what is needed."""
     requests = resources.get("requests") or {}
     return all(
         name in requests and parse(requests[name]) == parse(need.requests[name])

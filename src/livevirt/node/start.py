@@ -42,7 +42,7 @@ _BACK_OFF = {"ErrImagePull": "ImagePullBackOff"}
 
 
 class NotReady(LivevirtError):
-    """A guest cannot be started yet; the pod says why."""
+    """A guest cannot be started yet; the pod's status has the reason."""
 
     def __init__(self, reason: str, message: str) -> None:
         super().__init__(message)
@@ -147,7 +147,7 @@ class Starter:
     async def _intend(
         self, local: Local, pod: Object, vmi: Object, setup: GuestSetup, now: datetime
     ) -> None:
-        """Write the start intent, then start what it says."""
+        """Write the start intent, then start QEMU from it."""
         intent = Intent(
             boot_id=intents.boot_id(),
             node=self._node,
@@ -173,10 +173,10 @@ class Starter:
         count, wanted = pod_resources.exclusive_cpus(pod), exclusive.asked(vmi)
         if count == 0:
             if wanted is not None:
-                raise NoCpus("the guest wants CPUs of its own and its pod asks for none")
+                raise NoCpus("the guest needs dedicated CPUs and its pod requests none")
             return None
         if self._cgroups.cpuset_problem:
-            raise NoCpus(f"no pod can have CPUs of its own here: {self._cgroups.cpuset_problem}")
+            raise NoCpus(f"no pod can have dedicated CPUs here: {self._cgroups.cpuset_problem}")
         return exclusive.deal(self._host.cpus.take(pod["metadata"]["uid"], count), wanted)
 
     async def spawn(self, local: Local) -> None:
@@ -277,7 +277,7 @@ class Starter:
 
 
 def _is_other(item: Item, machine: Machine, observed: Observed) -> bool:
-    """Tell whether a drive that is there is not as it was at the start."""
+    """Return whether a drive that is there is not as it was at the start."""
     there = observed.drive(item.id)
     return there is not None and not any(
         disk.id == there.id and disk.node == there.node for disk in machine.disks

@@ -1,4 +1,4 @@
-"""The part of a VMI's status that is the node's to tell, from what QEMU and the guest say. Pure."""
+"""The part of a VMI's status that the node writes, from what QEMU and the guest report. Pure."""
 
 from __future__ import annotations
 
@@ -8,22 +8,21 @@ from datetime import datetime
 
 from livevirt.kube.objects import conditions
 from livevirt.kube.objects.conditions import FINAL, Condition
-from livevirt.kube.objects.quantity import Format, Quantity
 from livevirt.kube.objects.request import Object
 from livevirt.kube.objects.times import format_time
-from livevirt.node import attachments, copying, sizing, volume_status
+from livevirt.node import attachments, copying, size_report, sizing, volume_status
 from livevirt.node.attachments import Attachments
 from livevirt.node.copying import Copies
 from livevirt.node.domain import NIC_PREFIX, volume_of
 from livevirt.node.exit_record import ExitRecord
-from livevirt.node.guest import NOTHING_YET, AgentView, View
+from livevirt.node.guest import NOTHING_YET, AgentView, View, snapshot
 from livevirt.node.sizing import IDLE, Begun, Progress
 from livevirt.qemu import plan as qemu_plan
 from livevirt.qemu.agent import Interface
 from livevirt.qemu.lifecycle import Standing
 from livevirt.qemu.machine import Machine
-from livevirt.qemu.observe import Drive, Observed
-from livevirt.vm.sizing import hot_change
+from livevirt.qemu.observe import Drive
+from livevirt.vm.sizing import guest_size, hot_change
 from livevirt.vm.spec.disks import hotpluggable
 from livevirt.vm.volumes import volume_migration
 from livevirt.vm.volumes.volume_lists import claim_of
@@ -47,7 +46,7 @@ class GuestSnapshot:
     progress: Progress = IDLE  # of a change of size
     brief: bool = False  # a change of size that began just now
     writes: bool = False  # the status is written anyway
-    attachments: Attachments | None = None  # None: nobody has looked yet
+    attachments: Attachments | None = None  # None: not observed yet
     copies: Copies = field(default_factory=dict)  # of volumes, as far as they were looked at
 
 
@@ -79,7 +78,12 @@ def _merge_patch(old: Object, new: Object) -> Object:
 
 def _ended(seen: GuestSnapshot, ending: ExitRecord) -> Object:
     found: list[Condition] | None = (seen.vmi.get("status") or {}).get("conditions")
-    gone = (*hot_change.TYPES, hot_change.VOLUME, volume_migration.VOLUMES_CHANGE)
+    gone = (
+        *hot_change.TYPES,
+        guest_size.CONFIRMED,
+        hot_change.VOLUME,
+        volume_migration.VOLUMES_CHANGE,
+    )
     for type_ in ("AgentConnected", "Paused", *gone):
         found = conditions.without_condition(found, type_)
     new: Object = {**_phase(seen, ending.phase), "conditions": found}
@@ -96,7 +100,7 @@ def _running(seen: GuestSnapshot) -> Object:
     if old.get("phase") not in ("Scheduled", "Running"):
         return {}  # not handed over to the node yet
     new = _phase(seen, "Running")
-    cpu, guest, unasked = seen.machine.cpu, _guest(seen, view.observed), _unasked(seen)
+    guest, unasked = snapshot(seen.machine, view.observed, view.agent), _unasked(seen)
     listed, observed = _sizes(seen, guest)
     volumes = volume_status.volume_statuses(
         seen.vmi, seen.machine, view.observed, _claims(seen), seen.attachments, _moving(seen)
@@ -104,13 +108,8 @@ def _running(seen: GuestSnapshot) -> Object:
     new |= {
         "currentCPUTopology": old.get("currentCPUTopology")
         if unasked
-        else {"cores": cpu.cores, "sockets": guest.sockets, "threads": cpu.threads},
-        "memory": {
-            **(old.get("memory") or {}),
-            "guestAtBoot": _bytes(seen.machine.memory.boot),
-            "guestCurrent": _bytes(guest.memory),
-            "guestRequested": _bytes(guest.offered),
-        },
+        else size_report.topology(guest, view.agent),
+        "memory": size_report.memory(guest, view.agent, old.get("memory") or {}, unasked=unasked),
         "machine": {"type": view.machine_type},
         "interfaces": old.get("interfaces") if unasked else _interfaces(seen),
         "volumeStatus": volumes,
@@ -120,16 +119,11 @@ def _running(seen: GuestSnapshot) -> Object:
         "migrationMethod": "BlockMigration"
         if _has_local_disks(seen.vmi["spec"])
         else "LiveMigration",
-        "conditions": _conditions(seen, listed, volumes),
+        "conditions": _conditions(seen, _with_confirmation(seen, guest, listed, observed), volumes),
     }
     if observed:
         new[hot_change.OBSERVED] = observed
     return new
-
-
-def _guest(seen: GuestSnapshot, observed: Observed) -> qemu_plan.MachineSnapshot:
-    vcpus = seen.view.agent.vcpus if seen.view.agent is not None else None
-    return qemu_plan.MachineSnapshot(seen.machine, observed, vcpus)
 
 
 def _phase(seen: GuestSnapshot, phase: str) -> Object:
@@ -144,9 +138,9 @@ def _phase(seen: GuestSnapshot, phase: str) -> Object:
 
 
 def _unasked(seen: GuestSnapshot) -> bool:
-    """Tell whether a guest was found with an agent at work that nobody has asked yet.
+    """Return whether a guest was found with an agent at work that was not queried yet.
 
-    What an earlier run was told by it holds until then.
+    What it reported to an earlier run holds until then.
     """
     observed = seen.view.observed
     if seen.view.agent is not None or observed is None or not observed.agent_open:
@@ -177,6 +171,21 @@ def _sizes(
     return sizing.size_status(seen.vmi, seen.pod, guest, seen.progress, seen.now, begun)
 
 
+def _with_confirmation(
+    seen: GuestSnapshot,
+    guest: qemu_plan.MachineSnapshot,
+    listed: list[Condition] | None,
+    observed: Object | None,
+) -> list[Condition] | None:
+    """Return the conditions with whether the guest has confirmed its size."""
+    if _unasked(seen):
+        return listed
+    found = size_report.confirmation(guest, seen.view.agent, seen.vmi, observed)
+    if found is None:
+        return conditions.without_condition(listed, guest_size.CONFIRMED)
+    return conditions.replaced(listed, found, seen.now)
+
+
 def _conditions(
     seen: GuestSnapshot, listed: list[Condition] | None, volumes: list[Object]
 ) -> list[Condition]:
@@ -197,7 +206,7 @@ def _conditions(
 
 
 def _volumes_changing(seen: GuestSnapshot, found: list[Condition]) -> list[Condition]:
-    """Return the conditions with what is true of volumes that come and go."""
+    """Return the conditions with the one of hotpluggable volumes."""
     if seen.attachments is None:
         return found
     changing = attachments.condition(seen.attachments)
@@ -216,7 +225,7 @@ def _true(type_: str, reason: str = "", message: str = "") -> Condition:
 
 
 def is_paused(standing: Standing | None) -> bool:
-    """Whether the guest's CPUs stand still and could go on."""
+    """Whether the guest is paused and could resume."""
     return standing is not None and standing.condition in ("paused", "io-error", "starting")
 
 
@@ -236,7 +245,7 @@ def _failure(drive: Drive) -> str:
     name = volume_of(drive.id)
     if drive.io_status == "nospace":
         return f"; no space is left for disk {name}: free some where its claim is, then unpause"
-    return f"; disk {name} cannot be read or written: mend or remove it, then unpause"
+    return f"; disk {name} cannot be read or written: fix or remove it, then unpause"
 
 
 def _migratable(why_not: str) -> Condition:
@@ -269,7 +278,7 @@ def _unshared(vmi: Object, volumes: list[Object]) -> str:
 
 
 def _claims(seen: GuestSnapshot) -> Mapping[str, Object]:
-    """Return the claims the guest has, by volume; those that come and go as they are by now."""
+    """Return the claims the guest has, by volume; hotpluggable ones as they are by now."""
     if seen.attachments is None:
         return seen.claims
     volumes = seen.vmi["spec"].get("volumes") or ()
@@ -285,23 +294,19 @@ def _claims(seen: GuestSnapshot) -> Mapping[str, Object]:
 
 
 def _has_local_disks(spec: Object) -> bool:
-    """Tell whether a guest has disks of no claim, other than discs that are only read."""
+    """Return whether a guest has disks of no claim, other than read-only images."""
     disks = ((spec.get("domain") or {}).get("devices") or {}).get("disks") or ()
-    discs = {
+    images = {
         disk["name"]
         for disk in disks
         if disk.get("cdrom") is not None and disk["cdrom"].get("readonly") in (None, True)
     }
     volumes = spec.get("volumes") or ()
-    return any(not claim_of(each) and each["name"] not in discs for each in volumes)
-
-
-def _bytes(amount: int) -> str:
-    return str(Quantity.from_int(amount, Format.BINARY_SI))
+    return any(not claim_of(each) and each["name"] not in images for each in volumes)
 
 
 def os_info(agent: AgentView) -> Object:
-    """Return what the guest runs, as KubeVirt words it."""
+    """Return what the guest runs, in KubeVirt's format."""
     found = {
         "id": agent.os.id,
         "name": agent.os.name,

@@ -1,4 +1,4 @@
-"""What an instance's status says of each of its volumes. Pure."""
+"""The status of each volume of an instance. Pure."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ def volume_statuses(
 ) -> list[Object]:
     """Return `volumeStatus`: what was there from the start, and where the rest stands.
 
-    Without attachments, what was said of volumes that come and go stays. An empty drive has none.
+    Without attachments, the status of hotpluggable volumes stays. An empty drive has none.
     What is said of the claim of volumes that are `moving` to another one stays too.
     """
     old = {each["name"]: each for each in (vmi.get("status") or {}).get("volumeStatus") or ()}
@@ -89,7 +89,7 @@ def _bus(driver: str) -> str:
 
 
 def _letters(prefix: str) -> Iterator[str]:
-    """Yield a, b, … z, aa, ab, … behind a prefix, without end."""
+    """Yield a, b, … z, aa, ab, … behind a prefix, endlessly."""
     for length in count(1):
         for letters in product(ascii_lowercase, repeat=length):
             yield prefix + "".join(letters)

@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import Any, cast
 
 from livevirt.errors import LivevirtError, NotFound
-from livevirt.files import loop_device, private, raw_file
+from livevirt.files import disk_space, loop_device, private, raw_file
 from livevirt.kube.client.interface import Client
 from livevirt.kube.objects import conditions, core, quantity
 from livevirt.kube.objects.conditions import FINAL
@@ -57,9 +57,9 @@ class Prepared:
     image: Image
     direct: bool = False  # the host's page cache can be left out
     discard: bool = True
-    readonly: bool = False  # whatever the disk says
+    readonly: bool = False  # whatever the disk sets
     scsi: bool = False  # a SCSI device of the host, which can be given to a guest as it is
-    size: int | None = None  # of discs made here
+    size: int | None = None  # of images made here
     claim: Object | None = None
     digest: str = ""  # of the image it began as
 
@@ -109,7 +109,7 @@ class Volumes:
         return replace(found, readonly=bool(source.get("readOnly")))
 
     def release(self, prepared: Prepared) -> None:
-        """Let go of a volume that QEMU has opened, or will not: its device goes with QEMU."""
+        """Release a volume that QEMU has opened, or will not: its device goes with QEMU."""
         image: Image | None = prepared.image
         while image is not None:
             if image.block:
@@ -142,7 +142,7 @@ class Volumes:
             case {"containerDisk": dict(disk)}:
                 return await self._overlay(await self._stored(disk), folder / f"{name}.qcow2")
             case {"emptyDisk": dict(disk)}:
-                return self._empty(folder / f"{name}.img", name, disk)
+                return await self._empty(folder / f"{name}.img", name, disk)
             case {"cloudInitNoCloud": dict(source)}:
                 secrets = await self._secrets(scratch.secret_names(source), namespace)
                 return self._disc(folder / f"{name}.iso", source, metadata, secrets)
@@ -170,6 +170,7 @@ class Volumes:
 
     async def _overlay(self, below: Prepared, path: Path) -> Prepared:
         base = below.image
+        await self._admit(path, await asyncio.to_thread(disk_space.size, Path(base.path)))
         await _qemu_img(
             *("create", "-q", "-f", "qcow2", "-F", base.format, "-b", base.path, str(path))
         )
@@ -179,12 +180,21 @@ class Volumes:
         direct = below.direct and _takes_direct(str(path))
         return replace(below, image=image, direct=direct, discard=True)
 
-    def _empty(self, path: Path, name: str, disk: Object) -> Prepared:
+    async def _admit(self, path: Path, size: int) -> None:
+        """Refuse a scratch disk that would promise more than the file system can give."""
+        folders = (path.parent.parent, *self._roots)
+        own = await asyncio.to_thread(disk_space.size, path)  # of an earlier attempt
+        already = await asyncio.to_thread(disk_space.promised, folders)
+        if why := disk_space.refusal(path.parent, already - own, size):
+            raise VolumeProblem(DISK_FULL, why)
+
+    async def _empty(self, path: Path, name: str, disk: Object) -> Prepared:
         size = raw_file.whole(quantity.parse(disk["capacity"]).bytes)
         if size <= 0:
             raise VolumeProblem(
                 "CreateContainerConfigError", f"the size for volume {name} is too low"
             )
+        await self._admit(path, size)
         raw_file.create(path, size)
         self._give(path)
         return Prepared(Image(str(path), "raw"), direct=_takes_direct(str(path)))
@@ -218,7 +228,7 @@ class Volumes:
         return found
 
     async def _claimed(self, namespace: str, name: str) -> Prepared:
-        """Find the disk image of a claim that is filled, or that nobody fills: then it is made.
+        """Find the disk image of a claim that is filled, or create it if nothing fills the claim.
 
         A claim is bound before its import ends, and a disk that was made meanwhile would be in the
         way of the one that comes.
@@ -244,7 +254,7 @@ class Volumes:
         folder = Path(self._safe(source.get("path") or "", volume["metadata"]["name"]))
         path = folder / CLAIM_FILE
         try:
-            # It waits for whoever grows the image just now, and for the disk.
+            # It waits for a concurrent resize of the image, and for the disk.
             await asyncio.to_thread(raw_file.ensure, path, claim_size(claim))
             image = self._opened(path, claim)
         except OSError as error:
@@ -296,7 +306,7 @@ def unready(name: str, claim: Object | None, data: Object | None) -> VolumeProbl
 
 
 def _unfilled(name: str, status: Object) -> VolumeProblem:
-    """Say how far an import is, or why it does not get on: no image, one too large, no space."""
+    """Return the progress of an import, or why it is stuck: no image, one too large, no space."""
     phase, progress = status.get("phase") or "Pending", status.get("progress") or "N/A"
     done = "" if progress == "N/A" else f", {progress} done"
     running = conditions.find(status.get("conditions"), "Running") or {}
@@ -307,7 +317,7 @@ def _unfilled(name: str, status: Object) -> VolumeProblem:
 
 
 def owned_by(claim: Object, owner: Object | None) -> bool:
-    """Tell whether a claim was made for this very object."""
+    """Return whether a claim was made for this very object."""
     uid = owner["metadata"].get("uid") if owner is not None else None
     return any(each["uid"] == uid for each in claim["metadata"].get("ownerReferences") or ())
 
@@ -324,7 +334,7 @@ def _may_discard(claim: Object) -> bool:
     kept = ("/storage.preallocation", "/storage.thick-provisioned")
     annotations = claim["metadata"].get("annotations") or {}
     return not any(
-        value == "true" and any(word in key for word in kept) for key, value in annotations.items()
+        value == "true" and any(each in key for each in kept) for key, value in annotations.items()
     )
 
 

@@ -13,6 +13,7 @@ from livevirt.kube.control.informer import Informer
 from livevirt.kube.objects import core
 from livevirt.kube.objects.request import Object
 from livevirt.vm import kinds
+from livevirt.vm.lifecycle.vmi.launcher import owner
 from livevirt.vm.volumes.volume_lists import claim_of
 
 _OWNER_UID = "owner-uid"
@@ -62,15 +63,6 @@ class NodeApi:
     watched: Watched
     recorder: Recorder
     now: Now
-
-
-def owner(pod: Object) -> Object | None:
-    """Return the reference to the instance that a pod runs, if it runs one."""
-    for each in pod["metadata"].get("ownerReferences") or ():
-        if each.get("controller") and each.get("kind") == kinds.VMI.kind:
-            found: Object = each
-            return found
-    return None
 
 
 def _owner_uids(pod: Object) -> list[str]:

@@ -32,7 +32,7 @@ NOTHING = Offer()
 
 
 async def ask(accelerator: Accelerator, emulator: str = "qemu-system-x86_64") -> Offer:
-    """Return what guests can have; raise OSError if QEMU does not tell."""
+    """Return what guests can have; raise OSError if QEMU does not answer."""
     full = accelerator.cpu_model("")  # all that the accelerator can do
     questions: dict[str, Mapping[str, object]] = {
         "qmp_capabilities": {},
@@ -58,7 +58,7 @@ async def ask(accelerator: Accelerator, emulator: str = "qemu-system-x86_64") ->
         async with asyncio.timeout(ASK_SECONDS):
             said, complaint = await process.communicate(text.encode())
     except TimeoutError:
-        raise OSError(f"{emulator} did not tell what it can do in {ASK_SECONDS:.0f} s") from None
+        raise OSError(f"{emulator} reported no capabilities in {ASK_SECONDS:.0f} s") from None
     finally:
         if process.returncode is None:
             process.kill()
@@ -67,7 +67,7 @@ async def ask(accelerator: Accelerator, emulator: str = "qemu-system-x86_64") ->
         return read(said)
     except (KeyError, ValueError) as error:
         why = complaint.decode(errors="replace").strip() or repr(error)
-        raise OSError(f"{emulator} does not tell what it can do: {why}") from error
+        raise OSError(f"{emulator} does not report its capabilities: {why}") from error
 
 
 def read(said: bytes) -> Offer:
@@ -77,7 +77,7 @@ def read(said: bytes) -> Offer:
         message = json.loads(line)
         if "id" in message:
             answers[message["id"]] = message["return"]
-    # A model that lacks features starts all the same, as another CPU than was asked for.
+    # A model with missing features starts all the same, as another CPU than was asked for.
     models = [
         model["name"]
         for model in answers["query-cpu-definitions"]

@@ -19,8 +19,10 @@ from livevirt.qemu.plan import (
     CloseImage,
     EndThread,
     GrowDisk,
+    OnlineMemory,
     PlugCpu,
     PlugDisk,
+    PrepareMemory,
     RequestMemory,
     SetVcpus,
     Step,
@@ -63,12 +65,12 @@ async def act(step: Step, qmp: Session, agent: GuestAgent | None = None) -> None
             await forget_node(qmp, node)
         case EndThread(id):
             await _end_thread(qmp, id)
-        case Blocked():
-            pass
+        case Blocked() | PrepareMemory() | OnlineMemory():
+            pass  # the last two are the guest agent's alone, and its client's to remember
 
 
 async def forget_files(qmp: Session) -> None:
-    """Let QEMU close the files that an earlier session handed over and had no time to take back.
+    """Let QEMU close the files that an earlier session handed over and had no time to close.
 
     What uses one has a copy of its own. Call it before this session hands over any.
     """
@@ -77,7 +79,7 @@ async def forget_files(qmp: Session) -> None:
 
 
 async def unplug(qmp: Session, device: str) -> None:
-    """Detach a device; return once the guest has let go of it."""
+    """Detach a device; return once the guest has released it."""
     # device_del only asks and the outcome is an event, so listen before asking.
     with qmp.listen("DEVICE_DELETED", "DEVICE_UNPLUG_GUEST_ERROR") as events:
         try:
@@ -102,7 +104,7 @@ async def _set_vcpus(agent: GuestAgent | None, ids: tuple[int, ...], *, online: 
 
 
 async def _request_memory(qmp: Session, size: int) -> None:
-    # How far the guest follows is seen in `observe`, and told by MEMORY_DEVICE_SIZE_CHANGE.
+    # How far the guest follows is seen in `observe`, and reported by MEMORY_DEVICE_SIZE_CHANGE.
     path = f"{PERIPHERALS}/{cmdline.MEMORY_DEVICE}"
     await qmp.execute("qom-set", {"path": path, "property": "requested-size", "value": size})
 
@@ -110,7 +112,7 @@ async def _request_memory(qmp: Session, size: int) -> None:
 async def _plug_disk(qmp: Session, drive: Disk, place: dict[str, Any]) -> None:
     bridge = disk.bridge(drive)
     if drive.image is not None:
-        await add_node(qmp, drive)  # first: it fails most, and then nothing is left to take back
+        await add_node(qmp, drive)  # first: it fails most, and then nothing is left to undo
     try:
         if bridge is not None:
             await _add_device(qmp, bridge)
@@ -148,7 +150,7 @@ async def _end_thread(qmp: Session, id: str) -> None:
 async def _unplug_disk(qmp: Session, id: str) -> None:
     there = devices_of(await qmp.execute("qom-list", {"path": PERIPHERALS}))
     if there.get(id) == "scsi-cd":
-        # QEMU never lets go of the medium of a drive that was plugged empty and goes as it is.
+        # QEMU never releases the medium of a drive that was plugged empty and goes as it is.
         await _with_open_tray(qmp, id, "blockdev-remove-medium", force=True)
     bridge = disk.bridge_id(id)
     await unplug(qmp, bridge if bridge in there else id)  # what is behind a bridge goes with it

@@ -1,4 +1,4 @@
-"""What the guest says about itself, through the guest agent's channel.
+"""What the guest reports about itself, through the guest agent's channel.
 
 The channel has no notion of a connection to the agent: bytes may go to an agent that died, and
 answers to a caller that gave up may still be on their way. So every call first agrees on a random
@@ -29,7 +29,7 @@ _DELIMITER = b"\xff"  # never part of UTF-8, so it ends whatever was half sent
 _CHUNK = 1024 * 1024
 _LONGEST = 2 * 1024 * 1024  # of an answer; some 4000 file systems
 _LONGEST_OUTPUT = 64 * 1024 * 1024  # the agent keeps twice 16 MiB of output, sent as base64
-_LONGEST_WORDS = 500  # characters of the guest's in a message of ours
+_LONGEST_TEXT = 500  # characters of the guest's in a message of ours
 _POLL_FIRST, _POLL_LAST = 0.02, 0.5
 
 T = TypeVar("T")
@@ -103,7 +103,7 @@ class Filesystem(msgspec.Struct, frozen=True, rename="kebab"):
 
 
 class User(msgspec.Struct, frozen=True, rename="kebab"):
-    """Somebody logged in."""
+    """A logged-in user."""
 
     user: str
     login_time: float
@@ -179,7 +179,7 @@ class AgentChannel:
         self._streams: tuple[asyncio.StreamReader, asyncio.StreamWriter] | None = None
 
     async def close(self) -> None:
-        """Let go of the socket; the next call opens it again."""
+        """Close the socket; the next call opens it again."""
         streams = self._streams
         self.hang_up()
         if streams is not None:
@@ -187,7 +187,7 @@ class AgentChannel:
                 await streams[1].wait_closed()
 
     def hang_up(self) -> None:
-        """Let go of the socket at once: who still waits for an answer will not get it."""
+        """Close the socket at once: calls that still wait for an answer fail."""
         if self._streams is not None:
             self._streams[1].close()
             self._streams = None
@@ -226,10 +226,10 @@ class AgentChannel:
                     _send(writer, command, arguments)
                     await writer.drain()
             finally:
-                self.hang_up()  # an error that comes after all is nobody's answer
+                self.hang_up()  # a late error answers nothing
 
     async def _synced(self) -> tuple[asyncio.StreamReader, asyncio.StreamWriter]:
-        """Discard everything sent before now, or find that nobody answers."""
+        """Discard everything sent before now, or find that the agent does not answer."""
         number = secrets.randbelow(2**31)
         async with asyncio.timeout(SYNC_SECONDS):
             reader, writer = await self._opened()
@@ -258,29 +258,29 @@ class GuestAgent(AgentChannel):
         await self.call("guest-ping")
 
     async def info(self) -> AgentInfo:
-        return await self._ask("guest-info", AgentInfo)
+        return await self.ask("guest-info", AgentInfo)
 
     async def osinfo(self) -> OsInfo:
-        return await self._ask("guest-get-osinfo", OsInfo)
+        return await self.ask("guest-get-osinfo", OsInfo)
 
     async def hostname(self) -> str:
-        return (await self._ask("guest-get-host-name", _HostName)).host_name
+        return (await self.ask("guest-get-host-name", _HostName)).host_name
 
     async def timezone(self) -> Timezone:
-        return await self._ask("guest-get-timezone", Timezone)
+        return await self.ask("guest-get-timezone", Timezone)
 
     async def interfaces(self) -> tuple[Interface, ...]:
-        return await self._ask("guest-network-get-interfaces", tuple[Interface, ...])
+        return await self.ask("guest-network-get-interfaces", tuple[Interface, ...])
 
     async def filesystems(self) -> tuple[Filesystem, ...]:
-        return await self._ask(GET_FSINFO, tuple[Filesystem, ...])
+        return await self.ask(GET_FSINFO, tuple[Filesystem, ...])
 
     async def users(self) -> tuple[User, ...]:
-        return await self._ask("guest-get-users", tuple[User, ...])
+        return await self.ask("guest-get-users", tuple[User, ...])
 
     async def vcpus(self) -> tuple[Vcpu, ...]:
         """Return every CPU the guest knows, by its own number."""
-        found = await self._ask("guest-get-vcpus", tuple[Vcpu, ...])
+        found = await self.ask("guest-get-vcpus", tuple[Vcpu, ...])
         return tuple(sorted(found, key=lambda vcpu: vcpu.logical_id))
 
     async def set_vcpus(self, ids: Iterable[int], *, online: bool) -> int:
@@ -289,7 +289,7 @@ class GuestAgent(AgentChannel):
         The guest stops at the first it cannot change, and fails only if that is the first of all.
         """
         wanted = [{"logical-id": number, "online": online} for number in ids]
-        return await self._ask("guest-set-vcpus", int, {"vcpus": wanted})
+        return await self.ask("guest-set-vcpus", int, {"vcpus": wanted})
 
     async def exec(
         self,
@@ -308,10 +308,10 @@ class GuestAgent(AgentChannel):
             arguments["env"] = [f"{key}={value}" for key, value in env.items()]
         if stdin:
             arguments["input-data"] = base64.b64encode(stdin).decode()
-        program = {"pid": (await self._ask("guest-exec", _Program, arguments)).pid}
+        program = {"pid": (await self.ask("guest-exec", _Program, arguments)).pid}
         pause = _POLL_FIRST
-        while not (status := await self._ask("guest-exec-status", _ProgramStatus, program)).exited:
-            await asyncio.sleep(pause)  # the agent tells nobody that a program ended
+        while not (status := await self.ask("guest-exec-status", _ProgramStatus, program)).exited:
+            await asyncio.sleep(pause)  # the agent sends no event when a program ends
             pause = min(pause * 2, _POLL_LAST)
         return Finished(
             exit_code=status.exitcode,
@@ -325,9 +325,10 @@ class GuestAgent(AgentChannel):
         """Ask the guest to shut down. Success has no answer: look at what QEMU reports."""
         await self.send("guest-shutdown", {"mode": mode})
 
-    async def _ask(
+    async def ask(
         self, command: str, type_: type[T], arguments: Mapping[str, object] | None = None
     ) -> T:
+        """Run one command in the guest and return the answer as that type."""
         answer = await self.call(command, arguments)
         with _understood(command):
             return msgspec.convert(answer, type_)
@@ -376,5 +377,5 @@ async def _skip(reader: asyncio.StreamReader) -> None:
             await reader.readexactly(more.consumed)
 
 
-def _short(words: str) -> str:
-    return words if len(words) <= _LONGEST_WORDS else f"{words[:_LONGEST_WORDS]}…"
+def _short(text: str) -> str:
+    return text if len(text) <= _LONGEST_TEXT else f"{text[:_LONGEST_TEXT]}…"

@@ -1,7 +1,7 @@
 """Block nodes: the images a QEMU has open, and whether it could open one that others have open.
 
-Each node has a name that tells the disk and the image. A QEMU locks single bytes of an image, which
-are of QEMU's own choice (`raw_apply_lock_bytes` in block/file-posix.c): one says that it writes,
+Each node is named after the disk and the image. A QEMU locks single bytes of an image, which
+are of QEMU's own choice (`raw_apply_lock_bytes` in block/file-posix.c): one means that it writes,
 another that no other may.
 """
 
@@ -49,7 +49,7 @@ async def forget_node(qmp: Session, node: str | None) -> None:
 
 
 async def has_node(qmp: Session, node: str | None) -> bool:
-    """Tell whether QEMU has an image open."""
+    """Return whether QEMU has an image open."""
     nodes = await qmp.execute("query-named-block-nodes", {"flat": True})
     return any(entry["node-name"] == node for entry in nodes)
 
@@ -73,13 +73,13 @@ _FLOCK = "hhqqi4x"
 
 
 def image_taken(disk: Disk) -> bool:
-    """Tell whether another has the image of a disk in a way that does not go with this disk."""
+    """Return whether another has the image of a disk in a way that does not go with this disk."""
     if disk.image is None:
         return False
     try:
         file = os.open(disk.image.path, os.O_RDONLY | os.O_CLOEXEC)
     except OSError:
-        return False  # which QEMU will tell
+        return False  # which QEMU will report
     try:
         return any(_locked(file, byte) for byte in _hindrances(disk))
     finally:
@@ -87,7 +87,7 @@ def image_taken(disk: Disk) -> bool:
 
 
 def _hindrances(disk: Disk) -> tuple[int, ...]:
-    """Return the bytes that nobody may have locked."""
+    """Return the bytes that no process may have locked."""
     if disk.readonly or disk.kind == "cdrom":
         return (_WRITES,)
     return (_ALONE,) if disk.shareable else (_WRITES, _ALONE)

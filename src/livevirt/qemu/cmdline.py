@@ -3,7 +3,7 @@
 Devices, block nodes and objects are JSON, so nothing in them can be read as another option. The
 few options that QEMU takes as `key=value` only are joined by `_options`, which doubles commas.
 
-QEMU pauses instead of exiting when the guest shuts down or panics: whoever watches it reads why,
+QEMU pauses instead of exiting when the guest shuts down or panics: the node agent reads why,
 then quits it. It starts no process, gains no privilege and reads no configuration file.
 """
 
@@ -65,7 +65,8 @@ def _basics(machine: Machine) -> list[str]:
     line += ["-name", _options(guest=machine.name, **{"debug-threads": "on"})]
     line += ["-uuid", machine.uuid]
     memory = f",memory-backend={_RAM}" if machine.memory.page and not machine.numa else ""
-    options = f"usb=off,vmport=off,dump-guest-core=off{memory}"
+    vmport = "on" if machine.vmware_port else "off"
+    options = f"usb=off,vmport={vmport},dump-guest-core=off{memory}"
     line += ["-machine", f"{machine.machine_type},{options}"]
     line += ["-accel", accel[machine.accelerator]]
     line += ["-m", _memory_size(machine)]

@@ -31,7 +31,7 @@ def check_identifier(what: str, value: str) -> None:
 
 
 def check_name(what: str, value: str) -> None:
-    """Refuse what is not one plain word, such as a CPU model."""
+    """Refuse what is not a plain name, such as a CPU model."""
     if not _NAME.fullmatch(value):
         raise ValueError(f"{what} {value!r} is not a plain name")
 
@@ -85,7 +85,7 @@ MOVABLE = frozenset({"virtio-blk-pci", "scsi-hd", "scsi-cd", "scsi-block"})
 
 @dataclass(frozen=True, slots=True)
 class Image:
-    """Where the bytes are. The format is always told: QEMU must not guess it from user data."""
+    """Where the bytes are. The format is always given: QEMU must not guess it from user data."""
 
     path: str
     format: Format = "raw"
@@ -141,7 +141,7 @@ class Disk:
 
     @property
     def node(self) -> str | None:
-        """The block node's name. It tells the image and the mark too, so a change shows in QEMU."""
+        """The block node's name. It includes the image and the mark, so a change shows in QEMU."""
         if self.image is None:
             return None
         digest = _digest(_IMAGE_DIGITS, self.id, self.image.path)
@@ -151,18 +151,18 @@ class Disk:
         return f"{NODE_PREFIX}{self.id[:room]}-{digest}"
 
 
-def _digest(digits: int, *words: str) -> str:
-    return hashlib.sha256("\0".join(words).encode()).hexdigest()[:digits]
+def _digest(digits: int, *parts: str) -> str:
+    return hashlib.sha256("\0".join(parts).encode()).hexdigest()[:digits]
 
 
 def alike(one: str, other: str) -> bool:
-    """Tell whether two nodes may be of one disk: names begin with as much of its id as fits."""
+    """Return whether two nodes may be of one disk: names begin with as much of its id as fits."""
     first, second = (each.rpartition("-")[0] for each in (one, other))
     return first.startswith(second) or second.startswith(first)
 
 
 def same_image(one: str, other: str) -> bool:
-    """Tell whether two nodes are of one image for one disk, however it was asked for."""
+    """Return whether two nodes are of one image for one disk, however it was asked for."""
     first, second = (each.rpartition("-")[2][:_IMAGE_DIGITS] for each in (one, other))
     return first == second
 
@@ -183,7 +183,7 @@ def layers(disk: Disk) -> Iterator[tuple[Image, bool]]:
 def blockdev(disk: Disk, opened: Mapping[str, str] = MappingProxyType({})) -> Json:
     """Return the block node of a disk that has an image, for `blockdev-add`.
 
-    `opened` tells by which path QEMU finds a file that was opened for it.
+    `opened` is the path by which QEMU finds a file that was opened for it.
     """
     node: Json | None = None
     for image, writable in reversed(list(layers(disk))):
@@ -214,7 +214,7 @@ def _layer(image: Image, disk: Disk, below: Json | None, *, readonly: bool) -> J
 
 
 def device(disk: Disk, place: Json) -> Json:
-    """Return the drive itself, for `device_add`; `place` says where it is plugged in."""
+    """Return the drive itself, for `device_add`; `place` is where it is plugged in."""
     found: Json = {"driver": disk.driver, "id": disk.id, **place}
     if disk.node is not None:
         found["drive"] = disk.node

@@ -6,7 +6,7 @@ LivevirtError
 │   ├── UnplugRefused     the guest kept the device or the medium: ask again later
 │   ├── NotNow            QEMU cannot do it at this moment: ask again
 │   └── Disconnected      the outcome is unknown: observe before acting again
-└── AgentUnavailable      nobody in the guest answers; nothing is known about its state
+└── AgentUnavailable      the guest agent does not answer; nothing is known about its state
 """
 
 import re
@@ -24,7 +24,7 @@ _LOCKED = re.compile(r'Failed to get (shared )?"\w+" lock')  # block/file-posix.
 
 
 def is_image_locked(error: QmpError) -> bool:
-    """Tell whether QEMU refused because another process has the image open.
+    """Return whether QEMU refused because another process has the image open.
 
     QEMU gives no class for it, only its wording.
     """

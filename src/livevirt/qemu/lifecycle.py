@@ -11,7 +11,7 @@ from livevirt.qemu.errors import CommandFailed, Disconnected
 from livevirt.qemu.session import Event, Session
 
 WATCHED = ("SHUTDOWN", "GUEST_PANICKED", "STOP", "RESUME", "RESET", "BLOCK_IO_ERROR")
-RUNS = ("running", "suspended")  # run states in which the CPUs do not stand still
+RUNS = ("running", "suspended")  # run states in which the CPUs are not paused
 HELD = ("paused", "prelaunch", "suspended", "io-error")  # in which the guest does nothing, for now
 SENT_WHOLE = "postmigrate"  # the run state of a machine whose guest was sent; `cont` leaves it
 
@@ -21,7 +21,7 @@ Condition = Literal[
 
 CONDITIONS: dict[str, Condition] = {
     "running": "running",
-    "suspended": "running",  # the guest sleeps, by its own wish
+    "suspended": "running",  # the guest sleeps by its own request
     "prelaunch": "starting",  # started with -S, or reset while stopped
     "preconfig": "starting",
     "paused": "paused",
@@ -42,7 +42,7 @@ CONDITIONS: dict[str, Condition] = {
 
 @dataclass(frozen=True, slots=True)
 class Standing:
-    """How a machine stands. `by_guest` is None where nobody saw the event that told."""
+    """How a machine stands. `by_guest` is None where the event was not seen."""
 
     condition: Condition
     reason: str
@@ -55,8 +55,8 @@ class Standing:
 
 
 def standing(run_state: str, last_shutdown: Event | None = None) -> Standing:
-    """Say how the machine stands, from `query-status` and the last `SHUTDOWN` event if seen."""
-    condition = CONDITIONS.get(run_state, "paused")  # a newer QEMU's own word: it is there, stopped
+    """Return the machine's state, from `query-status` and the last `SHUTDOWN` event if seen."""
+    condition = CONDITIONS.get(run_state, "paused")  # a state of a newer QEMU: it is there, stopped
     if condition == "shutdown" and last_shutdown is not None:
         data = last_shutdown.data
         return Standing(condition, data.get("reason", run_state), data["guest"])
@@ -66,7 +66,7 @@ def standing(run_state: str, last_shutdown: Event | None = None) -> Standing:
 
 
 async def run_state(qmp: Session) -> str:
-    """Return the state the machine is in, in QEMU's own word."""
+    """Return the state the machine is in, in QEMU's own terms."""
     found: str = (await qmp.execute("query-status"))["status"]
     return found
 
@@ -127,7 +127,7 @@ def fitting(jit: str, cpus: int, present: int) -> int:
     missing = cpus - present
     found = _USED.search(jit)
     if found is None:
-        return missing  # nothing is translated, or QEMU words it otherwise
+        return missing  # nothing is translated, or QEMU formats it otherwise
     used, size = map(int, found.groups())
     regions = max(min(size // _LEAST_REGION, cpus * _REGIONS_PER_CPU), 1)
 

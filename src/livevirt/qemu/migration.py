@@ -2,7 +2,7 @@
 
 The other QEMU must have the devices of this one as they are now, each at its place; what came and
 went since the start is part of that. It is started stopped, waits for a guest, and runs it only
-when told to. The stream itself is QEMU's own.
+on command. The stream itself is QEMU's own.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ _DOWNTIME_MS = 300  # QEMU's own
 
 
 class Undescribed(Terminal):
-    """A machine has a drive that nobody could give another machine."""
+    """A machine has a drive that another machine could not have."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,12 +48,12 @@ class Limits:
 
     bandwidth: int = _UNLIMITED  # bytes per second
     auto_converge: bool = False  # slow a guest down that writes faster than it is sent
-    downtime_ms: int | None = None  # how long it may stand still at the end
+    downtime_ms: int | None = None  # how long it may be paused at the end
 
 
 @dataclass(frozen=True, slots=True)
 class Transfer:
-    """How far a guest has been sent. `status` is QEMU's word, NEVER if none was sent."""
+    """How far a guest has been sent. `status` is QEMU's own, NEVER if none was sent."""
 
     status: str
     total: int = 0  # bytes of memory
@@ -145,7 +145,7 @@ async def places(qmp: Session, observed: Observed) -> Places:
         for id, found in zip(taken, on_ports, strict=True)
         for plugged in found
     }
-    on_usb = usb_ports(listing)  # nothing else tells a port that QEMU chose
+    on_usb = usb_ports(listing)  # nothing else reports a port that QEMU chose
     usb = {
         drive.id: on_usb[id]
         for drive in observed.drives
@@ -184,7 +184,7 @@ async def listen(qmp: Session, socket: str) -> None:
 
 
 async def send(qmp: Session, socket: str, limits: Limits) -> None:
-    """Begin to send the guest; `MIGRATION` events and `transfer` tell how it goes."""
+    """Begin to send the guest; `MIGRATION` events and `transfer` report the progress."""
     await _switch(qmp, {"events": True, "auto-converge": limits.auto_converge})
     await qmp.execute(
         "migrate-set-parameters",
@@ -197,7 +197,7 @@ async def send(qmp: Session, socket: str, limits: Limits) -> None:
 
 
 async def cancel(qmp: Session) -> Transfer:
-    """Call off a transfer, if one is under way; return how it ended, which may be `completed`."""
+    """Cancel a transfer, if one is under way; return how it ended, which may be `completed`."""
     with qmp.listen(EVENT) as events:
         await qmp.execute("migrate_cancel")
         while (found := await transfer(qmp)).under_way:

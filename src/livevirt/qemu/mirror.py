@@ -2,8 +2,8 @@
 
 QEMU's mirror job does it. From the start every write of the guest goes to both sides, and is done
 when both have it: once the job is ready they are the same and stay so. The job's id names the
-target's node, which tells the disk and the image, and a job that has ended stays until it is
-dismissed: whoever drives QEMU next finds out all there is to know by asking.
+target's node, which identifies the disk and the image, and a job that has ended stays until it is
+dismissed: the next driver of QEMU finds out all there is to know by asking.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
@@ -17,13 +17,13 @@ from livevirt.qemu.session import Session
 
 JOB_EVENT = "JOB_STATUS_CHANGE"
 _JOB_PREFIX = "copy-"
-_RUNNING = ("created", "running", "paused", "ready", "standby")  # it goes on until it is told
+_RUNNING = ("created", "running", "paused", "ready", "standby")  # it runs until it is stopped
 _CONCLUDED, _READY = "concluded", "ready"
 
 
 @dataclass(frozen=True, slots=True)
 class Copy:
-    """A copy that QEMU makes, or has made and nobody has seen yet."""
+    """A copy that QEMU makes, or has made and was not seen yet."""
 
     target: str  # the node of the image it copies to
     status: str  # as QEMU names it

@@ -1,6 +1,6 @@
-"""What QEMU says about the machine right now.
+"""The machine as QEMU reports it right now.
 
-Read from QEMU alone, never from memory, so it is right after a restart of whoever drives it. The
+Read from QEMU alone, never from memory, so it is right after a restart of its driver. The
 parts that interpret QEMU's answers are pure.
 """
 
@@ -23,7 +23,7 @@ from livevirt.qemu.session import Session
 PERIPHERALS = "/machine/peripheral"  # where every device with an id is
 
 _CHILD = re.compile(r"child<(.+)>")
-_INSERTED, _SUCCESS = 1, 0  # ACPI's words in _OST
+_INSERTED, _SUCCESS = 1, 0  # ACPI's codes in _OST
 _SCSI_DRIVERS = ("scsi-hd", "scsi-cd", "scsi-block")
 _QUESTIONS = (
     "query-block", "query-status", "query-hotpluggable-cpus", "query-memory-size-summary",
@@ -50,6 +50,7 @@ class MemoryState:
     plugged: int = 0
     requested: int = 0
     headroom: int = 0
+    address: int = 0  # where the guest finds what is plugged
 
     @property
     def total(self) -> int:
@@ -190,7 +191,9 @@ def memory_state(summary: Mapping[str, int], devices: Sequence[Mapping[str, Any]
     for device in devices:
         if device["type"] == "virtio-mem" and device["data"].get("id") == MEMORY_DEVICE:
             data = device["data"]
-            return MemoryState(boot, data["size"], data["requested-size"], data["max-size"])
+            return MemoryState(
+                boot, data["size"], data["requested-size"], data["max-size"], data["memaddr"]
+            )
     return MemoryState(boot)
 
 
@@ -225,7 +228,7 @@ def idle_nodes(answer: Sequence[Mapping[str, Any]], drives: tuple[Drive, ...]) -
 
 
 def agent_port_open(answer: Sequence[Mapping[str, Any]]) -> bool:
-    """Read `query-chardev`; the event that tells a change is `VSERPORT_CHANGE`."""
+    """Read `query-chardev`; the event of a change is `VSERPORT_CHANGE`."""
     return any(entry["label"] == AGENT_CHARDEV and entry["frontend-open"] for entry in answer)
 
 
@@ -313,7 +316,7 @@ def io_threads(answer: Sequence[Mapping[str, Any]]) -> dict[int, str]:
 # ---------------------------------------------------------------- mounted file systems
 
 _DISCS = ("iso9660", "udf")
-_MOST_POINTS, _LONGEST_POINT = 10, 256  # it is a guest's word, and ends up in messages
+_MOST_POINTS, _LONGEST_POINT = 10, 256  # the guest chooses it, and it ends up in messages
 
 
 def mount_points(
@@ -321,7 +324,7 @@ def mount_points(
 ) -> list[str]:
     """Return where the guest has mounted what is on a drive, or the first few places.
 
-    Discs are not told apart: of a drive whose tray the guest has locked, all of them are named.
+    Images are not distinguished: of a CD-ROM drive with a locked tray, all of them are named.
     """
     found = {
         each.mountpoint[:_LONGEST_POINT]

@@ -1,6 +1,6 @@
 """What to do to a running machine so that it becomes what is wanted. Pure.
 
-Steps are small data. Each is safe to repeat, and the list is made afresh from what QEMU says, so
+Steps are small data. Each is safe to repeat, and the list is made again from QEMU's state, so
 a plan that was cut short anywhere is simply planned again. What cannot be done shows as `Blocked`.
 """
 
@@ -23,6 +23,7 @@ from livevirt.qemu.disk import (
     scsi_place,
     usb_place,
 )
+from livevirt.qemu.guest_memory import GuestMemory
 from livevirt.qemu.lifecycle import HELD
 from livevirt.qemu.machine import Machine, Thread
 from livevirt.qemu.mirror import EndCopy, FinishCopy, StartCopy
@@ -35,16 +36,19 @@ class Wanted:
 
     sockets: int
     memory: int
-    paused: bool = False  # it stands still for now, so its guest cannot let go of anything
+    paused: bool = False  # it is paused for now, so its guest cannot release anything
 
 
 @dataclass(frozen=True, slots=True)
 class MachineSnapshot:
-    """Everything a plan depends on: how it was started, how it is, and what the guest says."""
+    """Everything a plan depends on: how it was started, how it is, and what the guest reports."""
 
     machine: Machine
     observed: Observed
     vcpus: tuple[Vcpu, ...] | None = None  # None: no guest agent answers
+    blocks: GuestMemory | None = None  # None: no guest agent lists them
+    agent: bool = False  # whether a guest agent answers, whatever it can report
+    auto_online: str | None = None  # what the kernel does with new memory; None: not asked yet
 
     @property
     def sockets(self) -> int:
@@ -64,9 +68,43 @@ class MachineSnapshot:
         return min(self.observed.sockets, *missing, cpu.max_sockets)
 
     @property
+    def held_sockets(self) -> int:
+        """How many sockets the guest may use at any time, which its pod must hold.
+
+        With KVM these are all that are plugged. An emulated one stays plugged for good, so one that
+        the agent has taken offline does not count.
+        """
+        if self.machine.accelerator == "kvm":
+            return max(self.sockets, self.observed.sockets)
+        return self.sockets
+
+    @property
     def memory(self) -> int:
-        """How many bytes of memory the guest has."""
+        """How many bytes of memory the guest uses: not those it has plugged and left offline.
+
+        Without an agent that lists them, all that is plugged counts.
+        """
+        if self.blocks is None:
+            return self.plugged
+        state = self.observed.memory
+        used = self.blocks.in_use(state.address, state.headroom, state.plugged)
+        return self.machine.memory.boot + used
+
+    @property
+    def plugged(self) -> int:
+        """How many bytes of memory it has plugged, online or not."""
         return self.machine.memory.boot + self.observed.memory.plugged
+
+    @property
+    def offline_blocks(self) -> tuple[int, ...]:
+        """The blocks of plugged memory that its kernel has and does not use, as far as known."""
+        state = self.observed.memory
+        return self.blocks.offline(state.address, state.headroom) if self.blocks else ()
+
+    @property
+    def present(self) -> int | None:
+        """How many CPUs its kernel has registered, online or not; None without an agent."""
+        return len(self.vcpus) if self.vcpus is not None else None
 
     @property
     def offered(self) -> int:
@@ -98,6 +136,18 @@ class SetVcpus:
 
 
 @dataclass(frozen=True, slots=True)
+class PrepareMemory:
+    """Make the guest's kernel bring new memory online where it can be taken away again."""
+
+
+@dataclass(frozen=True, slots=True)
+class OnlineMemory:
+    """Let the guest bring blocks of memory online, by its own numbers."""
+
+    blocks: tuple[int, ...]
+
+
+@dataclass(frozen=True, slots=True)
 class RequestMemory:
     """Offer the guest this much memory on top of what it booted with."""
 
@@ -114,7 +164,7 @@ class PlugDisk:
 
 @dataclass(frozen=True, slots=True)
 class UnplugDisk:
-    """Take a disk away, and let go of its image."""
+    """Detach a disk, and close its image."""
 
     id: str
     node: str | None
@@ -139,7 +189,7 @@ class GrowDisk:
 
 @dataclass(frozen=True, slots=True)
 class CloseImage:
-    """Let go of an image that no drive uses."""
+    """Close an image that no drive uses."""
 
     node: str
 
@@ -164,6 +214,8 @@ Step = (
     PlugCpu
     | UnplugCpu
     | SetVcpus
+    | PrepareMemory
+    | OnlineMemory
     | RequestMemory
     | PlugDisk
     | UnplugDisk
@@ -208,7 +260,7 @@ def _surplus_cpus(wanted: Wanted, seen: MachineSnapshot) -> Iterator[Step]:
         slot for slot in seen.observed.cpus if slot.present and slot.thread.socket >= wanted.sockets
     ]
     if not surplus or wanted.paused:
-        return  # a stopped guest cannot let go of anything
+        return  # a stopped guest cannot release anything
     if seen.machine.accelerator == "kvm":
         # Highest first, so that a refusal leaves no gap.
         for slot in reversed(surplus):
@@ -244,8 +296,13 @@ def _memory(wanted: Wanted, seen: MachineSnapshot) -> Iterator[Step]:
         yield Blocked("memory", f"{wanted.memory} bytes", reason)
         return
     requested = memory.requested(wanted.memory)
+    answers = seen.agent and not wanted.paused
+    if requested > observed.requested and answers and seen.auto_online is None:
+        yield PrepareMemory()
     if observed.requested != requested:
         yield RequestMemory(requested)
+    elif answers and requested and seen.offline_blocks:
+        yield OnlineMemory(seen.offline_blocks)
 
 
 def disks(
@@ -258,7 +315,7 @@ def disks(
 
     What has an id in `kept` stays as it is. A disk with another image or of another kind goes
     first and comes with the next plan; one with an id in `copied` stays and is copied to its image,
-    and the guest goes over to that where `copied` says so.
+    and the guest goes over to that where `copied` is set.
     """
     if seen.observed.run_state not in _CHANGEABLE:
         return []
@@ -313,7 +370,7 @@ def _disks(
     wanted_nodes = {disk.node for disk in wanted} | {copy.target for copy in observed.copies}
     for node in observed.idle_nodes:
         if node not in wanted_nodes:
-            yield CloseImage(node)  # the guest let go of its disk after we stopped waiting
+            yield CloseImage(node)  # the guest released its disk after we stopped waiting
     yield from _leftovers(wanted, observed, names)
 
 
@@ -359,7 +416,7 @@ def _remove(drive: Drive, seen: MachineSnapshot) -> Step:
         return Blocked("disk", drive.id, f"a drive of type {driver} cannot be taken away")
     held = seen.observed.run_state in HELD
     if held and driver == "virtio-blk-pci":
-        return Blocked("disk", drive.id, "a paused guest cannot let go of a virtio disk")
+        return Blocked("disk", drive.id, "a paused guest cannot release a virtio disk")
     return UnplugDisk(drive.id, drive.node)
 
 

@@ -19,7 +19,7 @@ from livevirt.qemu.errors import CommandFailed, Disconnected
 
 log = logging.getLogger(__name__)
 
-# The library reports every refused connection and every EOF as an error; ours says it by raising.
+# The library reports every refused connection and every EOF as an error; ours raises instead.
 logging.getLogger("qemu.qmp").setLevel(logging.CRITICAL)
 
 
@@ -45,7 +45,7 @@ class Events:
     async def __anext__(self) -> Event:
         event = await self._queue.get()
         if event is None:
-            self._queue.put_nowait(None)  # for whoever asks again
+            self._queue.put_nowait(None)  # for the next call
             raise Disconnected(f"QEMU at {self._path} went away")
         return event
 
@@ -55,7 +55,7 @@ class Events:
         while not self._queue.empty():
             event = self._queue.get_nowait()
             if event is None:
-                self._queue.put_nowait(None)  # for whoever asks again
+                self._queue.put_nowait(None)  # for the next call
                 break
             found.append(event)
         return found
@@ -118,7 +118,7 @@ class Session:
         return not self._watch.done()
 
     async def closed(self) -> None:
-        """Return once the session is over, whoever ended it."""
+        """Return once the session is over, by either side."""
         await asyncio.shield(self._watch)
 
     async def close(self) -> None:

@@ -76,7 +76,7 @@ def process_usage(pid: int, *, vcpus: bool = True) -> ProcessUsage | None:
 def _vcpus(tasks: Path) -> dict[int, VcpuTime]:
     found = {}
     for task in os.listdir(tasks):
-        with contextlib.suppress(OSError):  # threads come and go
+        with contextlib.suppress(OSError):  # threads start and end
             named = _VCPU.match((tasks / task / "comm").read_text())
             if named:
                 found[int(named[1])] = _thread(tasks / task)
@@ -150,7 +150,7 @@ def meminfo(text: str) -> dict[str, int]:
     found = {}
     for line in text.splitlines():
         name, _, rest = line.partition(":")
-        words = rest.split()
-        if len(words) == 2 and words[0].isdecimal() and words[1] == "kB":
-            found[name] = int(words[0]) * 1024
+        parts = rest.split()
+        if len(parts) == 2 and parts[0].isdecimal() and parts[1] == "kB":
+            found[name] = int(parts[0]) * 1024
     return found

@@ -388,7 +388,7 @@ async def test_of_a_stopped_vm_it_is_told_which_types_a_node_has_room_for(
     assert told["u1.micro"] == ("next start", "")
     reach, why = told["u1.medium"]
     assert reach == "next start, will wait"
-    assert why.startswith("no node has room: Node node-1 lacks ")
+    assert why.startswith("no node has room: Node node-1 is missing ")
     assert why.endswith(" of memory")
     assert told["cx1.medium"] == ("next start, will wait", "there is no node that takes it")
 

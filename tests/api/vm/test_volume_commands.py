@@ -142,11 +142,11 @@ async def test_what_cannot_be_is_told_on_one_line(served: Served, world: World) 
         ),
         (
             ("cdrom", "inject", "web", "root", "--volume-name=disc"),
-            "error injecting a disc, the VM has no CD-ROM drive root; it has cd\n",
+            "error injecting an image, the VM has no CD-ROM drive root; it has cd\n",
         ),
         (
             ("cdrom", "eject", "web", "cd"),
-            "error ejecting a disc, the CD-ROM drive cd is empty\n",
+            "error ejecting an image, the CD-ROM drive cd is empty\n",
         ),
     ):
         ran = await served.virtctl(*arguments)
@@ -180,7 +180,7 @@ async def test_a_volume_the_guest_holds_is_forced_out_and_the_mark_goes(
     await tell(world)
     out, err = await process.communicate()
     assert process.returncode == 0, err
-    assert out.decode().splitlines()[1:] == ["VM web has let go of volume data"]
+    assert out.decode().splitlines()[1:] == ["volume data detached from VM web"]
     assert mark(world) is None
 
 

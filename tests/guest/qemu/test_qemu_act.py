@@ -31,7 +31,7 @@ from livevirt.qemu.plan import (
 )
 from livevirt.qemu.session import Session
 
-from ...wish import Wish, plan
+from ...machine_goal import MachineGoal, plan
 
 pytestmark = pytest.mark.guest
 MIB = 1024 * 1024
@@ -43,7 +43,9 @@ def an_image(folder: Path, name: str, size: int = MIB) -> Image:
     return Image(str(path))
 
 
-async def follow(wanted: Wish, machine: Machine, qmp: Session) -> tuple[list[Step], Observed]:
+async def follow(
+    wanted: MachineGoal, machine: Machine, qmp: Session
+) -> tuple[list[Step], Observed]:
     """Do what the plan says, twice over, and return it and what came of it."""
     steps = plan(wanted, MachineSnapshot(machine, await observe(qmp)))
     for step in steps:
@@ -71,7 +73,7 @@ async def test_cpus_and_memory_grow_to_what_is_wanted_and_then_there_is_nothing_
         ]
         assert (before.memory.boot, before.memory.headroom) == (64 * MIB, 192 * MIB)
 
-        wanted = Wish(sockets=4, memory=128 * MIB, paused=True)
+        wanted = MachineGoal(sockets=4, memory=128 * MIB, paused=True)
         steps, after = await follow(wanted, machine, guest.qmp)
         assert [type(step) for step in steps] == [PlugCpu] * 4 + [RequestMemory]
         assert after.sockets == 4
@@ -87,7 +89,7 @@ async def test_a_disk_is_plugged_and_unplugged_and_its_image_let_go(
     machine = a_machine(spare_ports=1)
     disk = Disk(id="ua-data", image=an_image(run_dir, "data.img"), bus=bus, serial="S1")
     async with start(machine) as guest:
-        wanted = Wish(sockets=1, memory=64 * MIB, disks=(disk,), paused=True)
+        wanted = MachineGoal(sockets=1, memory=64 * MIB, disks=(disk,), paused=True)
         steps, plugged = await follow(wanted, machine, guest.qmp)
         assert [type(step) for step in steps] == [PlugDisk]
         [drive] = plugged.drives
@@ -97,7 +99,7 @@ async def test_a_disk_is_plugged_and_unplugged_and_its_image_let_go(
         if bus == "virtio":
             return  # a guest must consent, and there is none
 
-        gone = Wish(sockets=1, memory=64 * MIB, paused=True)
+        gone = MachineGoal(sockets=1, memory=64 * MIB, paused=True)
         steps, unplugged = await follow(gone, machine, guest.qmp)
         assert steps == [UnplugDisk("ua-data", disk.node)]
         assert unplugged.drives == ()
@@ -113,7 +115,7 @@ async def test_a_drive_is_plugged_empty_filled_and_taken_away_with_its_medium(
     full = replace(drive, image=an_image(run_dir, "disc.iso"))
     async with start(machine) as guest:
         await lifecycle.resume(guest.qmp)  # a stopped QEMU keeps descriptors for later
-        wanted = Wish(sockets=1, memory=64 * MIB, disks=(drive,))
+        wanted = MachineGoal(sockets=1, memory=64 * MIB, disks=(drive,))
         steps, plugged = await follow(wanted, machine, guest.qmp)
         assert [type(step) for step in steps] == [PlugDisk]
         assert plugged.drive("ua-cd").node is None
@@ -138,7 +140,7 @@ async def test_given_a_usb_drive_was_plugged_by_halves_then_the_next_plan_ends_i
         for device in (disks.bridge(drive), disks.device(drive, disks.usb_place(drive))):
             await guest.qmp.execute("device_add", device)
         assert (await observe(guest.qmp)).drives == ()  # the guest does not see it either
-        wanted = Wish(sockets=1, memory=64 * MIB, disks=(drive,), paused=True)
+        wanted = MachineGoal(sockets=1, memory=64 * MIB, disks=(drive,), paused=True)
         _, after = await follow(wanted, machine, guest.qmp)
         assert [each.id for each in after.drives] == ["ua-cd"]
 
@@ -158,7 +160,7 @@ async def test_given_a_session_broke_off_then_the_next_closes_the_files_it_had_h
         await guest.qmp.close()
         async with await Session.connect(machine.qmp_socket) as qmp:
             await forget_files(qmp)
-            wanted = Wish(sockets=1, memory=64 * MIB, disks=(disk,))
+            wanted = MachineGoal(sockets=1, memory=64 * MIB, disks=(disk,))
             await follow(wanted, machine, qmp)
             await follow(replace(wanted, disks=()), machine, qmp)
             assert disk.image.path not in files_of(guest.process)
@@ -171,7 +173,7 @@ async def test_a_disk_with_another_image_goes_and_comes_again(
     first = Disk(id="ua-data", image=an_image(run_dir, "one.img"), bus="scsi")
     second = replace(first, image=an_image(run_dir, "two.img"))
     async with start(machine) as guest:
-        wanted = Wish(sockets=1, memory=64 * MIB, disks=(first,), paused=True)
+        wanted = MachineGoal(sockets=1, memory=64 * MIB, disks=(first,), paused=True)
         await follow(wanted, machine, guest.qmp)
         wanted = replace(wanted, disks=(second,))
         for kind in (UnplugDisk, PlugDisk):
@@ -191,7 +193,7 @@ async def test_a_plugged_overlay_is_opened_for_qemu_and_closed_with_the_disk(
     machine = a_machine()
     async with start(machine) as guest:
         await lifecycle.resume(guest.qmp)  # a stopped QEMU keeps descriptors for later
-        wanted = Wish(sockets=1, memory=64 * MIB, disks=(disk,))
+        wanted = MachineGoal(sockets=1, memory=64 * MIB, disks=(disk,))
         _, after = await follow(wanted, machine, guest.qmp)
         assert after.drive("ua-o").size == MIB
         assert {base.path, str(overlay)} <= files_of(guest.process)
@@ -216,7 +218,7 @@ async def test_disks_take_the_free_places_and_the_one_too_many_is_told(
         for n in range(3)
     )
     async with start(machine) as guest:
-        wanted = Wish(sockets=1, memory=64 * MIB, disks=(boot, *more), paused=True)
+        wanted = MachineGoal(sockets=1, memory=64 * MIB, disks=(boot, *more), paused=True)
         steps, after = await follow(wanted, machine, guest.qmp)
         assert {d.id: d.lun for d in after.drives if d.lun is not None} == {
             "ua-boot": 1,
@@ -236,7 +238,9 @@ async def test_an_image_that_cannot_be_locked_leaves_nothing_behind(
     async with start(a_machine(disks=(disk,))), start(machine) as second:
         with pytest.raises(CommandFailed, match="lock"):
             await follow(
-                Wish(sockets=1, memory=64 * MIB, disks=(disk,), paused=True), machine, second.qmp
+                MachineGoal(sockets=1, memory=64 * MIB, disks=(disk,), paused=True),
+                machine,
+                second.qmp,
             )
         assert (await observe(second.qmp)).idle_nodes == ()
 
@@ -254,7 +258,7 @@ async def test_an_image_that_cannot_be_opened_leaves_nothing_behind(
     a_machine, start, disk: Disk
 ) -> None:
     machine = a_machine(usb=True, spare_ports=1)
-    wanted = Wish(sockets=1, memory=64 * MIB, disks=(disk,), paused=True)
+    wanted = MachineGoal(sockets=1, memory=64 * MIB, disks=(disk,), paused=True)
     async with start(machine) as guest:
         before = await observe(guest.qmp)
         with pytest.raises(CommandFailed, match="No such file"):
@@ -268,7 +272,7 @@ async def test_given_a_disk_went_late_then_its_image_and_its_thread_go_after_it(
     machine = a_machine(spare_ports=1)
     image, thread = an_image(run_dir, "data.img"), disks.own_thread("ua-data")
     disk = Disk(id="ua-data", image=image, io_thread=thread)
-    wanted = Wish(sockets=1, memory=64 * MIB, disks=(disk,), paused=True)
+    wanted = MachineGoal(sockets=1, memory=64 * MIB, disks=(disk,), paused=True)
     async with start(machine) as guest:
         await follow(wanted, machine, guest.qmp)
         assert [each["id"] for each in await guest.qmp.execute("query-iothreads")] == [thread]
@@ -295,7 +299,7 @@ async def test_given_a_usb_drive_was_plugged_by_halves_and_is_not_wanted_then_it
         before = await observe(guest.qmp)
         for device in devices[:parts]:
             await guest.qmp.execute("device_add", device)
-        wanted = Wish(sockets=1, memory=64 * MIB, paused=True)
+        wanted = MachineGoal(sockets=1, memory=64 * MIB, paused=True)
         steps, after = await follow(wanted, machine, guest.qmp)
         assert steps == [UnplugDisk("ua-cd", None)]
         assert after == before
@@ -312,7 +316,7 @@ async def test_a_medium_is_injected_swapped_and_ejected(
     machine = a_machine(disks=(drive(None),))
     async with start(machine) as guest:
         for image, size in [*media, (None, 0)]:
-            wanted = Wish(sockets=1, memory=64 * MIB, disks=(drive(image),), paused=True)
+            wanted = MachineGoal(sockets=1, memory=64 * MIB, disks=(drive(image),), paused=True)
             steps, after = await follow(wanted, machine, guest.qmp)
             assert steps == [ChangeMedium(drive(image))]
             [found] = after.drives
@@ -377,7 +381,7 @@ async def test_a_forgotten_image_is_closed(a_machine, start, run_dir: Path) -> N
         with guest.qmp.listen("DEVICE_DELETED") as events:
             await guest.qmp.execute("device_del", {"id": "ua-data"})
             await anext(events)
-        wanted = Wish(sockets=1, memory=64 * MIB, paused=True)
+        wanted = MachineGoal(sockets=1, memory=64 * MIB, paused=True)
         steps, after = await follow(wanted, machine, guest.qmp)
         assert steps == [CloseImage(disk.node)]
         assert after.idle_nodes == ()

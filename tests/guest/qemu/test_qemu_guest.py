@@ -18,7 +18,7 @@ from livevirt.qemu.observe import Observed, observe
 from livevirt.qemu.plan import MachineSnapshot, SetVcpus, UnplugDisk
 from livevirt.qemu.session import Session
 
-from ...wish import Wish, plan
+from ...machine_goal import MachineGoal, plan
 
 pytestmark = [pytest.mark.guest, pytest.mark.long]
 MIB = 1024 * 1024
@@ -58,7 +58,9 @@ async def says(agent: GuestAgent, script: str) -> str:
     return finished.stdout.decode().strip()
 
 
-async def follow(wanted: Wish, machine: Machine, qmp: Session, agent: GuestAgent) -> Observed:
+async def follow(
+    wanted: MachineGoal, machine: Machine, qmp: Session, agent: GuestAgent
+) -> Observed:
     """Plan and act until there is nothing left to do."""
 
     async def settled() -> bool:
@@ -91,7 +93,7 @@ async def test_a_guest_follows_every_change_and_its_end_is_told(
         qmp = guest.qmp
         await until("the agent answers", lambda: answers(agent), 120)
         assert (await observe(qmp)).agent_open
-        base = Wish(sockets=1, memory=512 * MIB, disks=(root, CD))
+        base = MachineGoal(sockets=1, memory=512 * MIB, disks=(root, CD))
 
         grown = replace(base, sockets=3, memory=768 * MIB)
         await follow(grown, machine, qmp, agent)

@@ -18,7 +18,7 @@ from livevirt.qemu.observe import observe
 from livevirt.qemu.plan import MachineSnapshot, UnplugDisk
 from livevirt.qemu.session import Session
 
-from ...wish import Wish, plan
+from ...machine_goal import MachineGoal, plan
 
 pytestmark = pytest.mark.guest
 MIB = 1024 * 1024
@@ -30,7 +30,7 @@ def an_image(folder: Path, name: str) -> Image:
     return Image(str(path))
 
 
-async def bring(wanted: Wish, machine: Machine, qmp: Session) -> None:
+async def bring(wanted: MachineGoal, machine: Machine, qmp: Session) -> None:
     for step in plan(wanted, MachineSnapshot(machine, await observe(qmp))):
         await act(step, qmp)
 
@@ -91,7 +91,7 @@ async def test_cpus_memory_and_disks_that_came_and_went_are_on_the_other_machine
     async with start(machine) as source:
         await lifecycle.resume(source.qmp)
         everything = (boot, first, slow, stick, fast)
-        size = Wish(sockets=2, memory=96 * MIB, disks=everything)
+        size = MachineGoal(sockets=2, memory=96 * MIB, disks=everything)
         await bring(size, machine, source.qmp)
         await act(UnplugDisk(first.id, first.node), source.qmp)  # its LUN stays empty
         before = await observe(source.qmp)

@@ -84,7 +84,7 @@ def test_a_stranger_with_the_id_of_a_dead_server_is_left_alone(
     data = a_directory(tmp_path / "d", stranger.pid)
     assert process.running_pid(data) is None
     process.stop(data)
-    assert capsys.readouterr().out == f"livevirt does not run on {data.root}\n"
+    assert capsys.readouterr().out == f"no livevirt server is running for {data.root}\n"
     assert stranger.poll() is None
 
 

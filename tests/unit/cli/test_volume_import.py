@@ -7,14 +7,14 @@ from typing import Any
 
 import pytest
 
-from livevirt.cli.volume_import import VolumeError, Wish, new_claim, refuse_present
+from livevirt.cli.volume_import import ImportRequest, VolumeError, new_claim, refuse_present
 from livevirt.kube.objects.request import Object
 
 MIB = 2**20
 
 
-def a_wish(size: str | None = None) -> Wish:
-    return Wish(Path("disk.iso"), "team", "data", size)
+def a_request(size: str | None = None) -> ImportRequest:
+    return ImportRequest(Path("disk.iso"), "team", "data", size)
 
 
 def a_claim(**metadata: Any) -> Object:
@@ -30,14 +30,14 @@ SIZES = {
 
 @pytest.mark.parametrize(("size", "virtual", "asked"), SIZES.values(), ids=SIZES)
 def test_size_of_a_new_claim(size: str | None, virtual: int, asked: str) -> None:
-    claim = new_claim(a_wish(size), virtual)
+    claim = new_claim(a_request(size), virtual)
     assert claim["spec"]["resources"]["requests"] == {"storage": asked}
 
 
 @pytest.mark.parametrize(("size", "why"), [("1Mi", "too small"), ("much", "is not a size")])
 def test_a_size_that_cannot_be_is_refused(size: str, why: str) -> None:
     with pytest.raises(VolumeError, match=why):
-        new_claim(a_wish(size), 5 * MIB)
+        new_claim(a_request(size), 5 * MIB)
 
 
 REFUSED = {
@@ -50,9 +50,9 @@ REFUSED = {
 @pytest.mark.parametrize(("claim", "size", "why"), REFUSED.values(), ids=REFUSED)
 def test_a_claim_that_is_not_for_us_is_refused(claim: Object, size: str | None, why: str) -> None:
     with pytest.raises(VolumeError, match=why):
-        refuse_present(claim, a_wish(size))
+        refuse_present(claim, a_request(size))
 
 
 def test_a_claim_of_the_same_size_is_used() -> None:
-    refuse_present(a_claim(), a_wish("1024Mi"))
-    refuse_present(a_claim(), a_wish())
+    refuse_present(a_claim(), a_request("1024Mi"))
+    refuse_present(a_claim(), a_request())

@@ -15,7 +15,7 @@ from livevirt.vm import controllers
 from livevirt.vm.instancetypes.rules import revisions
 from livevirt.vm.monitoring.collector import Collector
 
-from ..control.memory_handler import MemoryHandler, settle
+from ..kube.control.memory_handler import MemoryHandler, settle
 
 
 class Recording:

@@ -11,7 +11,7 @@ from livevirt.kube.control.cache import Key
 from livevirt.kube.control.lease import Timing
 from livevirt.kube.objects.request import User
 
-from ..control.memory_handler import UNREACHABLE, MemoryHandler, until
+from ..kube.control.memory_handler import UNREACHABLE, MemoryHandler, until
 
 QUICK = Timing(duration=0.6, renew=0.4, retry=0.05)
 

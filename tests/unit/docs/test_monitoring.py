@@ -25,7 +25,7 @@ SUFFIXES = {"histogram": ("_bucket", "_sum", "_count"), "counter": ("", "_total"
 
 def exposed() -> dict[str, tuple[str, ...]]:
     """Return the labels of everything the server may expose, by name."""
-    own = Metrics(cast(Any, SimpleNamespace(revision=0, commits=0))).registry.collect()
+    own = Metrics(cast(Any, SimpleNamespace(revision=0, commits=0, failures=0))).registry.collect()
     found = {
         f.name + suffix: (*f.labels, "le")
         for f in FAMILIES

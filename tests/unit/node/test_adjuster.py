@@ -11,11 +11,21 @@ import pytest
 
 from livevirt.node import adjuster as node_adjuster
 from livevirt.node.adjuster import Adjuster
+from livevirt.node.guest import AgentView
 from livevirt.qemu.agent import Vcpu
-from livevirt.qemu.errors import CommandFailed, Disconnected
+from livevirt.qemu.errors import AgentUnavailable, CommandFailed, Disconnected
+from livevirt.qemu.guest_memory import GuestMemory, MemoryBlock
 from livevirt.qemu.machine import Cpu, Machine, Memory, Thread
 from livevirt.qemu.observe import CpuSlot, MemoryState, Observed
-from livevirt.qemu.plan import MachineSnapshot, PlugCpu, RequestMemory, SetVcpus, Step
+from livevirt.qemu.plan import (
+    MachineSnapshot,
+    OnlineMemory,
+    PlugCpu,
+    PrepareMemory,
+    RequestMemory,
+    SetVcpus,
+    Step,
+)
 from livevirt.vm.sizing.reservation import Size
 
 MIB = 2**20
@@ -40,7 +50,7 @@ class Stub:
 
     seen: MachineSnapshot = FRESH
     intent: Any = field(default_factory=lambda: SimpleNamespace(namespace="n", vmi="web"))
-    view: Any = field(default_factory=lambda: SimpleNamespace(agent=object()))
+    view: Any = field(default_factory=lambda: SimpleNamespace(agent=AgentView("7.2")))
     done: list[Step] = field(default_factory=list)
     fail: Callable[[Step], Exception | None] = lambda _: None
     willing: bool = True
@@ -300,3 +310,89 @@ async def test_whoever_asks_about_a_change_that_has_just_begun_is_woken_when_it_
     assert not adjusting.is_brief(False)
     assert adjusting.is_brief(True)  # the next change
     adjusting.stop()
+
+
+# ---------------------------------------------------------------- memory that stays offline
+
+BLOCK = 128 * MIB
+
+
+@dataclass
+class Reporting(Stub):
+    """A guest whose agent lists memory blocks; its kernel leaves new ones offline."""
+
+    prepares: bool = True  # its agent may change that
+    online: set[int] = field(default_factory=set)
+
+    def __post_init__(self) -> None:
+        self.seen = replace(FRESH, blocks=GuestMemory(), agent=True)
+
+    async def do(self, step: Step) -> None:
+        if (error := self.fail(step)) is not None:
+            raise error
+        self.done.append(step)
+        state, setting = self.seen.observed.memory, self.seen.auto_online
+        match step:
+            case PrepareMemory():
+                setting = "online_movable" if self.prepares else ""
+            case OnlineMemory(blocks):
+                self.online |= set(blocks)
+            case RequestMemory(size):
+                state = MemoryState(256 * MIB, size, size, 768 * MIB, 32 * BLOCK)
+                if setting == "online_movable":
+                    self.online |= {32 + n for n in range(size // BLOCK)}
+        blocks = tuple(
+            MemoryBlock(32 + n, 32 + n in self.online) for n in range(state.plugged // BLOCK)
+        )
+        self.seen = replace(
+            self.seen,
+            observed=replace(self.seen.observed, memory=state),
+            blocks=GuestMemory(BLOCK, blocks),
+            auto_online=setting,
+        )
+
+
+async def test_the_kernel_is_prepared_once_before_the_first_growth() -> None:
+    guest = Reporting()
+    async with adjusting(guest) as (adjuster, until):
+        for wanted in (512, 768):
+            adjuster.want(Size(1, wanted * MIB))
+            await until(lambda wanted=wanted: size(guest) == Size(1, wanted * MIB))
+    assert guest.done == [PrepareMemory(), RequestMemory(256 * MIB), RequestMemory(512 * MIB)]
+
+
+async def test_given_the_agent_may_not_prepare_then_blocks_are_brought_online() -> None:
+    guest = Reporting(prepares=False)
+    async with adjusting(guest) as (adjuster, until):
+        adjuster.want(Size(1, 512 * MIB))
+        await until(lambda: size(guest) == Size(1, 512 * MIB))
+    assert guest.done == [PrepareMemory(), RequestMemory(256 * MIB), OnlineMemory((32, 33))]
+
+
+async def test_given_the_agent_hangs_while_it_prepares_then_memory_waits_for_it(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(node_adjuster, "_LAST_LOOK", 0.02)
+    errors = iter([AgentUnavailable("it hangs")])
+    guest = Reporting(fail=lambda step: next(errors, None))
+    async with adjusting(guest) as (adjuster, until):
+        adjuster.want(Size(1, 512 * MIB))
+        await until(lambda: size(guest) == Size(1, 512 * MIB))
+    assert guest.done[0] == PrepareMemory()
+
+
+async def test_given_blocks_that_stay_offline_then_the_guest_does_not_accept_them(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(node_adjuster, "ACCEPT_SECONDS", 0.05)
+
+    def fail(step: Step) -> Exception | None:
+        return CommandFailed("x", "disabled") if isinstance(step, OnlineMemory) else None
+
+    guest = Reporting(prepares=False, fail=fail)
+    async with adjusting(guest) as (adjuster, until):
+        adjuster.want(Size(1, 512 * MIB))
+        await until(lambda: getattr(adjuster.progress.memory, "reason", "") == "GuestNotAccepting")
+        assert adjuster.progress.memory is not None
+        assert adjuster.progress.memory.cause == "MemoryOffline"
+        assert guest.seen.memory == 256 * MIB

@@ -6,6 +6,7 @@ import pytest
 from livevirt.node import domain
 from livevirt.node.domain import BadDomain, Place
 from livevirt.node.volumes import Prepared
+from livevirt.qemu import cmdline
 from livevirt.qemu.accelerator import Accelerator
 from livevirt.qemu.disk import Image
 from livevirt.qemu.machine import Machine
@@ -306,7 +307,7 @@ def test_the_guest_s_numa_nodes_are_those_of_its_cpus() -> None:
 
 
 def test_numa_nodes_without_cpus_of_its_own_are_refused() -> None:
-    with pytest.raises(BadDomain, match="CPUs of their own"):
+    with pytest.raises(BadDomain, match="dedicated CPUs"):
         machine(a_numa_vmi())
 
 
@@ -323,3 +324,49 @@ def test_numa_nodes_without_cpus_of_its_own_are_refused() -> None:
 def test_what_no_machine_can_be_is_refused(parts: Any) -> None:
     with pytest.raises(BadDomain, match="cannot make a machine of web"):
         machine(a_vmi(**parts))
+
+
+# ---------------------------------------------------------------- a hypervisor Linux recognises
+
+
+def line(made: Machine) -> str:
+    return " ".join(cmdline.argv(made))
+
+
+def test_an_emulated_machine_is_recognised_as_a_virtual_one() -> None:
+    made = machine(a_vmi())
+    shown = line(made)
+    assert ",vmport=on," in shown
+    assert "-cpu max,la57=off,hypervisor=off " in shown
+    assert f"serial=VMware-{made.uuid}" in shown
+
+
+def test_a_machine_with_kvm_is_as_it_was() -> None:
+    made = domain.machine(a_vmi(), {}, Accelerator("kvm", ""), PLACE)
+    shown = line(made)
+    assert ",vmport=off," in shown
+    assert "-cpu host " in shown
+    assert "VMware" not in shown
+
+
+CHOICES: dict[str, tuple[Any, str]] = {
+    "a serial number": ({"firmware": {"serial": "mine"}}, "-cpu max,la57=off "),
+    "a chassis": ({"chassis": {"serial": "mine"}}, "-cpu max,la57=off "),
+    "the hypervisor flag": (
+        {"cpu": {"features": [{"name": "hypervisor", "policy": "require"}]}},
+        "-cpu max,hypervisor=on,la57=off ",
+    ),
+}
+
+
+@pytest.mark.parametrize(("parts", "cpu"), CHOICES.values(), ids=CHOICES)
+def test_what_the_owner_chose_stays(parts: Any, cpu: str) -> None:
+    shown = line(machine(a_vmi(**parts)))
+    assert ",vmport=off," in shown
+    assert cpu in shown
+    assert "VMware" not in shown
+
+
+def test_five_level_paging_can_be_chosen() -> None:
+    made = machine(a_vmi(cpu={"features": [{"name": "la57"}]}))
+    assert "-cpu max,la57=on,hypervisor=off " in line(made)

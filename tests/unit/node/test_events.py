@@ -127,3 +127,31 @@ def test_a_change_of_size(vmi: Object, changed: Object, recorded: list[tuple[str
     recorder = Told()
     events.size_changed(recorder, vmi, changed)  # type: ignore[arg-type]
     assert [(type_, reason) for type_, reason, _ in recorder.events] == recorded
+
+
+def a_grown_vmi(**memory: Any) -> Object:
+    domain = {"cpu": {"sockets": 1}, "memory": {"guest": "1Gi"}}
+    return {
+        "metadata": {"name": "web"},
+        "spec": {"domain": domain},
+        "status": {"sizeRevision": {"memory": 1}, "memory": memory},
+    }
+
+
+@pytest.mark.wording
+def test_a_change_that_nobody_confirms_is_not_said_to_be_in_the_guest() -> None:
+    recorder: Any = Told()
+    done = {hot_change.OBSERVED: {"memory": 1}}
+    events.size_changed(recorder, a_grown_vmi(confirmed=False), done)
+    events.size_changed(recorder, a_grown_vmi(confirmed=True), done)
+    assert [message for _, _, message in recorder.events] == [
+        "1Gi of memory: plugged, not confirmed: no guest agent",
+        "The guest has 1Gi of memory",
+    ]
+
+
+def test_memory_that_may_not_shrink_is_recorded_once() -> None:
+    recorder: Any = Told()
+    events.size_changed(recorder, a_grown_vmi(), {"memory": {"shrinkable": False}})
+    events.size_changed(recorder, a_grown_vmi(shrinkable=False), {"memory": {"guestCurrent": "1"}})
+    assert [reason for _, reason, _ in recorder.events] == ["MemoryMayNotShrink"]

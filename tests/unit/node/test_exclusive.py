@@ -86,7 +86,7 @@ def test_an_emulator_that_is_not_isolated_runs_where_its_guest_does() -> None:
 
 
 def test_a_pod_with_less_than_its_guest_needs_is_refused() -> None:
-    with pytest.raises(NoCpus, match="needs 3 CPUs of its own and its pod has 2"):
+    with pytest.raises(NoCpus, match="needs 3 dedicated CPUs and its pod has 2"):
         deal((3, 4), Asked(2, isolated=True))
 
 

@@ -5,6 +5,7 @@ import json
 import pytest
 
 from livevirt.node.intent import Exclusive, Intent, Limits, UnknownIntent, decode, encode
+from livevirt.qemu.cmdline import argv
 from livevirt.qemu.machine import MIB, Cpu, Machine, Memory
 
 MACHINE = Machine(
@@ -39,6 +40,14 @@ def test_an_intent_of_the_second_version_knows_no_migration() -> None:
     del old["incoming"], old["machine"]["ports"]
     found = decode(json.dumps(old).encode())
     assert (found.incoming, found.machine) == (None, MACHINE)
+
+
+def test_a_guest_of_an_earlier_release_keeps_the_machine_it_was_started_with() -> None:
+    old = json.loads(encode(INTENT))
+    del old["machine"]["vmware_port"]
+    found = decode(json.dumps(old).encode()).machine
+    assert argv(found) == argv(MACHINE)
+    assert "vmport=off" in " ".join(argv(found))
 
 
 def test_an_intent_of_a_later_version_is_not_touched() -> None:

@@ -15,9 +15,11 @@ from livevirt.node.sizing import (
     goal,
     progress,
     reached,
+    size,
     size_status,
 )
 from livevirt.qemu.agent import Vcpu
+from livevirt.qemu.guest_memory import GuestMemory, MemoryBlock
 from livevirt.qemu.machine import Cpu, Machine, Memory, Thread
 from livevirt.qemu.observe import CpuSlot, MemoryState, Observed
 from livevirt.qemu.plan import MachineSnapshot
@@ -44,6 +46,9 @@ def seen(
     state = MemoryState(256 * MIB, (memory - 256) * MIB, max(memory, offered) * MIB - 256 * MIB)
     vcpus = tuple(Vcpu(n, True, n > 0) for n in range(sockets))
     return MachineSnapshot(MACHINE, Observed("running", slots, state), vcpus if agent else None)
+
+
+OFFLINE = (Vcpu(0, True, False), Vcpu(1, False, True), Vcpu(2, False, True))
 
 
 def a_vmi(sockets: int = 1, guest: str = "256Mi", *changing: str, reason: str = "") -> Any:
@@ -274,7 +279,8 @@ def test_without_a_change_under_way_nothing_is_said() -> None:
     [
         (seen(1), False, "Plugging", "uses 1 of 3 sockets"),
         (seen(4), False, "Unplugging", "still uses 4 sockets"),
-        (seen(1), True, "GuestNotAccepting", "udev"),
+        (replace(seen(3), vcpus=OFFLINE), True, "GuestNotAccepting", "udev"),
+        (seen(1), True, "GuestNotAccepting", "KVM"),
         (seen(1, agent=False), True, "GuestNotAccepting", "qemu-guest-agent"),
         (seen(4), True, "GuestNotAccepting", "kernel log"),
         (forgotten(512), True, "GuestNotAccepting", "Start qemu-guest-agent"),
@@ -294,6 +300,12 @@ def test_where_cpus_stand(now: MachineSnapshot, late: bool, expected: str, words
         (seen(1, 768), False, "Unplugging", "still has 768Mi"),
         (seen(1, 256, 512), True, "GuestNotAccepting", "virtio-mem"),
         (seen(1, 384, 512), True, "GuestNotAccepting", "auto_online_blocks"),
+        (
+            replace(seen(1, 512), blocks=GuestMemory()),
+            True,
+            "GuestNotAccepting",
+            "memhp_default_state",
+        ),
         (seen(1, 768), True, "GuestNotAccepting", "restart"),
     ],
 )
@@ -315,3 +327,49 @@ def test_a_guest_that_has_it_all_has_no_stage() -> None:
     assert progress(Size(1, 256 * MIB), seen(), late=True) == IDLE
     assert reached(Size(1, 256 * MIB), seen())
     assert not reached(Size(1, 512 * MIB), seen(1, 256, 512))
+
+
+# ---------------------------------------------------------------- plugged, and not used
+
+
+def offline(memory: int) -> MachineSnapshot:
+    """Return a guest that has taken memory and left its first block offline."""
+    state = MemoryState(256 * MIB, (memory - 256) * MIB, (memory - 256) * MIB, 768 * MIB, 0)
+    blocks = tuple(MemoryBlock(n, n > 0) for n in range((memory - 256) // 128))
+    now = seen()
+    return replace(
+        now,
+        observed=replace(now.observed, memory=state),
+        blocks=GuestMemory(128 * MIB, blocks),
+    )
+
+
+def test_a_pod_holds_what_is_plugged_and_a_change_ends_when_it_is_used() -> None:
+    now, wanted = offline(512), Size(1, 512 * MIB)
+    assert size(now) == wanted
+    assert not reached(wanted, now)
+    vmi = a_vmi(1, "512Mi", MEMORY)
+    found = told(vmi, a_pod(1, 512), now, progress(wanted, now), NOON)
+    assert reason(found, MEMORY) == "Plugging"
+    done = replace(now, blocks=GuestMemory(128 * MIB, (MemoryBlock(0, True), MemoryBlock(1, True))))
+    assert reached(wanted, done)
+    assert reason(told(vmi, a_pod(1, 512), done, IDLE, NOON), MEMORY) is None
+
+
+def test_a_size_that_a_guest_lost_when_it_booted_again_is_reported() -> None:
+    now, wanted = offline(512), Size(1, 512 * MIB)
+    vmi = a_vmi(1, "512Mi")
+    assert told(vmi, a_pod(1, 512), now, progress(wanted, now), NOON) == []
+    found = told(vmi, a_pod(1, 512), now, progress(wanted, now, late=True), NOON)
+    assert reason(found, MEMORY) == "GuestNotAccepting"
+
+
+def test_with_kvm_a_cpu_that_is_plugged_and_offline_is_held_until_it_is_unplugged() -> None:
+    kvm = replace(MACHINE, accelerator="kvm")
+    now = replace(seen(2), machine=kvm, vcpus=(Vcpu(0, True, False), Vcpu(1, False, True)))
+    assert size(now) == Size(2, 256 * MIB)
+    for wanted in (1, 2):
+        assert not reached(Size(wanted, 256 * MIB), now)
+    assert size(replace(now, machine=MACHINE)) == Size(1, 256 * MIB)  # its device stays for good
+    vmi = a_vmi(1, "256Mi", CPU)
+    assert reason(told(vmi, a_pod(1), now, IDLE, NOON), CPU) is not None

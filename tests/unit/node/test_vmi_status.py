@@ -10,8 +10,9 @@ from livevirt.node.attachments import Attachment, Problem
 from livevirt.node.copying import Progress
 from livevirt.node.guest import AgentView, View
 from livevirt.node.vmi_status import GuestSnapshot, patch
-from livevirt.qemu.agent import Address, Interface, OsInfo
+from livevirt.qemu.agent import Address, Interface, OsInfo, Vcpu
 from livevirt.qemu.disk import Disk, Image
+from livevirt.qemu.guest_memory import GuestMemory, MemoryBlock
 from livevirt.qemu.lifecycle import standing
 from livevirt.qemu.machine import Cpu, Machine, Memory, Nic, Thread
 from livevirt.qemu.observe import CpuSlot, Drive, MemoryState, Observed
@@ -101,7 +102,9 @@ def test_a_running_guest_is_told_in_one_patch() -> None:
     assert found["memory"] == {
         "guestAtBoot": "256Mi",
         "guestCurrent": "384Mi",
+        "guestPlugged": "384Mi",
         "guestRequested": "512Mi",
+        "confirmed": False,
     }
     assert found["machine"] == {"type": "pc-q35-7.2"}
     assert found["volumeStatus"] == [
@@ -167,7 +170,7 @@ def test_a_pause_has_its_reason(state: str, reason: str) -> None:
 
 FAILURES = {
     "a full one": ("nospace", "no space is left for disk data: free some"),
-    "a broken one": ("failed", "disk data cannot be read or written: mend or remove it"),
+    "a broken one": ("failed", "disk data cannot be read or written: fix or remove it"),
 }
 
 
@@ -368,3 +371,79 @@ def test_a_change_of_size_that_goes_well_is_reported_with_the_first_write_there_
     found = changed(vmi, grown, pod=pod, brief=True)
     assert set(found) == {"machine", "conditions"}
     assert conditions.is_true(found["conditions"], "HotVCPUChange")
+
+
+# ---------------------------------------------------------------- what the guest confirms
+
+BLOCK = 128 * MIB
+GROWN = replace(
+    OBSERVED, memory=MemoryState(256 * MIB, 256 * MIB, 256 * MIB, 768 * MIB, 32 * BLOCK)
+)
+ONE_CPU = (Vcpu(0, True),)
+
+
+def reporting(online: tuple[bool, ...], **more: Any) -> View:
+    """Return a guest whose agent lists that many blocks of 256Mi plugged memory."""
+    blocks = tuple(MemoryBlock(32 + n, up) for n, up in enumerate(online))
+    agent = replace(AGENT, vcpus=ONE_CPU, blocks=GuestMemory(BLOCK, blocks), **more)
+    return replace(RUNNING, observed=GROWN, agent=agent)
+
+
+def test_memory_that_the_guest_left_offline_is_plugged_and_not_there() -> None:
+    found = changed(view=reporting((True, False)))["memory"]
+    assert (found["guestCurrent"], found["guestPlugged"]) == ("384Mi", "512Mi")
+    assert found["confirmed"] is True
+    found = changed(view=reporting((True, True)))["memory"]
+    assert (found["guestCurrent"], found["guestPlugged"]) == ("512Mi", "512Mi")
+
+
+def test_cpus_are_reported_with_what_the_kernel_knows_of() -> None:
+    found = changed(view=reporting((), possible_cpus=4))["currentCPUTopology"]
+    assert found == {
+        "cores": 1, "sockets": 1, "threads": 1, "confirmed": True, "present": 1, "possible": 4,
+    }  # fmt: skip
+    assert changed()["currentCPUTopology"]["confirmed"] is False
+
+
+def test_memory_brought_online_where_the_kernel_may_keep_it_is_reported_until_it_is_gone() -> None:
+    vmi = a_vmi()
+    vmi = followed(vmi, changed(vmi, reporting((True, True), unmovable=True)))
+    assert vmi["status"]["memory"]["shrinkable"] is False
+    vmi = followed(vmi, changed(vmi, reporting((True, True))))
+    assert vmi["status"]["memory"]["shrinkable"] is False
+    gone = replace(reporting(()), observed=replace(OBSERVED, memory=MemoryState(256 * MIB)))
+    assert "shrinkable" not in followed(vmi, changed(vmi, gone))["status"]["memory"]
+
+
+def test_a_guest_found_again_keeps_the_memory_it_had_confirmed() -> None:
+    vmi = followed(a_vmi(), changed(view=reporting((True, False))))
+    vmi = followed(vmi, {"conditions": [conditions.condition("AgentConnected", True)]})
+    unasked = replace(RUNNING, observed=replace(GROWN, agent_open=True))
+    found = followed(vmi, changed(vmi, unasked))["status"]["memory"]
+    assert (found["guestCurrent"], found["confirmed"]) == ("384Mi", True)
+
+
+REVISIONS = {"sizeRevision": {"memory": 2}, "observedSizeRevision": {"memory": 2}}
+CONFIRMATIONS = {
+    "never changed": ({}, RUNNING, None),
+    "done, no agent": (REVISIONS, RUNNING, "NoGuestAgent"),
+    "done, an agent without the command": (
+        REVISIONS, replace(RUNNING, agent=AGENT), "NotReportedByAgent",
+    ),
+    "done and confirmed": (REVISIONS, reporting((True, True)), None),
+    "another resource": (
+        {"sizeRevision": {"cpu": 1}, "observedSizeRevision": {"cpu": 1}},
+        replace(RUNNING, agent=replace(AGENT, vcpus=ONE_CPU)),
+        None,
+    ),
+    "under way": ({**REVISIONS, "sizeRevision": {"memory": 3}}, RUNNING, None),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize(("status", "view", "reason"), CONFIRMATIONS.values(), ids=CONFIRMATIONS)
+def test_whether_a_change_that_is_done_is_confirmed(
+    status: Any, view: View, reason: str | None
+) -> None:
+    found = conditions.find(changed(a_vmi(**status), view)["conditions"], "SizeConfirmed")
+    assert (found or {}).get("reason") == reason
+    assert (found or {}).get("status") != "True"

@@ -38,9 +38,9 @@ def test_cpus_are_read_with_their_ids_lowest_first() -> None:
 
 
 def test_memory_is_what_the_guest_took_and_not_what_it_was_offered() -> None:
-    data = {"id": "vm0", "size": 2, "requested-size": 6, "max-size": 8}
+    data = {"id": "vm0", "size": 2, "requested-size": 6, "max-size": 8, "memaddr": 32}
     found = memory_state({"base-memory": 10}, [{"type": "virtio-mem", "data": data}])
-    assert found == MemoryState(boot=10, plugged=2, requested=6, headroom=8)
+    assert found == MemoryState(boot=10, plugged=2, requested=6, headroom=8, address=32)
     assert found.total == 12
     assert memory_state({"base-memory": 10}, []) == MemoryState(10)
 

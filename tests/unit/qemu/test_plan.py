@@ -6,6 +6,7 @@ from hypothesis import strategies as st
 
 from livevirt.qemu.agent import Vcpu
 from livevirt.qemu.disk import Disk, Image
+from livevirt.qemu.guest_memory import GuestMemory, MemoryBlock
 from livevirt.qemu.machine import MIB, Cpu, Machine, Memory, Nic, Thread
 from livevirt.qemu.observe import CpuSlot, Drive, MemoryState, Observed
 from livevirt.qemu.plan import (
@@ -15,8 +16,10 @@ from livevirt.qemu.plan import (
     EndThread,
     GrowDisk,
     MachineSnapshot,
+    OnlineMemory,
     PlugCpu,
     PlugDisk,
+    PrepareMemory,
     RequestMemory,
     SetVcpus,
     Step,
@@ -26,7 +29,7 @@ from livevirt.qemu.plan import (
     growth,
 )
 
-from ...wish import Wish, plan
+from ...machine_goal import MachineGoal, plan
 
 TYPE = "max-x86_64-cpu"
 CD = Disk(id="ua-cd", image=None, kind="cdrom", bus="sata")
@@ -70,18 +73,49 @@ def vcpus(online: int, offline: int = 0) -> tuple[Vcpu, ...]:
 
 def wants(
     sockets: int = 1, memory: int = 64 * MIB, disks: tuple[Disk, ...] = (), paused: bool = False
-) -> Wish:
-    return Wish(sockets, memory, disks, paused)
+) -> MachineGoal:
+    return MachineGoal(sockets, memory, disks, paused)
 
 
 KVM, TCG = a_machine("kvm"), a_machine("tcg")
+OFFLINE = GuestMemory(128 * MIB, (MemoryBlock(0, False),))
 WITH_CD = a_machine(disks=(CD,))
-Rule = tuple[Wish, MachineSnapshot, list[Step]]
+Rule = tuple[MachineGoal, MachineSnapshot, list[Step]]
 RULES: dict[str, Rule] = {
     "given all is as wanted, then do nothing": (wants(), MachineSnapshot(TCG, is_now()), []),
     "given the guest shut down, then leave it alone": (
         wants(4, paused=True),
         MachineSnapshot(TCG, is_now(run_state="shutdown")),
+        [],
+    ),
+    "given an agent, when memory grows for the first time, then the kernel is prepared first": (
+        wants(memory=128 * MIB),
+        MachineSnapshot(TCG, is_now(), vcpus(1), GuestMemory(), agent=True),
+        [PrepareMemory(), RequestMemory(64 * MIB)],
+    ),
+    "given an agent that lists no blocks, when memory grows, then the kernel is prepared too": (
+        wants(memory=128 * MIB),
+        MachineSnapshot(TCG, is_now(), agent=True),
+        [PrepareMemory(), RequestMemory(64 * MIB)],
+    ),
+    "given it was prepared before, when memory grows, then it is offered at once": (
+        wants(memory=128 * MIB),
+        MachineSnapshot(TCG, is_now(), vcpus(1), GuestMemory(), True, "online_movable"),
+        [RequestMemory(64 * MIB)],
+    ),
+    "given memory shrinks, then nothing is prepared": (
+        wants(),
+        MachineSnapshot(TCG, is_now(requested=64 * MIB), vcpus(1), GuestMemory(), agent=True),
+        [RequestMemory(0)],
+    ),
+    "given memory that was taken and left offline, then it is brought online": (
+        wants(memory=128 * MIB),
+        MachineSnapshot(TCG, is_now(requested=64 * MIB), vcpus(1), OFFLINE, agent=True),
+        [OnlineMemory((0,))],
+    ),
+    "given it stands still, when memory is offline, then it waits": (
+        wants(memory=128 * MIB, paused=True),
+        MachineSnapshot(TCG, is_now(requested=64 * MIB), vcpus(1), OFFLINE, agent=True),
         [],
     ),
     "given a disk failed and the guest stands still, when it is to go, then unplug it": (
@@ -227,7 +261,7 @@ RULES: dict[str, Rule] = {
                 devices={"ua-fast": "virtio-blk-pci"},
             ),
         ),
-        [Blocked("disk", "ua-fast", "a paused guest cannot let go of a virtio disk")],
+        [Blocked("disk", "ua-fast", "a paused guest cannot release a virtio disk")],
     ),
     "given a medium in an open tray, then close it": (
         wants(disks=(ISO,)),
@@ -288,7 +322,7 @@ RULES: dict[str, Rule] = {
 
 
 @pytest.mark.parametrize(("wanted", "seen", "steps"), RULES.values(), ids=RULES)
-def test_plan(wanted: Wish, seen: MachineSnapshot, steps: list[Step]) -> None:
+def test_plan(wanted: MachineGoal, seen: MachineSnapshot, steps: list[Step]) -> None:
     assert plan(wanted, seen) == steps
 
 
@@ -408,7 +442,7 @@ wanted_states = st.builds(
     st.booleans(),
 )
 def test_given_any_state_when_plans_are_followed_then_it_settles(
-    wanted: Wish, sockets: int, accelerator: str, run_state: str, agent: bool
+    wanted: MachineGoal, sockets: int, accelerator: str, run_state: str, agent: bool
 ) -> None:
     seen = MachineSnapshot(
         a_machine(accelerator, (CD,)),

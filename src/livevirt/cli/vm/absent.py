@@ -31,7 +31,7 @@ ABSENT: Final[dict[str, Absent]] = {
     "expose": Absent(_NO_NETWORK, _INSIDE),
     "usbredir": Absent(
         "USB devices are not redirected",
-        "attach a disk with `virtctl addvolume`, or a disc with `virtctl cdrom inject`",
+        "attach a disk with `virtctl addvolume`, or a CD-ROM image with `virtctl cdrom inject`",
     ),
     "image-upload": Absent(
         "there is no upload service",

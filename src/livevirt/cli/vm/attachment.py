@@ -23,7 +23,7 @@ class Outcome(Enum):
 
 @dataclass(frozen=True, slots=True)
 class Attachment:
-    """A volume of an object and the claim it shall be of, empty if it shall go."""
+    """A volume of an object and the claim it should have, empty to detach it."""
 
     owner: str  # of the VM, or of the instance without one
     volume: str
@@ -75,7 +75,7 @@ class Attachment:
                 target = volume_status(vmi or {}, volume).get("target")
                 return f"VM {owner} has volume {volume}" + (f" as {target}" if target else "")
             case Outcome.LIVE:
-                return f"VM {owner} has let go of volume {volume}"
+                return f"volume {volume} detached from VM {owner}"
             case Outcome.AT_START:
                 what = "with" if self.claim else "without"
                 return f"VM {owner} does not run; it starts {what} volume {volume}"
@@ -85,7 +85,7 @@ class Attachment:
 
 
 def volume_status(vmi: Object, volume: str) -> Object:
-    """Return what an instance tells of a volume, {} if nothing."""
+    """Return the status of a volume in an instance, {} if there is none."""
     listed: list[Object] = status_of(vmi).get("volumeStatus") or []
     return next((each for each in listed if each["name"] == volume), {})
 

@@ -46,7 +46,7 @@ def _limit(_: click.Context, __: click.Parameter, text: str) -> float:
 def console(vmi: str, timeout: float) -> None:
     """Connect to the serial console of a guest. Ctrl+] leaves.
 
-    A console has one client: whoever connects takes it over. Without a terminal, the guest gets
+    A console has one client: a new connection takes it over. Without a terminal, the guest gets
     what comes on standard input, and once that has ended and the guest is silent, it leaves.
 
     \b
@@ -91,7 +91,7 @@ async def _opened(session: Session, vmi: str, limit: float) -> ClientWebSocketRe
                 announced = True
             await asyncio.sleep(_ASK_AGAIN_SECONDS)
         except ApiError:
-            # The refusal of a WebSocket says only its number; asked plainly, the server says why.
+            # A refused WebSocket has only a status code; a plain request returns the reason.
             await session.client.raw("GET", path)
             raise
 
@@ -146,7 +146,7 @@ def _keys(loop: asyncio.AbstractEventLoop) -> asyncio.Queue[bytes]:
     keys: asyncio.Queue[bytes] = asyncio.Queue()
 
     def read() -> None:
-        with contextlib.suppress(RuntimeError):  # the loop is closed: nobody waits any more
+        with contextlib.suppress(RuntimeError):  # the loop is closed: no caller waits any more
             while True:
                 try:
                     piece = os.read(0, _READ)
@@ -176,7 +176,7 @@ async def _type(
 
 
 async def _show(socket: ClientWebSocketResponse, heard: asyncio.Event) -> str:
-    """Write what the guest says to standard output; return why the server closed."""
+    """Write the guest's output to standard output; return why the server closed."""
     from aiohttp import WSMsgType
 
     while True:

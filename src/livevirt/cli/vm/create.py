@@ -15,7 +15,7 @@ from livevirt.cli.vm.flags import Command
 from livevirt.cli.vm.manifest import Machine, Matcher
 from livevirt.cli.vm.manifest_parts import Login
 
-# Kubernetes' own alphabet for made-up names: nothing that reads as a word or another digit.
+# Kubernetes' own alphabet for made-up names: no vowels and no digits that look like letters.
 _ALPHABET = "bcdfghjklmnpqrstvwxz2456789"
 
 
@@ -226,9 +226,9 @@ def _login(given: dict[str, Any]) -> Login:
 
 @create.command("instancetype", cls=Command)
 @click.option("--name", default="", help="Its name (default: made up).")
-@click.option("--cpu", type=int, help="vCPUs (default: each VM says how many).")
-@click.option("--memory", default="", help="Memory, such as 1Gi (default: each VM says how much).")
-@click.option("--namespaced", is_flag=True, help="Of a namespace; -n says so too.")
+@click.option("--cpu", type=int, help="vCPUs (default: each VM sets them).")
+@click.option("--memory", default="", help="Memory, such as 1Gi (default: each VM sets it).")
+@click.option("--namespaced", is_flag=True, help="Of a namespace; implied by -n.")
 @click.option("--gpu", multiple=True, metavar="PARAMS", help="name, devicename. Repeatable.")
 @click.option("--hostdevice", multiple=True, metavar="PARAMS", help="name, devicename. Repeatable.")
 @click.option("--iothreadspolicy", default="", help="auto or shared.")
@@ -254,7 +254,7 @@ def create_instancetype(
 
 @create.command("preference", cls=Command)
 @click.option("--name", default="", help="Its name (default: made up).")
-@click.option("--namespaced", is_flag=True, help="Of a namespace; -n says so too.")
+@click.option("--namespaced", is_flag=True, help="Of a namespace; implied by -n.")
 @click.option("--cpu-topology", default="", help=f"{', '.join(manifest.TOPOLOGIES)}.")
 @click.option("--machine-type", default="", help="Such as q35.")
 @click.option("--volume-storage-class", default="", help="The storage class of its volumes.")

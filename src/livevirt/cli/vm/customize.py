@@ -29,8 +29,8 @@ _NEED_PAGES = ("numa", "realtime")
 
 
 @dataclass(frozen=True, slots=True)
-class Wish:
-    """What shall differ; empty and None are left as they are."""
+class Changes:
+    """The requested changes; empty and None are left as they are."""
 
     name: str
     namespace: str = ""
@@ -46,55 +46,56 @@ class Wish:
     topology: str = ""  # of a preference
 
     def of_instancetype(self) -> bool:
-        """Return whether something only an instance type has shall differ."""
+        """Return whether a field that only an instance type has should change."""
         return self.dedicated is not None or any(
             (self.vcpus, self.memory, self.max_sockets, self.max_guest, self.hugepages,
              self.io_threads_policy, self.io_threads)
         )  # fmt: skip
 
 
-def variant(source: Object, kind: Kind, wish: Wish) -> Object:
+def variant(source: Object, kind: Kind, changes: Changes) -> Object:
     """Return the copy, as an object of the kind; raises UsageError for what it cannot have."""
     spec: Object = copy.deepcopy(source.get("spec") or {})
     if kind in INSTANCETYPES:
-        if wish.topology:
+        if changes.topology:
             raise click.UsageError("--cpu-topology is for preferences")
-        _size(spec, wish)
-        _place(spec, wish)
+        _size(spec, changes)
+        _place(spec, changes)
     else:
-        if wish.of_instancetype():
+        if changes.of_instancetype():
             raise click.UsageError("a preference has no sizes; it takes --cpu-topology")
-        if wish.topology:
-            spec.setdefault("cpu", {})["preferredCPUTopology"] = wish.topology
+        if changes.topology:
+            spec.setdefault("cpu", {})["preferredCPUTopology"] = changes.topology
     return {
         "apiVersion": source["apiVersion"],
         "kind": kind.kind,
-        "metadata": _metadata(source["metadata"], kind, wish, spec),
+        "metadata": _metadata(source["metadata"], kind, changes, spec),
         "spec": spec,
     }
 
 
-def _size(spec: Object, wish: Wish) -> None:
+def _size(spec: Object, changes: Changes) -> None:
     cpu, memory = spec.setdefault("cpu", {}), spec.setdefault("memory", {})
-    if wish.vcpus:
+    if changes.vcpus:
         sockets, old = cpu.get("maxSockets") or 0, cpu.get("guest") or 0
         # Fewer sockets than vCPUs are meant for cores or threads, and 0 is no limit: those stay.
-        if sockets and old <= sockets and _follows(sockets, old, wish.vcpus):
-            cpu["maxSockets"] = wish.vcpus
-        cpu["guest"] = wish.vcpus
-    if wish.memory:
+        if sockets and old <= sockets and _follows(sockets, old, changes.vcpus):
+            cpu["maxSockets"] = changes.vcpus
+        cpu["guest"] = changes.vcpus
+    if changes.memory:
         limit, size = _amount(memory.get("maxGuest")), _amount(memory.get("guest"))
-        if limit is not None and _follows(limit, size, _amount(wish.memory)):
-            memory["maxGuest"] = wish.memory
-        memory["guest"] = wish.memory
-    if wish.max_sockets:
-        cpu["maxSockets"] = wish.max_sockets
-    if wish.max_guest:
-        memory["maxGuest"] = wish.max_guest
+        if limit is not None and _follows(limit, size, _amount(changes.memory)):
+            memory["maxGuest"] = changes.memory
+        memory["guest"] = changes.memory
+    if changes.max_sockets:
+        cpu["maxSockets"] = changes.max_sockets
+    if changes.max_guest:
+        memory["maxGuest"] = changes.max_guest
         size = _amount(memory.get("guest"))
-        if size is not None and parse(wish.max_guest) < size:
+        if size is not None and parse(changes.max_guest) < size:
             raise click.UsageError(
-                f"--max-guest {wish.max_guest} is less than its memory; give more, or --memory less"
+                f"--max-guest {changes.max_guest} is less than its memory; give more, or less"
+                " --memory"
             )
 
 
@@ -107,26 +108,26 @@ def _amount(text: Any) -> Quantity | None:
     return None if text is None else parse(str(text))
 
 
-def _place(spec: Object, wish: Wish) -> None:
+def _place(spec: Object, changes: Changes) -> None:
     cpu, memory = spec["cpu"], spec["memory"]
-    if wish.dedicated is True:
+    if changes.dedicated is True:
         cpu["dedicatedCPUPlacement"] = True
-    if wish.dedicated is False:
+    if changes.dedicated is False:
         _drop(cpu, "dedicatedCPUPlacement", *_NEED_DEDICATED)
-    if wish.hugepages == NO:
+    if changes.hugepages == NO:
         _drop(memory, "hugepages")
         _drop(cpu, *_NEED_PAGES)
-    elif wish.hugepages:
-        memory["hugepages"] = {"pageSize": wish.hugepages}
+    elif changes.hugepages:
+        memory["hugepages"] = {"pageSize": changes.hugepages}
         _drop(memory, "overcommitPercent")  # huge pages are taken whole
-    if wish.io_threads_policy == NO:
+    if changes.io_threads_policy == NO:
         _drop(spec, "ioThreadsPolicy", "ioThreads")
-    elif wish.io_threads_policy:
-        spec["ioThreadsPolicy"] = wish.io_threads_policy
-    if wish.io_threads:
+    elif changes.io_threads_policy:
+        spec["ioThreadsPolicy"] = changes.io_threads_policy
+    if changes.io_threads:
         if spec.setdefault("ioThreadsPolicy", "supplementalPool") != "supplementalPool":
             raise click.UsageError("--iothreads needs --iothreadspolicy supplementalPool")
-        spec["ioThreads"] = {"supplementalPoolThreadCount": wish.io_threads}
+        spec["ioThreads"] = {"supplementalPoolThreadCount": changes.io_threads}
 
 
 def _drop(of: Object, *names: str) -> None:
@@ -134,13 +135,13 @@ def _drop(of: Object, *names: str) -> None:
         of.pop(name, None)
 
 
-def _metadata(old: Object, kind: Kind, wish: Wish, spec: Object) -> Object:
-    meta: Object = {"name": wish.name}
-    if kind.namespaced and wish.namespace:
-        meta["namespace"] = wish.namespace
+def _metadata(old: Object, kind: Kind, changes: Changes, spec: Object) -> Object:
+    meta: Object = {"name": changes.name}
+    if kind.namespaced and changes.namespace:
+        meta["namespace"] = changes.namespace
     for field in ("labels", "annotations"):
         marks = {k: v for k, v in (old.get(field) or {}).items() if k != _LAST_APPLIED}
-        if not wish.keep_labels:
+        if not changes.keep_labels:
             marks = {k: v for k, v in marks.items() if not k.startswith(catalog.PREFIX)}
         # It is no object of any bundle now, so none may replace it when it is upgraded.
         marks.pop(catalog.LABEL, None)
@@ -150,7 +151,7 @@ def _metadata(old: Object, kind: Kind, wish: Wish, spec: Object) -> Object:
 
 
 def _resized(labels: dict[str, str], spec: Object) -> dict[str, str]:
-    """Return the labels that tell a size, with the size it has now."""
+    """Return the labels that name a size, with the size it has now."""
     sizes = {
         f"{catalog.PREFIX}{name}": str(spec[name]["guest"])
         for name in ("cpu", "memory")
@@ -173,7 +174,7 @@ _POSITIVE = click.IntRange(min=1)
 @click.option("--max-guest", default="", help="Up to how much memory it can grow.")
 @click.option(
     "--dedicated-cpus/--no-dedicated-cpus", default=None,
-    help="Whether each vCPU has a CPU of its own; without, what needs that goes too.",
+    help="Whether each vCPU has a dedicated CPU; without, what needs that is removed.",
 )  # fmt: skip
 @click.option(
     "--hugepages", type=click.Choice(["2Mi", "1Gi", NO]), default=None,
@@ -216,10 +217,10 @@ def customize(source: str, kind: str, namespaced: bool, **given: Any) -> None:
     """
     original = named(source, (*INSTANCETYPES, *PREFERENCES), kind)
     target = _target(original.kind, namespaced)
-    wish = _wish(given, cluster.chosen().namespace)
+    changes = _changes(given, cluster.chosen().namespace)
     with refusals(f"error customizing {original.title}: {{}}"):
         found = talk(lambda session: _read(session, original))
-    print_yaml(variant(found, target, wish))
+    print_yaml(variant(found, target, changes))
 
 
 def _target(kind: Kind, namespaced: bool) -> Kind:
@@ -227,13 +228,13 @@ def _target(kind: Kind, namespaced: bool) -> Kind:
     return next(each for each in kinds if each.namespaced is namespaced)
 
 
-def _wish(given: dict[str, Any], namespace: str) -> Wish:
+def _changes(given: dict[str, Any], namespace: str) -> Changes:
     if wrong := names.validate_dns1123_subdomain(given["name"]):
         raise click.UsageError(f"--name {given['name']!r}: {wrong[0]}")
     for flag in ("memory", "max-guest"):
         if text := given[flag.replace("-", "_")]:
             quantity(flag, text)
-    return Wish(
+    return Changes(
         name=given["name"],
         namespace=namespace,
         keep_labels=given["keep_labels"],

@@ -40,7 +40,7 @@ PREFERENCES = (virt_kinds.CLUSTER_PREFERENCE, virt_kinds.PREFERENCE)
 
 @dataclass(frozen=True, slots=True)
 class Named:
-    """An object somebody named."""
+    """An object named by the user."""
 
     kind: Kind
     name: str
@@ -53,7 +53,7 @@ class Named:
 
 
 def named(text: str, kinds: Sequence[Kind], kind: str = "") -> Named:
-    """Return what `[KIND/]NAME` means; the first of the kinds if neither it nor `kind` says."""
+    """Return what `[KIND/]NAME` means; the first of the kinds if none is named."""
     prefix, slash, name = text.rpartition("/")
     if (slash and not prefix) or not name or names.validate_path_segment(name):
         raise click.UsageError(f"{text!r} is not [KIND/]NAME")
@@ -99,7 +99,7 @@ def namespace_of(body: Object) -> str:
 
 
 def read_text(filename: str) -> str:
-    """Return what a file says; `-` is standard input."""
+    """Return the content of a file; `-` is standard input."""
     try:
         with click.open_file(filename, encoding="utf-8") as file:
             return str(file.read())

@@ -60,7 +60,7 @@ class Fit:
 
 
 def fit(vm: Object, obj: Object, to: Named, plan: Object, conflicts: Iterable[str] = ()) -> Fit:
-    """Return what the plan of switching a VM to an instance type says.
+    """Return the result of a plan that switches a VM to an instance type.
 
     `conflicts` are fields that the VM sets itself and that the plan does not remove.
     """
@@ -80,7 +80,7 @@ def _reach(plan: Object) -> Reach:
 
 
 def _places(plan: Object) -> Object:
-    """Return where a guest that does not run could start; where nobody knows, somewhere."""
+    """Return where a guest that does not run could start; if unknown, assume that it can."""
     return plan.get("placement") or {"nodes": [""], "message": ""}
 
 
@@ -135,7 +135,7 @@ def ordered(fits: Iterable[Fit]) -> list[Fit]:
 
 
 def document(fits: Iterable[Fit]) -> list[Object]:
-    """Return them as JSON tells them."""
+    """Return them for JSON output."""
     return [
         {
             "kind": each.to.kind.kind,
@@ -162,7 +162,7 @@ def document(fits: Iterable[Fit]) -> list[Object]:
 def what_fits(vm: str, output: str, take_over: bool) -> None:
     """Show which instance types a VM can have: live, after a restart or not at all, and why.
 
-    Of a VM that does not run it tells whether any node has room for it now. Nothing is changed;
+    For a VM that does not run it shows whether any node has room for it now. Nothing is changed;
     `virtctl vm update-instance-type` switches to one of them.
 
     \b

@@ -60,7 +60,7 @@ def takes_over(command: F) -> F:
 
 
 def announce(dry_run: bool) -> None:
-    """Say that nothing will be changed, if so."""
+    """Print that nothing will be changed, if so."""
     if dry_run:
         click.echo("Dry Run execution")
 
@@ -79,7 +79,7 @@ def times_out(text: str) -> Callable[[F], F]:
     """Give a command `--timeout`: seconds, None for no limit."""
     return click.option(
         "--timeout", default="5m", show_default=True, metavar="DURATION", callback=_seconds,
-        help=f"{text}, such as 90s or 1m30s; a plain number is seconds, 0 is without end.",
+        help=f"{text}, such as 90s or 1m30s; a plain number is seconds, 0 waits forever.",
     )  # fmt: skip
 
 

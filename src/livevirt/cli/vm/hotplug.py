@@ -1,4 +1,4 @@
-"""`virtctl addvolume`, `removevolume` and `cdrom`: volumes and discs of a running guest."""
+"""`virtctl addvolume`, `removevolume` and `cdrom`: volumes and CD-ROM images of a running guest."""
 
 from __future__ import annotations
 
@@ -106,7 +106,7 @@ def removevolume(
     """Detach a volume from a VM while it runs.
 
     A disk that the guest agent knows to be mounted stays until it is unmounted, or goes at once
-    with --force. The disc of a CD-ROM drive is ejected, and the drive stays.
+    with --force. The image of a CD-ROM drive is ejected, and the drive stays.
 
     \b
     virtctl removevolume web --volume-name data --wait
@@ -117,7 +117,7 @@ def removevolume(
         kind, obj, vmi = await _found(session, name)
         lists = lists_of(obj)
         volume = lists.meant(volume_name)
-        # One that the guest would not let go of has left the spec already.
+        # One that the guest did not release has left the spec already.
         left = force and lists.volume(volume) is None and attachment.is_leaving(vmi, volume)
         if not left:
             body: Object = {"name": volume_name}
@@ -202,7 +202,7 @@ async def settled(
 ) -> int:
     """Wait until the guest has followed or it is known that it will not; return the exit status.
 
-    Force is for this time only: the mark on the object is taken back.
+    Force is for this time only: the mark on the object is removed.
     """
     end, sentence = await _end(session, kind, change, seconds)
     if forced:  # or the next volume of this name would go so as well
@@ -219,7 +219,7 @@ async def _end(
 ) -> tuple[Outcome, str]:
     name, last = change.owner, None
     what = f"{'attaching' if change.claim else 'detaching'} {change.volume}"
-    with wait.telling(session, kind, name, seconds, what) as show:
+    with wait.showing(session, kind, name, seconds, what) as show:
         async with asyncio.timeout(seconds):
             if kind is kinds.VM:
                 vm = await _seen(session, name)
@@ -283,7 +283,7 @@ async def _found(session: Session, name: str) -> tuple[Kind, Object, Object | No
 
 @click.group()
 def cdrom() -> None:
-    """Change the discs in the CD-ROM drives of a VM while it runs.
+    """Change the images in the CD-ROM drives of a VM while it runs.
 
     \b
     virtctl cdrom inject web cd --volume-name tools --wait
@@ -294,11 +294,11 @@ def cdrom() -> None:
 @cdrom.command(cls=Command)
 @click.argument("name", metavar="VM")
 @click.argument("drive", metavar="DRIVE")
-@click.option("--volume-name", required=True, help="The DataVolume or claim with the disc.")
+@click.option("--volume-name", required=True, help="The DataVolume or claim with the image.")
 @waits(UNTIL)
 @cluster.flags()
 def inject(name: str, drive: str, volume_name: str, waits: bool, timeout: float | None) -> int:
-    """Put a disc into a drive, in place of the one it holds.
+    """Put an image into a drive, in place of the one it holds.
 
     DRIVE is the name of a disk of the VM that is a `cdrom`.
 
@@ -308,15 +308,15 @@ def inject(name: str, drive: str, volume_name: str, waits: bool, timeout: float 
     """
 
     async def work(session: Session) -> int:
-        disc = {"name": drive, **await find_source(session, volume_name)}
-        await _edit(session, name, lambda vm: _with(lists_of(vm).with_disc(disc)))
+        image = {"name": drive, **await find_source(session, volume_name)}
+        await _edit(session, name, lambda vm: _with(lists_of(vm).with_medium(image)))
         click.echo(f"VM {name} was scheduled to have {volume_name} in drive {drive}")
         if not waits:
             return 0
         change = Attachment(name, drive, volume_name)
         return await settled(session, kinds.VM, change, timeout)
 
-    with refusals("error injecting a disc, {}"):
+    with refusals("error injecting an image, {}"):
         return talk(work)
 
 
@@ -327,9 +327,9 @@ def inject(name: str, drive: str, volume_name: str, waits: bool, timeout: float 
 @waits(UNTIL)
 @cluster.flags()
 def eject(name: str, drive: str, force: bool, waits: bool, timeout: float | None) -> int:
-    """Take the disc out of a drive; the drive stays.
+    """Eject the image from a drive; the drive stays.
 
-    A guest that has the disc mounted holds it until it is unmounted, or loses it at once with
+    A guest that has the image mounted keeps it until it is unmounted, or loses it at once with
     --force.
 
     \b
@@ -344,8 +344,8 @@ def eject(name: str, drive: str, force: bool, waits: bool, timeout: float | None
             mark = {"metadata": attachment.forced(vm, drive)} if force else {}
             lists = lists_of(vm)
             if force and lists.volume(drive) is None and attachment.is_leaving(vmi, drive):
-                return mark  # the guest would not let go of it so far
-            return _with(lists.without_disc(drive)) | mark
+                return mark  # the guest has not released it so far
+            return _with(lists.without_medium(drive)) | mark
 
         await _edit(session, name, change)
         click.echo(f"VM {name} was scheduled to have drive {drive} empty")
@@ -354,7 +354,7 @@ def eject(name: str, drive: str, force: bool, waits: bool, timeout: float | None
         gone = Attachment(name, drive)
         return await settled(session, kinds.VM, gone, timeout, forced=force)
 
-    with refusals("error ejecting a disc, {}"):
+    with refusals("error ejecting an image, {}"):
         return talk(work)
 
 

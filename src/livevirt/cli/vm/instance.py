@@ -133,7 +133,7 @@ def _show(vmi: str, verb: str, failing: str) -> None:
 @click.argument("vmi", metavar="VMI")
 @cluster.flags()
 def guestosinfo(vmi: str) -> None:
-    """Show the guest's operating system, as its agent tells it.
+    """Show the guest's operating system, as reported by its agent.
 
     \b
     virtctl guestosinfo web

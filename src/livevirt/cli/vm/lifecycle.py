@@ -38,7 +38,7 @@ def start(vm: str, paused: bool, dry_run: bool, waits: bool, timeout: float | No
     """Start a virtual machine.
 
     With --wait it shows why the guest does not run yet, and exits with 1 at once if it cannot run
-    until somebody does something, such as importing its image.
+    until it is fixed, such as by importing its image.
 
     \b
     virtctl start web                # ask for it and return
@@ -106,7 +106,7 @@ def stop(
 def restart(
     vm: str, force: bool, grace_period: int, dry_run: bool, waits: bool, timeout: float | None
 ) -> None:
-    """Stop a virtual machine and start it anew.
+    """Stop a virtual machine and start it again.
 
     \b
     virtctl restart web                             # also applies changes that need a restart

@@ -38,7 +38,7 @@ class Outcome(Enum):
     """Where a migration can end."""
 
     MOVED = "the guest is on the target"
-    CANCELLED = "it was called off"
+    CANCELLED = "it was cancelled"
     FAILED = "it failed"
 
 
@@ -68,7 +68,7 @@ class View:
 
     @property
     def progress(self) -> Object:
-        """What the nodes tell of the migration, once it was handed to them."""
+        """The progress reported by the nodes, once the migration was handed to them."""
         return status_of(self.migration).get("migrationState") or {}
 
     @property
@@ -277,7 +277,7 @@ async def _migrations(session: Session) -> list[Object]:
 
 
 def _under_way(migrations: list[Object], vm: str) -> Object | None:
-    """Return a VM's migration that nobody has asked to stop."""
+    """Return a VM's migration that is not being cancelled."""
     found = unfinished(migrations, vm)
     return next((each for each in found if "deletionTimestamp" not in each["metadata"]), None)
 
@@ -288,7 +288,9 @@ async def _made_since(session: Session, vm: str, before: list[Object]) -> Object
     for each in await _migrations(session):
         if each["spec"].get("vmiName") == vm and each["metadata"]["uid"] not in known:
             return each
-    raise NotFound(f"{vm}: somebody deleted its migration at once; run the command again")
+    raise NotFound(
+        f"{vm}: its migration was deleted right after it was created; run the command again"
+    )
 
 
 async def _ended(

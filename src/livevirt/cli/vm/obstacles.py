@@ -20,7 +20,7 @@ _EXPLAINING = (
     ("Provisioning", "True"),
     ("Paused", "True"),
 )
-#: Reasons of `Synchronized` that end only when somebody does something.
+#: Reasons of `Synchronized` that end only when the user acts.
 _UNSYNCHRONIZED = (
     "ErrImagePull",
     "ImagePullBackOff",
@@ -29,12 +29,12 @@ _UNSYNCHRONIZED = (
     "FailedPvcNotFound",
     "DataVolumeFailed",
 )
-#: What `printableStatus` says then.
+#: The `printableStatus` of such a VM.
 _PRINTED = ("CrashLoopBackOff", "DataVolumeError", "ErrorPvcNotFound", "Paused")
 
 
 class Obstacle(NamedTuple):
-    """Why a guest does not run, and whether it will not without somebody's help."""
+    """Why a guest does not run, and whether the user must act."""
 
     why: str
     lasting: bool = False
@@ -63,7 +63,7 @@ def _lasts(condition: Condition) -> bool:
 
 
 def _is_halted(obj: Object) -> bool:
-    """Return whether a VM is not to run, perhaps because somebody has stopped it again."""
+    """Return whether a VM is not to run, perhaps because it was stopped again."""
     spec, status = obj.get("spec") or {}, status_of(obj)
     halted = spec.get("runStrategy") == "Halted" or spec.get("running") is False
     return halted and not status.get("stateChangeRequests")
@@ -91,7 +91,7 @@ class Patience:
         then.clear()
 
     async def exhausted(self) -> None:
-        """Return once an obstacle that somebody must remove has been there for a while."""
+        """Return once an obstacle that the user must remove has been there for a while."""
         while True:
             await self._blocked.wait()
             try:

@@ -106,7 +106,7 @@ def show(name: str, document: Object) -> None:
     status, changes = exit_status(document), document["changes"]
     if not changes:
         if document["running"]:
-            click.echo(f"{name}: the guest has all of it, nothing would change")
+            click.echo(f"{name}: all changes are applied in the guest, nothing would change")
         else:
             click.echo(f"{name}: no guest runs, all of it takes effect at the next start")
         return

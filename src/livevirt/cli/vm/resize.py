@@ -93,9 +93,10 @@ def update_preference(name: str, to: str, dry_run: bool, waits: bool, timeout: f
 @times_out("How long to wait")
 @cluster.flags()
 def wait_for_it(name: str, timeout: float | None) -> int:
-    """Show the progress of a live change; return once the guest has all that its VM says.
+    """Show the progress of a live change; return once all changes are applied in the guest.
 
-    Exits with 0 once it has, or if no guest runs, with 2 if something needs a restart.
+    Exits with 0 once it has, or if no guest runs, with 2 if something needs a restart. Without a
+    guest agent the guest cannot confirm a size; the last line then mentions it.
 
     \b
     kubectl apply -f web.yaml && virtctl vm wait web
@@ -105,12 +106,15 @@ def wait_for_it(name: str, timeout: float | None) -> int:
     async def work(session: Session) -> int:
         vm = await session.client.get(kinds.VM, name, session.namespace)
         since = Since(vm["metadata"]["generation"])
-        with wait.telling(session, kinds.VM, name, timeout, f"changing {name}") as show:
+        with wait.showing(session, kinds.VM, name, timeout, f"changing {name}") as show:
             async with asyncio.timeout(timeout):
                 watched = _Watched(session, vm, show)
                 await watched.vm_until(lambda vm: _is_seen(vm, since))
                 end = await watched.outcome(since)
-        click.echo(f"VM {name}: {_ENDS[end]}", err=end is Outcome.FAILED)
+        sentence = _ENDS[end]
+        if end is Outcome.LIVE:
+            sentence = switch.unconfirmed(watched.vmi) or sentence
+        click.echo(f"VM {name}: {sentence}", err=end is Outcome.FAILED)
         return _STATUSES[end]
 
     with refusals(f"error waiting for VirtualMachine {name}: {{}}"):
@@ -118,7 +122,7 @@ def wait_for_it(name: str, timeout: float | None) -> int:
 
 
 _ENDS = {
-    Outcome.LIVE: "the guest has all of it",
+    Outcome.LIVE: "all changes are applied in the guest",
     Outcome.AT_START: "no guest runs, it takes effect at the next start",
     Outcome.RESTART: "something needs a restart; see `virtctl plan`",
     Outcome.FAILED: "it failed; see `kubectl describe vm`",
@@ -191,7 +195,7 @@ async def _settled(
     """Wait until the guest has what the VM was switched to, or it is known that it cannot."""
     name = changed["metadata"]["name"]
     what = f"switching {name} to {wanted.to.name}"
-    with wait.telling(session, kinds.VM, name, seconds, what) as show:
+    with wait.showing(session, kinds.VM, name, seconds, what) as show:
         async with asyncio.timeout(seconds):
             watched = _Watched(session, changed, show)
             await watched.vm_until(
@@ -203,7 +207,7 @@ async def _settled(
             try:
                 answer = await session.ask("POST", VM, name, "plan", {})
                 expected = switch.planned(json.loads(answer), generation)
-            except Conflict:  # nobody knows how the guest started
+            except Conflict:  # it is unknown how the guest was started
                 expected = Planned(generation, restart=True)
             end = await watched.outcome(since, expected)
     return end, switch.outcome_message(end, watched.vm, watched.vmi, wanted.to)

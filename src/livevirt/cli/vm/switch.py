@@ -13,6 +13,7 @@ from livevirt.kube.objects.conditions import FINAL, Condition
 from livevirt.kube.objects.request import Object
 from livevirt.vm.instancetypes.rules.conflicts import ANNOTATIONS, conflicts
 from livevirt.vm.instancetypes.rules.matchers import INSTANCETYPE, ROLES, Role
+from livevirt.vm.sizing import guest_size
 from livevirt.vm.sizing.hot_change import reported, under_way
 from livevirt.vm.verdict.judgement import Verdict
 from livevirt.vm.verdict.live_patch import MEMORY, SOCKETS
@@ -32,7 +33,7 @@ class Outcome(Enum):
 
 @dataclass(frozen=True, slots=True)
 class Switch:
-    """What a VM shall refer to."""
+    """What a VM should refer to."""
 
     to: Named
 
@@ -48,9 +49,9 @@ class Switch:
         return conflicts(vm["spec"]["template"], obj.get("spec") or {})
 
     def patch(self, removed: Iterable[str] = ()) -> Object:
-        """Return the merge patch of the VM; what was pinned or inferred before is let go.
+        """Return the merge patch of the VM; what was pinned or inferred before is dropped.
 
-        `removed` are paths of fields that the VM shall no longer set.
+        `removed` are paths of fields that the VM should no longer set.
         """
         matcher = {
             "kind": self.to.kind.singular,
@@ -114,7 +115,7 @@ Sizes = dict[str, Any]  # by the path of the field
 
 @dataclass(frozen=True, slots=True)
 class Planned:
-    """What a plan says becomes of a VM of one generation."""
+    """The result of a plan for one generation of a VM."""
 
     generation: int
     sizes: Sizes = field(default_factory=dict)  # that the instance gets while it runs
@@ -122,7 +123,7 @@ class Planned:
 
 
 def planned(plan: Object, generation: int) -> Planned:
-    """Return what a plan of a VM of that generation says."""
+    """Return the result of a plan for that generation of a VM."""
     sizes, verdicts = {}, set()
     for change in plan["changes"]:
         verdicts.add(change["verdict"])
@@ -133,9 +134,9 @@ def planned(plan: Object, generation: int) -> Planned:
 
 @dataclass(frozen=True, slots=True)
 class Since:
-    """The VM as a switch left it: what was said of it before is no word on the switch.
+    """The VM as a switch left it: what was reported before does not concern the switch.
 
-    `failure` is what a reference that was let go may have been the cause of.
+    `failure` is what a reference that was dropped may have been the cause of.
     """
 
     generation: int
@@ -153,7 +154,7 @@ class Since:
 
 
 def failure(vm: Object) -> Condition | None:
-    """Return the condition that tells what is wrong with a VM, if something is."""
+    """Return the condition that reports what is wrong with a VM, if something is."""
     listed = status_of(vm).get("conditions")
     return conditions.find(listed, _FAILURE) if conditions.is_true(listed, _FAILURE) else None
 
@@ -163,7 +164,7 @@ def outcome(
 ) -> Outcome | None:
     """Return how the switch of a VM that the controller has looked at ended; None if not yet.
 
-    The plan tells whether a restart is needed, as the condition may still be the one of before;
+    The plan shows whether a restart is needed, as the condition may still be the one of before;
     without a plan, or one of this generation, the condition counts.
     """
     if since.failed(vm):
@@ -205,7 +206,7 @@ def _asked(vmi: Object) -> Sizes:
 
 
 def _equal(path: str, asked: Any, other: Any) -> bool:
-    """Return whether two sizes are the same; one that nobody told is none to compare with."""
+    """Return whether two sizes are the same; one that is not reported cannot be compared."""
     if asked is None or other is None:
         return True
     if path == MEMORY:
@@ -229,7 +230,8 @@ def outcome_message(end: Outcome, vm: Object, vmi: Object | None, to: Named) -> 
     match end:
         case Outcome.LIVE:
             assert vmi is not None
-            return f"VM {name} runs with {to.title}{_shown(vmi)}"
+            unsure = unconfirmed(vmi)
+            return f"VM {name} runs with {to.title}{_shown(vmi)}{f' ({unsure})' if unsure else ''}"
         case Outcome.RESTART:
             why = _message(vm, RESTART_REQUIRED)
             return f"VM {name} needs a restart for {to.title}: {why}; `virtctl restart {name}`"
@@ -237,6 +239,12 @@ def outcome_message(end: Outcome, vm: Object, vmi: Object | None, to: Named) -> 
             return f"VM {name} does not run; it starts with {to.title}"
         case Outcome.FAILED:
             return f"VM {name} cannot be switched to {to.title}: {_message(vm, _FAILURE)}"
+
+
+def unconfirmed(vmi: Object | None) -> str:
+    """Return that the guest has not confirmed its size, and why; empty if it has."""
+    found = conditions.find(status_of(vmi).get("conditions"), guest_size.CONFIRMED) or {}
+    return guest_size.UNCONFIRMED.get(found.get("reason", ""), "")
 
 
 def _shown(vmi: Object) -> str:

@@ -22,7 +22,7 @@ from livevirt.kube.objects.request import Object
 from livevirt.vm import kinds
 from livevirt.vm.sizing import hot_change
 
-#: Tells whether an object, None once it is gone, is where it should be.
+#: Returns whether an object, None once it is gone, is where it should be.
 Goal = Callable[[Object | None], bool]
 
 
@@ -92,7 +92,7 @@ def state(obj: Object | None) -> str:
     if obstacle is not None and obstacle.why:
         return f"{found}: {obstacle.why}"
     listed = hot_change.reported(obj)
-    for type_ in hot_change.under_way(obj):  # what a change of size is at says more
+    for type_ in hot_change.under_way(obj):  # the progress of a resize is more specific
         found = f"{found}, {(conditions.find(listed, type_) or {}).get('message')}"
     return found
 
@@ -108,7 +108,7 @@ async def until(
 
     Raises Timeout, naming the last state, and NotFound when a VM is deleted on the way.
     """
-    with telling(session, kind, name, seconds, what) as show:
+    with showing(session, kind, name, seconds, what) as show:
         async with asyncio.timeout(seconds):
             await follow(session, kind, name, _arrival(kind, name, goal, show))
 
@@ -116,7 +116,7 @@ async def until(
 async def until_running(
     session: Session, kind: Kind, name: str, goal: Goal, seconds: float | None, what: str
 ) -> None:
-    """Do the same, but stop waiting when the guest cannot run unless somebody does something.
+    """Do the same, but stop waiting when the guest cannot run unless the user acts.
 
     Raises ClickException then.
     """
@@ -128,7 +128,7 @@ async def until_running(
         reached = goal(obj)
         return reached
 
-    with telling(session, kind, name, seconds, what) as show:
+    with showing(session, kind, name, seconds, what) as show:
         async with asyncio.timeout(seconds):
             arrived = _arrival(kind, name, noted, show)
             await first(follow(session, kind, name, arrived), patience.exhausted())
@@ -157,7 +157,7 @@ def _arrival(kind: Kind, name: str, goal: Goal, show: Show) -> Goal:
 
 
 @contextmanager
-def telling(
+def showing(
     session: Session, kind: Kind, name: str, seconds: float | None, what: str
 ) -> Iterator[Show]:
     """Show on standard error what is awaited; a TimeoutError names the last state."""

@@ -8,6 +8,7 @@ from livevirt.kube.admission.pods import PodRules
 from livevirt.kube.admission.priority_classes import PriorityClassRules
 from livevirt.kube.admission.quotas import QuotaRules
 from livevirt.kube.admission.secrets import ConfigMapRules, SecretRules
+from livevirt.kube.admission.services import ServiceRules
 from livevirt.kube.admission.simple_kinds import (
     BindingRules,
     EventRules,
@@ -71,7 +72,7 @@ class NamespaceRules(Rules):
             super().through(subresource, review)
 
     def held(self, obj: Object) -> bool:
-        """Tell whether the namespace's controller has not let go of it yet."""
+        """Return whether the namespace still has its finalizer."""
         return bool((obj.get("spec") or {}).get("finalizers"))
 
     def check_delete(self, review: Review) -> None:
@@ -113,6 +114,7 @@ RULES: dict[str, Rules] = {
     core.POD.resource: PodRules(),
     core.CLAIM.resource: ClaimRules(),
     core.VOLUME.resource: VolumeRules(),
+    core.SERVICE.resource: ServiceRules(),
     core.SECRET.resource: SecretRules(),
     core.CONFIG_MAP.resource: ConfigMapRules(),
     core.SERVICE_ACCOUNT.resource: ServiceAccountRules(),

@@ -1,4 +1,4 @@
-"""PersistentVolumeClaims: a wish for storage that may later only grow."""
+"""PersistentVolumeClaims: a request for storage that may later only grow."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ class ClaimRules(Rules):
     delete_returns_object = True
 
     def default(self, obj: Object) -> None:
-        """Ask for a filesystem unless told otherwise."""
+        """Ask for a filesystem unless the claim sets another mode."""
         spec = obj.setdefault("spec", {})
         spec.setdefault("volumeMode", "Filesystem")
         for side in ("requests", "limits"):

@@ -19,7 +19,7 @@ from livevirt.kube.objects.review import Review, Rules
 
 TYPES = frozenset({"Pod", "Container", "PersistentVolumeClaim"})
 _LISTS = ("max", "min", "default", "defaultRequest", "maxLimitRequestRatio")
-# (smaller, larger, the list to blame, words): the smaller may not be above the larger.
+# (smaller, larger, the list to blame, message): the smaller may not be above the larger.
 _ORDER = (
     ("min", "max", "min", "min value {} is greater than max value {}"),
     (
@@ -104,13 +104,13 @@ def _item_errors(path: str, item: Object) -> list[FieldError]:
     ):
         why = "either minimum or maximum storage value is required, but neither was provided"
         found.append(required(path, why))
-    for smaller, larger, blamed, words in _ORDER:
+    for smaller, larger, blamed, message in _ORDER:
         low, high = item.get(smaller) or {}, item.get(larger) or {}
         found += [
             invalid(
                 f"{path}.{blamed}[{resource}]",
                 (item.get(blamed) or {})[resource],
-                words.format(low[resource], high[resource]),
+                message.format(low[resource], high[resource]),
             )
             for resource in sorted(low.keys() & high.keys())
             if parse(low[resource]) > parse(high[resource])
@@ -160,9 +160,9 @@ def fill_in(pod: Object, limit_ranges: Iterable[Object]) -> None:
     """Give containers without requests or limits those of the namespace, with a note of it."""
     notes: list[str] = []
     for item in _items(limit_ranges, "Container"):
-        for field, word in (("containers", "container"), ("initContainers", "init container")):
+        for field, label in (("containers", "container"), ("initContainers", "init container")):
             for container in pod["spec"].get(field) or ():
-                notes += _fill_in_container(container, item, word)
+                notes += _fill_in_container(container, item, label)
     if notes:
         meta = pod["metadata"]
         note = f"LimitRanger plugin set: {'; '.join(notes)}"
@@ -186,7 +186,7 @@ def _items(limit_ranges: Iterable[Object], type_: str) -> Iterator[Object]:
                 yield item
 
 
-def _fill_in_container(container: Object, item: Object, word: str) -> list[str]:
+def _fill_in_container(container: Object, item: Object, label: str) -> list[str]:
     resources = container.setdefault("resources", {})
     notes = []
     for side, source, noun in (
@@ -197,7 +197,7 @@ def _fill_in_container(container: Object, item: Object, word: str) -> list[str]:
         added = {r: v for r, v in (item.get(source) or {}).items() if r not in given}
         if added:
             resources[side] = {**given, **added}
-            notes.append(f"{', '.join(sorted(added))} {noun} for {word} {container['name']}")
+            notes.append(f"{', '.join(sorted(added))} {noun} for {label} {container['name']}")
     return notes
 
 

@@ -41,7 +41,7 @@ def set_defaults(pod: Object) -> None:
 
 
 def add_tolerations(pod: Object) -> None:
-    """Let the pod stay five minutes on a node that fails, unless it says otherwise."""
+    """Let the pod stay five minutes on a node that fails, unless it sets tolerations for that."""
     spec = pod["spec"]
     given = spec.get("tolerations") or []
     missing = [key for key in (NOT_READY, UNREACHABLE) if not _tolerates(given, key)]

@@ -1,4 +1,4 @@
-"""The `resize` door of a pod: cpu and memory of its containers, and nothing else."""
+"""The `resize` subresource of a pod: cpu and memory of its containers, and nothing else."""
 
 from __future__ import annotations
 

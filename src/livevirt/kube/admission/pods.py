@@ -1,6 +1,8 @@
-"""Pods: defaults, what the server sets, and the rules of each of their doors."""
+"""Pods: defaults, what the server sets, and the rules of each subresource."""
 
 from __future__ import annotations
+
+from collections.abc import Callable
 
 from livevirt.kube.admission import limit_ranges, priority_classes
 from livevirt.kube.admission.pod_defaults import add_tolerations, set_defaults
@@ -16,9 +18,15 @@ DEFAULT_ACCOUNT = "default"
 
 
 class PodRules(Rules):
-    """What a Pod must be."""
+    """What a Pod must be.
+
+    `not_run` returns why no node runs a pod, empty if nodes do; its creator is warned of it.
+    """
 
     delete_returns_object = True
+
+    def __init__(self, not_run: Callable[[Object], str] = lambda pod: "") -> None:
+        self._not_run = not_run
 
     def default(self, obj: Object) -> None:
         """Fill in every default of the API."""
@@ -32,6 +40,8 @@ class PodRules(Rules):
             priority_classes.resolve(new, review.read)
             add_tolerations(new)
             new["status"] = {"phase": "Pending", "qosClass": pod_resources.qos_class(new)}
+            if reason := self._not_run(new):
+                review.warnings.append(f"the pod will not run: {reason}")
         elif review.subresource == "status":
             if qos := (old.get("status") or {}).get("qosClass"):
                 new.setdefault("status", {}).setdefault("qosClass", qos)

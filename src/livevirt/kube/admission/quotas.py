@@ -209,7 +209,7 @@ def _check_stated(quota: Object, kind: Kind, obj: Object, name: str) -> None:
 
 
 def _not_stated(pod: Object, demanded: Iterable[str]) -> str:
-    """Say which containers leave out what must be stated."""
+    """Return which containers leave out what must be stated."""
     own = pod["spec"].get("resources") or {}
     stated_by_pod = compute_usage(amounts(own.get("requests")), amounts(own.get("limits"))).keys()
     silent: dict[str, list[str]] = {}

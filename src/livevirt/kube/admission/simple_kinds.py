@@ -72,7 +72,7 @@ class EventRules(Rules):
     put_creates = True
 
     def validate(self, review: Review) -> list[FieldError]:
-        """List a namespace that is not the object's, and what a new-style event lacks."""
+        """List a namespace that is not the object's, and missing fields of a new-style event."""
         event = review.new
         strict = review.kind.group == EVENT_VIEW.group and review.old is None
         found = []
@@ -103,9 +103,9 @@ def _new_style_errors(event: Object, controller_field: str) -> list[FieldError]:
     controller = event.get("reportingComponent", "")
     found += named(controller_field, controller, names.validate_qualified_name)
     for field in ("reportingInstance", "action", "reason"):
-        if not (word := event.get(field, "")):
+        if not (text := event.get(field, "")):
             found.append(required(field))
-        elif len(word) > _WORD_MAX:
+        elif len(text) > _WORD_MAX:
             found.append(invalid(field, "", f"can have at most {_WORD_MAX} characters"))
     if len(event.get("message", "")) > _MESSAGE_MAX:
         found.append(invalid("message", "", f"can have at most {_MESSAGE_MAX} characters"))
@@ -131,7 +131,7 @@ class NodeRules(Rules):
     creates_with_status = True
 
     def default(self, obj: Object) -> None:
-        """Let everything the node has be allocatable unless it says otherwise."""
+        """Let everything the node has be allocatable unless `allocatable` is set."""
         status = obj.setdefault("status", {})
         if status.get("capacity") and not status.get("allocatable"):
             status["allocatable"] = dict(status["capacity"])

@@ -34,7 +34,7 @@ class VolumeRules(Rules):
     delete_returns_object = True
 
     def default(self, obj: Object) -> None:
-        """Keep the data when the claim goes, and hold a filesystem, unless told otherwise."""
+        """Keep the data when the claim goes, and hold a filesystem, by default."""
         spec = obj.setdefault("spec", {})
         spec.setdefault("persistentVolumeReclaimPolicy", "Retain")
         spec.setdefault("volumeMode", "Filesystem")
@@ -123,7 +123,7 @@ class StorageClassRules(Rules):
     delete_returns_object = True
 
     def default(self, obj: Object) -> None:
-        """Delete volumes with their claims and make them at once, unless told otherwise."""
+        """Delete volumes with their claims and make them at once, by default."""
         obj.setdefault("reclaimPolicy", "Delete")
         obj.setdefault("volumeBindingMode", "Immediate")
 

@@ -37,7 +37,7 @@ class Plugin:
     api_version: str = "client.authentication.k8s.io/v1"
     hint: str = ""  # how to install it
     interactive: Interactive = "IfAvailable"
-    cluster: Mapping[str, Any] | None = None  # told to the plugin if it wants to know
+    cluster: Mapping[str, Any] | None = None  # passed to the plugin if it asks for it
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,19 +63,20 @@ def tls_context(tls: Tls) -> ssl.SSLContext:
     try:
         authority = tls.authority.decode() if tls.authority else None
         context = ssl.create_default_context(cadata=authority)
-        # Newer Pythons ask for extensions that cluster authorities often lack and nobody checks.
+        # Newer Pythons ask for extensions that are missing from many cluster authorities.
         context.verify_flags &= ~ssl.VERIFY_X509_STRICT
         if tls.insecure:
             context.check_hostname = False
             context.verify_mode = ssl.CERT_NONE
         if tls.certificate and tls.key:
-            _load_pair(context, tls.certificate, tls.key)
+            load_pair(context, tls.certificate, tls.key)
     except (ssl.SSLError, ValueError) as error:
         raise ConfigError(f"a certificate or key cannot be used: {error}") from error
     return context
 
 
-def _load_pair(context: ssl.SSLContext, certificate: bytes, key: bytes) -> None:
+def load_pair(context: ssl.SSLContext, certificate: bytes, key: bytes) -> None:
+    """Have a context present a certificate, given as PEM with its key."""
     # OpenSSL through Python reads a pair from files only; this one exists for an instant, for us.
     with tempfile.TemporaryDirectory(prefix="livevirt-") as folder:
         pair = os.path.join(folder, "pair.pem")

@@ -112,7 +112,7 @@ class Client(Protocol):
         """Delete the object; raises Conflict if it has changed since that version."""
 
     async def close(self) -> None:
-        """Let go of connections."""
+        """Close connections."""
 
 
 def if_unchanged(obj: Object, patch: Object) -> Object:

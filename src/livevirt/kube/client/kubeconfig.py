@@ -28,7 +28,7 @@ _Loader: Any = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
 
 @dataclass(frozen=True, slots=True)
 class Choice:
-    """What to take from a kubeconfig instead of what it says itself; empty is its own."""
+    """What to take from a kubeconfig instead of its own values; empty keeps them."""
 
     context: str = ""
     cluster: str = ""
@@ -223,7 +223,7 @@ def _keep(known: dict[str, _Entry[T]], name: str, values: T, folder: Path, sort:
 
 
 def _decode(path: Path) -> _File:
-    """Return what a file says; raises ConfigError with the file and the place in it."""
+    """Return the content of a file; raises ConfigError with the file and the place in it."""
     try:
         document = _given(yaml.load(path.read_bytes(), Loader=_Loader)) or {}
     except OSError as error:

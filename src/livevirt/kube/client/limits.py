@@ -9,7 +9,7 @@ from dataclasses import dataclass
 
 WAITS = 10  # before we give up on a server that asks us to send a request again later
 #: Answers after which a request is sent again even without `Retry-After`. Of a write that ended
-#: in another of them nobody knows whether it was done.
+#: in another of them it is unknown whether it was done.
 RETRIED_READS = frozenset((429, 502, 503, 504))
 RETRIED_WRITES = frozenset((429, 503))
 FIRST_WAIT, LONGEST_WAIT = 0.25, 10.0  # seconds, without `Retry-After`

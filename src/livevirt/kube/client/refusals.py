@@ -1,7 +1,7 @@
 """What an API server's refusal is about: the one place that reads the message of an API error.
 
-A refusal tells by its class, code, reason and causes what it is. Some a kube-apiserver tells by
-their wording only: a quota and a LimitRange answer 403 Forbidden without a cause, and so does a
+A refusal is classified by its class, code, reason and causes. Some of a kube-apiserver differ by
+wording only: a quota and a LimitRange answer 403 Forbidden without a cause, and so does a
 node that is too small for a resize before Kubernetes 1.34. That wording is in Kubernetes' source,
 and recorded from a real server in the tests of this module.
 """

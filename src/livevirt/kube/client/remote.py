@@ -1,4 +1,4 @@
-"""The client over HTTP: any Kubernetes API server, reached as an `Access` says."""
+"""The client over HTTP: any Kubernetes API server, reached through an `Access`."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ WATCH_SECONDS = (
 class RemoteClient:
     """Given `warn`, passes on the server's warnings. Close it when done.
 
-    Waits and tries again by itself only where the server says when (`Retry-After`), where the
+    Waits and retries only where the server gives a time (`Retry-After`), where the
     limits of the transport allow it and, once, where new credentials may help; a failed
     connection raises `Unreachable`. Without a transport it has one of its own, without limits.
     """

@@ -71,7 +71,7 @@ class Observer(Protocol):
 
 
 class Transport:
-    """Sends requests; waits and sends again where `limits` says so, and raises refusals.
+    """Sends requests; waits and sends again where `limits` allows it, and raises refusals.
 
     `fence` is called right before each write and raises if this process may not write any more.
     """

@@ -70,7 +70,7 @@ def watching(resource_version: str, bookmarks: bool) -> dict[str, str]:
 def patching(type_: PatchType, manager: str, dry_run: bool = False) -> dict[str, str]:
     """Return the query options of a patch.
 
-    An apply names its manager and takes over fields that others own: whoever applies through
+    An apply names its manager and takes over fields that others own: a caller that applies through
     this client decides for these fields, and could do nothing about a conflict.
     """
     options = {"fieldManager": manager, "force": "true"} if type_ == "apply" else {}
@@ -97,7 +97,7 @@ def delete_options(
 
 
 def namespace_of(obj: Any) -> str:
-    """Return the namespace an object says it is in, or nothing."""
+    """Return the namespace in an object's metadata, or nothing."""
     metadata = obj.get("metadata") if isinstance(obj, dict) else None
     namespace = metadata.get("namespace") if isinstance(metadata, dict) else None
     return namespace or ""
@@ -106,14 +106,14 @@ def namespace_of(obj: Any) -> str:
 def version_for(kind: Kind, obj: Any) -> str:
     """Return the version to write an object in: its own where we serve that, else the preferred.
 
-    A server refuses an object that says another version than the path does.
+    A server refuses an object with another version than the path.
     """
     said = obj.get("apiVersion") if isinstance(obj, dict) else None
     return next((v for v in kind.versions if kind.api_version_of(v) == said), kind.version)
 
 
 def page_of(kind: Kind, body: Object) -> Page:
-    """Return the page a List object holds; every item says its kind, as single objects do."""
+    """Return the page a List object holds; every item has its kind, as single objects do."""
     metadata = body.get("metadata") or {}
     said = {"apiVersion": body.get("apiVersion") or kind.api_version, "kind": kind.kind}
     items = [

@@ -87,6 +87,10 @@ class Cache:
         for key, obj in self._objects.items():
             self._enter(name, key, obj)
 
+    def drop_index(self, name: str) -> None:
+        """Remove an index."""
+        del self._indexers[name], self._indexes[name]
+
     def get(self, key: Key) -> Object | None:
         """Return the object of that key, if there is one."""
         return self._objects.get(key)

@@ -68,7 +68,7 @@ async def before(clock: Clock, when: float, work: Coroutine[Any, Any, T]) -> T:
 
 
 class ManualClock:
-    """A clock that stands still until told to `advance`; for tests and simulations."""
+    """A clock that moves only when `advance` is called; for tests and simulations."""
 
     def __init__(self, start: float = 0.0) -> None:
         self._time = start

@@ -33,7 +33,7 @@ class Controller:
     """Calls `reconcile` for every key that may need it.
 
     What a reconcile raises decides what comes next: `Terminal` nothing, until something changes;
-    `Conflict` another try at once, because somebody else only was faster; anything else another
+    `Conflict` another try at once, because another writer was faster; anything else another
     try after a wait that doubles each time.
     """
 
@@ -110,7 +110,7 @@ class Controller:
             task = asyncio.current_task()
             if task is None or task.cancelling():
                 raise
-            # Nobody cancelled us: something the reconcile waited for was, which is its failure.
+            # We were not cancelled: something the reconcile waited for was, which is its failure.
             self._failed(key, error)
         else:
             self.queue.forget(key)

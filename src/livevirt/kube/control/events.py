@@ -1,4 +1,4 @@
-"""Tells the owners of objects what happened to them, without ever holding up who tells."""
+"""Records events of objects in the background; recording never blocks the caller."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ BACKLOG = 1000  # occurrences that may wait to be written
 
 
 class Recorder:
-    """Writes events in the background, while `run` runs. An event that cannot be is let go."""
+    """Writes events in the background while `run` runs; drops those that cannot be written."""
 
     def __init__(self, client: Client, component: str, now: Now, instance: str = "") -> None:
         self._client = client
@@ -34,7 +34,7 @@ class Recorder:
         self._closed = False
 
     def event(self, obj: Object, type_: EventType, reason: str, message: str) -> None:
-        """Tell something about the object; returns at once and never fails."""
+        """Record an event of the object; returns at once and never fails."""
         if self._closed or len(self._backlog) >= BACKLOG:
             log.debug("event dropped", extra={"reason": reason, "closed": self._closed})
             return
@@ -43,13 +43,13 @@ class Recorder:
         self._arrived.set()
 
     async def run(self) -> None:
-        """Write what is told until closed or cancelled."""
+        """Write recorded events until closed or cancelled."""
         while not self._closed:
             await self._arrived.wait()
             await self._drain()
 
     async def close(self) -> None:
-        """Take no more, and return when what was told before is written."""
+        """Accept no more events, and return when the recorded ones are written."""
         self._closed = True
         await self._drain()
         self._arrived.set()
@@ -73,7 +73,7 @@ class Recorder:
         except Exception as error:
             if step is not None:
                 self._folding.failed(step.identity)
-            # Nothing depends on an event, so nothing but the log is told.
+            # Nothing depends on an event, so a failure is only logged.
             trace = None if isinstance(error, ApiError) else error
             facts = _facts(occurrence) | {"error": str(error)}
             log.debug("event not written", extra=facts, exc_info=trace)

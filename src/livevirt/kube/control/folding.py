@@ -17,7 +17,7 @@ from livevirt.kube.objects.request import Object
 
 FOLD_WITHIN = timedelta(minutes=10)
 SIMILAR = 10  # messages of one object and reason before they are combined
-BURST = 100  # events of one object at once; a live change tells five or six
+BURST = 100  # events of one object at once; a live change records five or six
 REFILL = timedelta(seconds=10)  # for one more after that
 REMEMBERED = 4096  # of each thing we keep track of
 COMBINED = "(combined from similar events): "
@@ -29,7 +29,7 @@ V = TypeVar("V")
 
 @dataclass(frozen=True, slots=True)
 class Occurrence:
-    """Something worth telling about an object."""
+    """An event of an object, before it is written."""
 
     regarding: Object  # an ObjectReference
     type: str  # Normal or Warning
@@ -69,7 +69,7 @@ class _Similar:
 
 
 class Folding:
-    """Remembers what was written lately; `fold` says what to write next."""
+    """Remembers what was written lately; `fold` returns what to write next."""
 
     def __init__(self, component: str, instance: str = "") -> None:
         self._source = {"component": component} | ({"host": instance} if instance else {})
@@ -103,12 +103,12 @@ class Folding:
         written.event = written.event | patch
         written.last = now
         metadata = written.event["metadata"]
-        # Should it be gone, it is written anew under a name that was never used.
+        # Should it be gone, it is written again under a name that was never used.
         fresh = written.event | {"metadata": metadata | {"name": _name(occurrence, message, now)}}
         return Repeat(identity, metadata["name"], metadata["namespace"], patch, fresh)
 
     def renamed(self, identity: Hashable, name: str) -> None:
-        """Take note that an event was written anew under another name."""
+        """Take note that an event was written again under another name."""
         written = self._written.get(identity)
         if written is not None:
             metadata = written.event["metadata"] | {"name": name}

@@ -19,6 +19,7 @@ from livevirt.kube.client.errors import Unreachable
 from livevirt.kube.client.interface import Client
 from livevirt.kube.control.cache import Cache, Change, Changes, IndexOf, Key, Objects, key_of
 from livevirt.kube.control.clock import Clock, sleep
+from livevirt.kube.control.supervisor import undo_on_restart
 from livevirt.kube.objects.kind import Kind
 from livevirt.kube.objects.request import Object, WatchEvent
 
@@ -73,6 +74,7 @@ class Informer:
     def index(self, name: str, values: IndexOf) -> None:
         """Keep an index; the function gives the values an object is to be found under."""
         self._cache.index(name, values)
+        undo_on_restart(lambda: self._cache.drop_index(name))
 
     def by(self, index: str, value: Hashable) -> Objects:
         """Return the objects found under a value of an index."""
@@ -81,6 +83,7 @@ class Informer:
     def on_change(self, handler: OnChange) -> None:
         """Call back for every change from now on, and at once for what is already there."""
         self._handlers.append(handler)
+        undo_on_restart(lambda: self._handlers.remove(handler))
         for obj in self._cache.list():
             self._notify(handler, Change(key_of(obj), None, obj))
 
@@ -130,7 +133,7 @@ class Informer:
             return [*map(self._kept, page.items)], page.resource_version
 
     async def _follow(self) -> None:
-        """Take in the watch until it ends, which any server makes it do now and then."""
+        """Process the watch until it ends, which every server makes it do now and then."""
         events = self._client.watch(self.kind, resource_version=self._version, **self._selection())
         try:
             async for event in events:

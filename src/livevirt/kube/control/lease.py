@@ -1,6 +1,6 @@
 """Leader election on a Lease: one holder works at a time, the others wait their turn.
 
-Nobody's wall clock is trusted. A candidate counts, on its own monotonic clock, how long a
+No wall clock is trusted. A candidate counts, on its own monotonic clock, how long a
 holder's record has not changed, and takes over after the duration that record promises. The
 holder gives up well before that if it cannot renew, counting from before it last asked.
 """
@@ -99,7 +99,7 @@ def held(lease: Object, identity: str, seconds: float, now: datetime) -> Object:
 
 
 def released(lease: Object, now: datetime) -> Object:
-    """Return the lease as it reads once its holder has let go: free for anybody at once."""
+    """Return the lease as its holder leaves it on release: any candidate may take it at once."""
     spec = (lease.get("spec") or {}) | {"holderIdentity": "", "renewTime": _stamp(now)}
     return lease | {"spec": spec | {"leaseDurationSeconds": 1}}
 
@@ -109,7 +109,7 @@ def _stamp(now: datetime) -> str:
 
 
 class Election:
-    """One candidate for a lease. `identity` must be nobody else's."""
+    """One candidate for a lease. `identity` must be unique."""
 
     def __init__(
         self,
@@ -150,8 +150,7 @@ class Election:
         """Do the work whenever, and only while, this candidate holds the lease.
 
         Losing the lease calls `lost` and cancels the work; once it has ended we stand again.
-        Returns, or raises, when the work does by itself; then, and when cancelled, the lease is
-        let go.
+        Returns, or raises, when the work ends; then, and when cancelled, the lease is released.
         """
         while True:
             await self._acquire()

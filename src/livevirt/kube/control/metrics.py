@@ -1,9 +1,9 @@
 """Metric families and their text format, for parts that derive figures when asked for them.
 
 A `Family` is declared once, as a constant, and carries its documentation. Nothing is kept between
-two scrapes but histograms: a source returns the samples of its families whenever somebody scrapes.
+two scrapes but histograms: a source returns the samples of its families on every scrape.
 The text is written here because KubeVirt has counters whose names do not end in `_total`, which
-prometheus_client cannot write, and because thousands of samples must not hold up the event loop.
+prometheus_client cannot write, and because thousands of samples must not block the event loop.
 """
 
 from __future__ import annotations
@@ -89,8 +89,8 @@ def text(found: Iterable[Sample | Histogram]) -> str:
 
 
 def _heading(family: Family) -> str:
-    words = family.help.replace("\\", r"\\").replace("\n", r"\n")
-    return f"# HELP {family.name} {words}\n# TYPE {family.name} {family.type}\n"
+    text = family.help.replace("\\", r"\\").replace("\n", r"\n")
+    return f"# HELP {family.name} {text}\n# TYPE {family.name} {family.type}\n"
 
 
 @functools.lru_cache(16384)  # most labels are the same at the next scrape, and in other families

@@ -28,7 +28,7 @@ class ShutDown(LivevirtError):
 
 
 class Metrics(Protocol):
-    """Is told what the queue does. Called in the middle of it: count, and return."""
+    """Observes the queue. Called in the middle of its work: count, and return."""
 
     def depth(self, keys: int) -> None:
         """So many keys are ready and not yet handed out."""
@@ -83,7 +83,7 @@ class Queue(Generic[K]):
             self._make_ready(key)
 
     def add_after(self, key: K, seconds: float) -> None:
-        """Add the key once that time has passed; of several such wishes the earliest wins."""
+        """Add the key once that time has passed; of several such requests the earliest wins."""
         if seconds <= 0:
             self.add(key)
             return
@@ -147,7 +147,7 @@ class Queue(Generic[K]):
         return key
 
     def done(self, key: K) -> None:
-        """Say that the work on a taken key has ended, well or badly."""
+        """Mark the work on a taken key as ended, with or without success."""
         since = self._working.pop(key)
         if self._metrics:
             self._metrics.worked(self._clock.time() - since)
@@ -185,7 +185,7 @@ class Queue(Generic[K]):
 
     def _set_alarm(self) -> None:
         while self._heap and self._due.get(self._heap[0][2]) != self._heap[0][0]:
-            heapq.heappop(self._heap)  # an earlier wish replaced it
+            heapq.heappop(self._heap)  # an earlier request replaced it
         when = self._heap[0][0] if self._heap else None
         if self._alarm is not None:
             if self._alarm[0] == when:

@@ -11,6 +11,7 @@ from livevirt.kube.client.interface import Client
 from livevirt.kube.control.cache import Change, Key
 from livevirt.kube.control.clock import Now
 from livevirt.kube.control.informer import Informer, Transform
+from livevirt.kube.control.supervisor import Supervisor
 from livevirt.kube.objects import core
 from livevirt.kube.objects.kind import Kind
 from livevirt.kube.objects.node_share import NodeUsage, Share
@@ -27,11 +28,12 @@ class Informers:
         self._client, self._transform = client, transform
         self._informers: dict[tuple[str, str], Informer] = {}
         self._group: asyncio.TaskGroup | None = None
+        self._supervisor = Supervisor()
 
     def of(self, kind: Kind, labels: str = "") -> Informer:
         """Return the informer of a kind, or of those of it that a selector picks.
 
-        Whoever asks again gets the same one.
+        The same kind always gets the same one.
         """
         found = self._informers.get((kind.resource, labels))
         if found is None:
@@ -41,9 +43,10 @@ class Informers:
             self._launch(found)
         return found
 
-    def start(self, group: asyncio.TaskGroup) -> None:
+    def start(self, group: asyncio.TaskGroup, supervisor: Supervisor | None = None) -> None:
         """Run the informers made so far, and those to come, until the group is cancelled."""
         self._group = group
+        self._supervisor = supervisor or self._supervisor
         for informer in self._informers.values():
             self._launch(informer)
 
@@ -54,7 +57,8 @@ class Informers:
 
     def _launch(self, informer: Informer) -> None:
         if self._group is not None:
-            self._group.create_task(informer.run(), name=f"informer-{informer.kind.resource}")
+            name = f"informer-{informer.kind.resource}"
+            self._group.create_task(self._supervisor.keep(name, informer.run), name=name)
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,8 +1,8 @@
 """Fair turns for writers that get in each other's way.
 
-A write is tried at once and fails if somebody else was faster. Trying again at once would lose to
-newcomers for as long as they keep coming, so whoever failed waits in line, and so does everybody
-who comes while there is one.
+A write is tried at once and fails if another writer was faster. Trying again at once would lose to
+newcomers for as long as they keep coming, so a writer that failed waits in line, and so do those
+that come while there is one.
 """
 
 from __future__ import annotations
@@ -26,14 +26,14 @@ class _Line:
 
 
 class Turns:
-    """One line for each key, as long as somebody stands in it."""
+    """One line for each key, as long as a writer waits in it."""
 
     def __init__(self) -> None:
         self._lines: dict[Hashable, _Line] = {}
 
     @property
     def lines(self) -> int:
-        """The number of keys that somebody waits for."""
+        """The number of keys that are waited for."""
         return len(self._lines)
 
     async def write(self, key: Hashable, attempt: Attempt[T]) -> T | None:

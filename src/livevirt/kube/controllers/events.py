@@ -1,4 +1,4 @@
-"""Removes events an hour after they last happened."""
+"""Removes events an hour after they last happened, and the oldest ones when they take too much."""
 
 from __future__ import annotations
 
@@ -18,7 +18,8 @@ from livevirt.kube.store import Key, Store
 log = logging.getLogger(__name__)
 
 KEEP = timedelta(hours=1)
-SHORTEST, LONGEST = timedelta(minutes=1), timedelta(minutes=30)  # between two sweeps
+SHORTEST, LONGEST = timedelta(minutes=1), timedelta(minutes=5)  # between two sweeps
+MOST_BYTES = 32 * 2**20  # of all events together; a flood of them must not fill the disk
 AT_ONCE = 64  # deletions under way together, so that the store commits them together
 
 
@@ -33,7 +34,7 @@ class _Series(msgspec.Struct, rename="camel"):
 
 
 class Times(msgspec.Struct, rename="camel"):
-    """An event without what it says."""
+    """An event without its message."""
 
     metadata: _Metadata
     last_timestamp: str | None = None
@@ -46,7 +47,7 @@ _NEVER = datetime.min.replace(tzinfo=UTC)
 
 
 def happened(event: Times) -> datetime:
-    """Return when the event last happened, as far as it says so."""
+    """Return when the event last happened, if it is recorded."""
     series = event.series.last_observed_time if event.series else None
     said = [text for text in (series, event.last_timestamp, event.event_time) if text]
     if not said and event.metadata.creation_timestamp:
@@ -78,25 +79,34 @@ class Expiry:
             await asyncio.sleep(wait.total_seconds())
 
     async def sweep(self) -> timedelta:
-        """Delete the events that are too old; return when to look again."""
+        """Delete the events that are too old or too many; return when to look again."""
         now = self._now()
-        oldest: datetime | None = None
+        kept: list[tuple[datetime, int, Key, Times]] = []
         expired: list[tuple[Key, Times]] = []
+        size = 0
         async for key, value in stored.scan(self._store, core.EVENT.resource):
             event = _decoder.decode(value)
             moment = happened(event)
             if moment + KEEP <= now:
                 expired.append((key, event))
-            elif oldest is None or moment < oldest:
-                oldest = moment
+            else:
+                kept.append((moment, len(value), key, event))
+                size += len(value)
             if len(expired) >= AT_ONCE:
                 await self._delete(expired)
                 expired = []
+        kept.sort(key=lambda each: each[0], reverse=True)
+        while size > MOST_BYTES:
+            _, length, key, event = kept.pop()
+            size -= length
+            expired.append((key, event))
         await self._delete(expired)
-        return next_sweep(oldest, now)
+        return next_sweep(kept[-1][0] if kept else None, now)
 
     async def _delete(self, expired: list[tuple[Key, Times]]) -> None:
-        await asyncio.gather(*(self._delete_one(key, event) for key, event in expired))
+        for start in range(0, len(expired), AT_ONCE):
+            together = expired[start : start + AT_ONCE]
+            await asyncio.gather(*(self._delete_one(key, event) for key, event in together))
 
     async def _delete_one(self, key: Key, event: Times) -> None:
         meta = event.metadata

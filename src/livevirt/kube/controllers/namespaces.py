@@ -51,13 +51,13 @@ class Finish:
 
 @dataclass(frozen=True, slots=True)
 class Report:
-    """Say in the status what the namespace waits for."""
+    """Report in the status what the namespace waits for."""
 
     conditions: list[Object]
 
 
 def plan(namespace: Object, content: Content, now: datetime) -> Finish | Report | None:
-    """Return what to do with a namespace whose content was told to go; None: nothing new."""
+    """Return what to do with a namespace whose content is being deleted; None: nothing new."""
     finalizers = (namespace.get("spec") or {}).get("finalizers") or []
     if "deletionTimestamp" not in namespace["metadata"] or FINALIZER not in finalizers:
         return None
@@ -75,7 +75,7 @@ def _conditions(content: Content) -> list[Object]:
     return [
         _condition("NamespaceDeletionContentFailure", bool(refusals),
                    ("ContentDeletionFailed", "; ".join(refusals[:3])),
-                   ("ContentDeleted", "all content was told to go")),
+                   ("ContentDeleted", "all content is marked for deletion")),
         _condition("NamespaceContentRemaining", bool(objects),
                    ("SomeResourcesRemain", f"still there: {_listed(objects)}"),
                    ("ContentRemoved", "nothing is left")),
@@ -158,7 +158,7 @@ class Namespaces:
                 propagation="Background",
             )
         except (NotFound, Conflict):
-            return ""  # gone, or another one by now, which the feed tells us of
+            return ""  # gone, or another one by now, which the feed reports
         except ApiError as error:
             return error.message
         return ""

@@ -69,7 +69,7 @@ class Quotas:
                 self._controller.queue.add_after(key_of(quota), GATHER)
 
     async def reconcile(self, key: Key) -> Result:
-        """Write a quota's count if it is not what the status says."""
+        """Write a quota's count if the status differs."""
         # The quota is read before what it counts: a charge made in between makes our write fail.
         stored = self._store.get(StoreKey(core.QUOTA.resource, *key))
         if stored is None:

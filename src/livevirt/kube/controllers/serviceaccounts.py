@@ -53,7 +53,7 @@ class ServiceAccounts:
         present = self._store.get(StoreKey(_RESOURCE, key.name, NAME)) is not None
         account = wanted(self._namespaces.get(key), present)
         if account is not None:
-            # Somebody else made it, or the namespace has gone or begins to: all is well.
+            # It was created in between, or the namespace has gone or begins to: all is well.
             with contextlib.suppress(AlreadyExists, NotFound, Forbidden):
                 await self._client.create(core.SERVICE_ACCOUNT, account, key.name)
                 log.info("service account created", extra={"namespace": key.name})

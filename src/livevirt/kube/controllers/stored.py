@@ -11,8 +11,9 @@ from collections.abc import AsyncIterator, Awaitable, Callable
 
 import msgspec
 
+from livevirt.kube.control.supervisor import undo_on_restart
 from livevirt.kube.objects.registry import Registry
-from livevirt.kube.store import Compacted, Event, Key, Overrun, Store
+from livevirt.kube.store import Compacted, Event, Key, Overrun, Store, Watch
 
 # ---------------------------------------------------------------- changes
 
@@ -25,13 +26,15 @@ _RETRY = 1.0  # seconds
 
 
 class Feed:
-    """Tells its listeners of changes, in order, from the moment `run` begins."""
+    """Notifies its listeners of changes, in order, from the moment `run` begins."""
 
     def __init__(self, store: Store, registry: Registry) -> None:
         self._store = store
         self.registry = registry
         self._listeners: list[OnEvent] = []
         self._readers: list[OnGap] = []
+        self._watch: Watch | None = None  # while `run` runs
+        self._again = False
 
     def subscribe(self, on_event: OnEvent, on_gap: OnGap | None = None) -> None:
         """Call `on_event` for each change; first, and after a gap, `on_gap` to read what there is.
@@ -39,23 +42,36 @@ class Feed:
         What `on_gap` reads may be newer than the first events that follow it, never older.
         """
         self._listeners.append(on_event)
+        undo_on_restart(lambda: self._listeners.remove(on_event))
         if on_gap is not None:
             self._readers.append(on_gap)
+            self._read_again()
+            undo_on_restart(lambda: self._readers.remove(on_gap))
 
     async def run(self) -> None:
         """Follow the store until it is closed or the task cancelled."""
         while True:
             try:
                 await self._follow()
-                return
+                if not self._again:
+                    return
             except (Compacted, Overrun):
                 log.warning("fell behind the store, reading everything again")
             except Exception:
                 log.exception("following the store failed")
                 await asyncio.sleep(_RETRY)
 
+    def _read_again(self) -> None:
+        """Let a reader that comes while the feed runs read what there is, like all others."""
+        if self._watch is not None:
+            self._again = True
+            self._watch.close()
+
     async def _follow(self) -> None:
-        watch = self._store.watch(None, since=self._store.revision)
+        since = self._store.revision
+        if self._again and self._watch is not None:
+            since, self._again = self._watch.progress, False  # listeners miss nothing
+        self._watch = watch = self._store.watch(None, since=since)
         try:
             for read in self._readers:
                 await read()
@@ -138,7 +154,7 @@ async def scan(
     """Yield the objects of a resource, page by page; each page is as new as it can be."""
     after: tuple[str, str] | None = None
     while True:
-        # A page is told its rest so that nobody counts it.
+        # The remaining count is passed along so that it is not computed.
         page = store.list(resource, namespace, after=after, limit=PAGE, remaining=0)
         for item in page.items:
             yield item.key, item.value

@@ -1,7 +1,7 @@
 """Conditions and phases of an object's status: build one, read one, set one, remove one.
 
 A condition is a dict with a `type` and a `status` of `True`, `False` or `Unknown`. Lists are never
-changed in place; when nothing changes, the very list given is returned, so `is` tells whether a
+changed in place; when nothing changes, the very list given is returned, so `is` shows whether a
 status needs writing.
 """
 
@@ -52,7 +52,7 @@ def replaced(
 class Failure:
     """Why something failed, as conditions and events report it."""
 
-    reason: str  # a word in CamelCase
+    reason: str  # in CamelCase
     message: str
 
 

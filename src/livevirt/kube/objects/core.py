@@ -50,6 +50,10 @@ VOLUME = Kind(
     "", "PersistentVolume", "persistentvolumes", ("v1",), "core.PersistentVolume", short=("pv",),
     namespaced=False, subresources=(STATUS,),
 )  # fmt: skip
+SERVICE = Kind(
+    "", "Service", "services", ("v1",), "core.Service", short=("svc",), categories=("all",),
+    subresources=(STATUS,), selectable=("spec.clusterIP", "spec.type"),
+)  # fmt: skip
 SECRET = Kind("", "Secret", "secrets", ("v1",), "core.Secret", selectable=("type",))
 CONFIG_MAP = Kind("", "ConfigMap", "configmaps", ("v1",), "core.ConfigMap", short=("cm",))
 SERVICE_ACCOUNT = Kind(
@@ -146,9 +150,9 @@ POD_METRICS = Kind(
 )  # fmt: skip
 
 KINDS: tuple[Kind, ...] = (
-    NAMESPACE, NODE, POD, CLAIM, VOLUME, SECRET, CONFIG_MAP, SERVICE_ACCOUNT, EVENT, QUOTA,
-    LIMIT_RANGE, REVISION, LEASE, STORAGE_CLASS, PRIORITY_CLASS, EVENT_VIEW, ROLE, ROLE_BINDING,
-    CLUSTER_ROLE, CLUSTER_ROLE_BINDING, SELF_REVIEW, TOKEN_REVIEW,
+    NAMESPACE, NODE, POD, CLAIM, VOLUME, SERVICE, SECRET, CONFIG_MAP, SERVICE_ACCOUNT, EVENT,
+    QUOTA, LIMIT_RANGE, REVISION, LEASE, STORAGE_CLASS, PRIORITY_CLASS, EVENT_VIEW, ROLE,
+    ROLE_BINDING, CLUSTER_ROLE, CLUSTER_ROLE_BINDING, SELF_REVIEW, TOKEN_REVIEW,
     SELF_ACCESS_REVIEW, ACCESS_REVIEW, LOCAL_ACCESS_REVIEW, RULES_REVIEW, CRD,
     NODE_METRICS, POD_METRICS,
 )  # fmt: skip

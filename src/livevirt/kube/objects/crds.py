@@ -181,7 +181,7 @@ def _property(entry: Field, above: tuple[str, ...]) -> Object:
 
 
 def _mergeable(entry: Field) -> bool:
-    """Tell whether a real server takes the list's keys: each must be required."""
+    """Return whether a real server takes the list's keys: each must be required."""
     element = entry.type.element
     return not entry.keys or (
         element is not None and all(element.fields[key].required for key in entry.keys)

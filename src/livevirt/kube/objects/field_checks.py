@@ -1,4 +1,4 @@
-"""The words the rules of every kind are written in: small checks that list field errors."""
+"""Small checks that list field errors, shared by the rules of every kind."""
 
 from __future__ import annotations
 
@@ -169,7 +169,7 @@ def is_counted(resource: str) -> bool:
 
 
 def is_extended(resource: str) -> bool:
-    """Whether it is a device-like resource of somebody's own domain, such as `example.com/gpu`."""
+    """Whether it is a device-like resource of another domain, such as `example.com/gpu`."""
     if is_native(resource) or resource.startswith("requests."):
         return False
     return not names.validate_qualified_name(f"requests.{resource}")

@@ -1,4 +1,4 @@
-"""What is wrong with one field of an object, worded as Kubernetes words it.
+"""What is wrong with one field of an object, with Kubernetes' messages.
 
 `message` is the text that follows `field: ` in a refusal, so `str(error)` is one line of it.
 """

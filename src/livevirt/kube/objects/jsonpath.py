@@ -2,7 +2,7 @@
 
 `.a.b`, `['a.b']`, `.a\\.b` (a dot inside a name), `[0]`, `[-1]`, `[*]` and filters such as
 `[?(@.type=='Ready')]`, `[?(@.n!=3)]` or `[?(@.name)]`. Braces around a path and a leading `$` are
-allowed. A path that leads nowhere finds nothing; only a path nobody can read is an error.
+allowed. A path that leads nowhere finds nothing; only a path that cannot be parsed is an error.
 """
 
 from __future__ import annotations

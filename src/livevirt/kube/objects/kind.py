@@ -25,7 +25,7 @@ class Column:
 
 @dataclass(frozen=True, slots=True)
 class Subresource:
-    """A door of its own to an object: `status`, `resize`, `binding` …"""
+    """A subresource of a kind: `status`, `resize`, `binding` …"""
 
     name: str
     kind: str = ""  # the body's kind where it is not the object's own
@@ -104,7 +104,7 @@ class Kind:
 
     @property
     def has_status(self) -> bool:
-        """Whether `status` is written through a door of its own."""
+        """Whether `status` is a subresource."""
         return any(s.name == "status" for s in self.subresources)
 
     def path(

@@ -1,6 +1,6 @@
 """Which `metadata` an object may be created or updated with.
 
-The rules, their order and their words are those every Kubernetes kind shares. Times, numbers and
+The rules, their order and their messages are those every Kubernetes kind shares. Times, numbers and
 maps are expected to have the right JSON types already. Defaults (name generation, the resource
 version of an unconditional update, fields the server owns) are filled in before asking.
 """

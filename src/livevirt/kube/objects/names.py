@@ -1,6 +1,6 @@
 """Which names Kubernetes accepts, and why it refuses the others.
 
-Every `validate_*` function returns a list of complaints, each worded as a kube-apiserver words
+Every `validate_*` function returns a list of complaints, each with the message of a kube-apiserver
 it after the quoted value; an empty list means the name is good. Lengths are counted in bytes of
 UTF-8, as Go counts them.
 """
@@ -14,7 +14,7 @@ import secrets
 from collections.abc import Callable
 
 NameRule = Callable[[str], list[str]]
-"""Says what is wrong with an object's name."""
+"""Returns what is wrong with an object's name."""
 
 LABEL_MAX = 63
 _REMEMBERED_MAX = 128  # longer texts are judged each time: they are rare and would fill memory
@@ -39,7 +39,7 @@ _KEY_NAME_RULE = (
 
 
 def _remembered(rule: NameRule) -> NameRule:
-    """Keep a rule's verdicts: the same keys and values come again and again."""
+    """Keep a rule's verdicts: the same keys and values are checked many times."""
     verdict = functools.lru_cache(maxsize=4096)(lambda name: tuple(rule(name)))
 
     @functools.wraps(rule)

@@ -37,7 +37,7 @@ NOTHING = Share()
 def granted(pod: Object) -> Share:
     """Return what a node has granted a pod, or all that a new one asks for.
 
-    What a pod would like to grow by keeps nobody else from growing.
+    What a pod would like to grow by keeps no other pod from growing.
     """
     if (pod.get("status") or {}).get("phase") in FINAL:
         return NOTHING

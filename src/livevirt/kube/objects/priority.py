@@ -2,12 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-
 from livevirt.kube.objects import core
-from livevirt.kube.objects.kind import Kind
 from livevirt.kube.objects.request import Object
-from livevirt.kube.objects.review import Reader
+from livevirt.kube.objects.review import Get, Reader
 
 DEFAULT_PREEMPTION = "PreemptLowerPriority"
 PREEMPTION_POLICIES = (DEFAULT_PREEMPTION, "Never")
@@ -34,10 +31,6 @@ SYSTEM_CLASSES: dict[str, Object] = {
         _system_class("system-cluster-critical", 2_000_000_000, "for pods the cluster depends on"),
     )
 }
-
-
-#: Returns an object by kind, name and namespace, or None.
-Get = Callable[[Kind, str, str], Object | None]
 
 
 def find(get: Get, name: str) -> Object | None:

@@ -20,7 +20,7 @@ _NANO = -9
 _UNIT = 10**9
 
 _MAX_INT64 = 2**63 - 1
-# Past these, Kubernetes would accept what nobody means and then spend minutes on it.
+# Past these, Kubernetes would accept meaningless values and then spend minutes on it.
 _MAX_DIGITS = 1000
 _MAX_EXPONENT = 1000
 

@@ -8,7 +8,7 @@ from typing import NamedTuple
 
 from livevirt.kube.objects import field_checks, pod_resources
 from livevirt.kube.objects.conditions import FINAL
-from livevirt.kube.objects.core import CLAIM, CONFIG_MAP, POD, QUOTA, SECRET
+from livevirt.kube.objects.core import CLAIM, CONFIG_MAP, POD, QUOTA, SECRET, SERVICE
 from livevirt.kube.objects.kind import Kind
 from livevirt.kube.objects.pod_resources import Amounts
 from livevirt.kube.objects.quantity import Quantity, parse
@@ -31,7 +31,7 @@ MUST_BE_STATED = frozenset(
     ["cpu", "memory", "requests.cpu", "requests.memory", "limits.cpu", "limits.memory"]
 )
 _COMPUTE = frozenset({"cpu", "memory", "ephemeral-storage"})
-_BY_PLURAL = (CONFIG_MAP, SECRET, QUOTA)  # counted under their plain names too
+_BY_PLURAL = (CONFIG_MAP, SECRET, SERVICE, QUOTA)  # counted under their plain names too
 _CLASS_MARK = ".storageclass.storage.k8s.io/"
 _ONE = Quantity.from_int(1)
 
@@ -174,7 +174,7 @@ def _matches_name(selector: Selector, name: str) -> bool:
 
 def _affinity_terms(affinity: Object) -> Iterator[Object]:
     for kind in ("podAffinity", "podAntiAffinity"):
-        wishes = affinity.get(kind) or {}
-        yield from wishes.get("requiredDuringSchedulingIgnoredDuringExecution") or ()
-        for each in wishes.get("preferredDuringSchedulingIgnoredDuringExecution") or ():
+        terms = affinity.get(kind) or {}
+        yield from terms.get("requiredDuringSchedulingIgnoredDuringExecution") or ()
+        for each in terms.get("preferredDuringSchedulingIgnoredDuringExecution") or ():
             yield each.get("podAffinityTerm") or {}

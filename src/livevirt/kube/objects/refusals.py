@@ -117,7 +117,7 @@ def too_large_version(wanted: int, current: int) -> Timeout:
 
 
 def unreadable_body(error: Exception) -> BadRequest:
-    """Return the refusal of a body that breaks off, or is not encoded as its header says."""
+    """Return the refusal of a body that breaks off, or does not match its Content-Encoding."""
     return BadRequest(f"the body of the request cannot be read ({type(error).__name__})")
 
 

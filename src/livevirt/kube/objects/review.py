@@ -14,6 +14,9 @@ from livevirt.kube.objects.kind import Kind
 from livevirt.kube.objects.node_share import Share
 from livevirt.kube.objects.request import Object, User
 
+#: Returns an object by kind, name and namespace, never to be changed, or None.
+Get = Callable[[Kind, str, str], Object | None]
+
 
 class Reader(Protocol):
     """What admission may look up: the store in process, informer caches in a webhook."""
@@ -92,11 +95,11 @@ class Rules:
                 review.new["status"] = status
 
     def held(self, obj: Object) -> bool:
-        """Tell whether a deleted object without finalizers must stay all the same."""
+        """Return whether a deleted object without finalizers must stay all the same."""
         return False
 
     def grace(self, obj: Object, wanted: int | None) -> int:
-        """Return how many seconds a deleted object lives on until somebody confirms its end."""
+        """Return how many seconds a deleted object lives on until its end is confirmed."""
         return 0
 
     def check_delete(self, review: Review) -> None:

@@ -1,4 +1,4 @@
-"""What is wrong with the wishes of a pod about where it runs."""
+"""What is wrong with the scheduling constraints of a pod."""
 
 from __future__ import annotations
 

@@ -2,7 +2,7 @@
 
 Both are read from the query string's form; label selectors also from the `matchLabels` and
 `matchExpressions` of an object. All requirements of a selector must hold. Refusals carry the
-words a kube-apiserver uses.
+messages of a kube-apiserver.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ _EXPRESSION_OPERATORS = {
 
 
 class SelectorError(ValueError):
-    """The selector cannot be understood; the message says why, as Kubernetes does."""
+    """The selector cannot be understood; the message is Kubernetes' own."""
 
 
 @dataclass(frozen=True, slots=True)

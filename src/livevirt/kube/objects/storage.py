@@ -114,10 +114,10 @@ def _is_default(storage_class: Object) -> bool:
 
 
 def is_ours(storage_class: Object) -> bool:
-    """Tell whether volumes of the class are made by us."""
+    """Return whether volumes of the class are made by us."""
     return bool(storage_class.get("provisioner") == PROVISIONER)
 
 
 def waits(storage_class: Object | None) -> bool:
-    """Tell whether claims of the class are bound only when something uses them."""
+    """Return whether claims of the class are bound only when something uses them."""
     return storage_class is not None and storage_class.get("volumeBindingMode") == WAIT

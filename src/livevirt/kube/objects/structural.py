@@ -137,7 +137,7 @@ def _in_bounds(type_: Type, value: float) -> bool:
 
 
 def _no_quantity(value: str | int, path: str) -> str:
-    """Say why a value is no quantity, or "". The pattern alone lets `1e1.5` pass."""
+    """Return why a value is no quantity, or "". The pattern alone lets `1e1.5` pass."""
     if isinstance(value, str) and not QUANTITY.fullmatch(value):
         return f"{path} in body should match '^{QUANTITY.pattern}$'"
     try:

@@ -69,7 +69,7 @@ def _utc(moment: datetime) -> datetime:
     if moment.tzinfo is UTC:
         return moment
     if moment.tzinfo is None:
-        raise ValueError(f"{moment!r} says no time zone")
+        raise ValueError(f"{moment!r} has no time zone")
     return moment.astimezone(UTC)
 
 
@@ -216,7 +216,7 @@ def _fraction(digits: str, unit: int) -> int:
     number, scale = 0, 1.0
     for digit in digits:
         if number > _MAX_DURATION // 10:
-            break  # more than a float can tell apart
+            break  # more than a float can distinguish
         number = number * 10 + int(digit)
         scale *= 10
     return int(number * (unit / scale))

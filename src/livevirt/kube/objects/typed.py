@@ -52,10 +52,10 @@ def _object(type_: Type, value: Any, path: str, unknown: list[str]) -> Object:
 
 
 def _kept(field: Field, value: Any) -> bool:
-    """Tell whether Go's encoder would write the value (`omitempty`)."""
+    """Return whether Go's encoder would write the value (`omitempty`)."""
     if field.pointer or field.always:
         return True
-    if isinstance(value, (dict, list)):  # a tuple: a union is built anew each time
+    if isinstance(value, (dict, list)):  # a tuple: a union is built again each time
         return bool(value) or field.type.form in ("object", "object-any", "any")
     return value not in _EMPTY or field.type.form in ("any", "intorstring")
 

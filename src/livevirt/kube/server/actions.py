@@ -15,11 +15,20 @@ from urllib.parse import parse_qsl, unquote
 from aiohttp import web
 from aiohttp.http import HttpProcessingError
 
-from livevirt.errors import ApiError, BadRequest, LivevirtError, RequestEntityTooLarge
+from livevirt.errors import ApiError, BadRequest, LivevirtError, RequestEntityTooLarge, StoreError
 from livevirt.kube.objects import refusals
 from livevirt.kube.objects.registry import Registry
 from livevirt.kube.objects.request import ActionPath, Answer, Request, User
-from livevirt.kube.server import bodies, discovery, objects, responses, route
+from livevirt.kube.server import (
+    bodies,
+    discovery,
+    health,
+    objects,
+    responses,
+    route,
+    storage_errors,
+)
+from livevirt.kube.server.health import Health
 from livevirt.kube.server.metrics import Metrics
 from livevirt.kube.server.responses import LARGEST, Reply
 from livevirt.kube.server.route import Target
@@ -27,7 +36,7 @@ from livevirt.kube.server.route import Target
 log = logging.getLogger(__name__)
 
 MAX_BODY = 3 * 1024 * 1024
-PUBLIC = ("/healthz", "/livez", "/readyz", "/version")
+PUBLIC = (*health.PATHS, "/version")
 JSON_HEADERS = {"Content-Type": responses.JSON, "Cache-Control": "no-cache, private"}
 _COMPRESS_FROM = 128 * 1024
 
@@ -66,6 +75,7 @@ class ActionFront:
         self._guard = guard
         self._metrics = metrics
         self._action = action or _not_yet
+        self.health = Health()
 
     async def handle(self, http: web.BaseRequest) -> web.StreamResponse:
         """Answer one HTTP request; every refusal is a Status object."""
@@ -96,6 +106,8 @@ class ActionFront:
             return _refusal(RequestEntityTooLarge(f"Request entity too large: limit is {MAX_BODY}"))
         except (asyncio.CancelledError, ConnectionError):
             raise
+        except StoreError as error:
+            return _refusal(storage_errors.answer(error))
         except LivevirtError as error:
             log.error("request failed", extra={"path": http.path, "error": str(error)})
             return _refusal(ApiError(str(error)))
@@ -129,8 +141,8 @@ class ActionFront:
     ) -> web.StreamResponse:
         if http.method not in ("GET", "HEAD"):
             raise refusals.method_not_allowed()
-        if path in ("/healthz", "/livez", "/readyz"):
-            return web.Response(text="ok")
+        if path in health.PATHS:
+            return await self.health.answer(path, http)
         if path == "/metrics":
             text = await self._metrics.text()
             return web.Response(body=text, headers={"Content-Type": self._metrics.content_type})
@@ -203,7 +215,7 @@ async def response(
     headers = {"Content-Type": content_type, "Cache-Control": "no-cache, private"}
     if len(raw) > _COMPRESS_FROM and "gzip" in http.headers.get("Accept-Encoding", ""):
         # Fast rather than small: clients on this machine are many times faster than the network
-        # this was made for. Large answers must not hold up everybody else.
+        # this was made for. Large answers must not block other requests.
         raw = await asyncio.to_thread(gzip.compress, raw, 1)
         headers["Content-Encoding"] = "gzip"
     response = web.Response(status=answer.code, body=raw, headers=headers)

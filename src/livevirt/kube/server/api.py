@@ -4,9 +4,18 @@ from __future__ import annotations
 
 from collections.abc import AsyncIterator, Awaitable, Callable
 
+from livevirt.errors import StoreError
 from livevirt.kube.objects import core, refusals
 from livevirt.kube.objects.request import Answer, Request, WatchEvent
-from livevirt.kube.server import change, create, delete, metrics, pod_subresources, read
+from livevirt.kube.server import (
+    change,
+    create,
+    delete,
+    metrics,
+    pod_subresources,
+    read,
+    storage_errors,
+)
 from livevirt.kube.server import watch as watching
 from livevirt.kube.server.openapi import crd_view
 from livevirt.kube.server.services import Services
@@ -14,7 +23,7 @@ from livevirt.kube.server.watch import Frame
 
 Verb = Callable[[Services, Request], Awaitable[Answer]]
 
-#: Doors to an object that are opened by POST and do something of their own; and, under "", kinds
+#: Subresources that take a POST and act by themselves; and, under "", kinds
 #: that are answered and never stored.
 _POSTS: dict[tuple[str, str], Verb] = {
     (core.POD.resource, "binding"): pod_subresources.bind,
@@ -23,7 +32,7 @@ _POSTS: dict[tuple[str, str], Verb] = {
     (core.POD_METRICS.resource, ""): metrics.pods,
 }
 _THROUGH = ("status", "resize", "finalize")
-#: Doors into a pod's containers, which our pods have not.
+#: Subresources that reach into a pod's containers, which our pods have not.
 _INTO_CONTAINERS = ("attach", "exec", "portforward", "proxy")
 
 
@@ -40,35 +49,38 @@ class Api:
     async def call(self, request: Request) -> Answer:
         """Answer anything but a watch; refusals raise ApiError."""
         services, kind, verb = self.services, request.kind, request.verb
-        if request.subresource:
-            return await self._through(request)
-        if verb not in kind.verbs:
-            if kind is core.CRD:
-                raise crd_view.refusal(services.registry, request)
-            raise refusals.method_not_allowed()
-        if not kind.stored:
-            if kind is core.CRD:
-                return crd_view.answer(services.registry, request)
-            return await self._posts[kind.resource, ""](services, request)
-        match verb:
-            case "get":
-                return read.get(services, request)
-            case "list":
-                return read.list_(services, request)
-            case "create":
-                return await create.create(services, request)
-            case "update":
-                return await change.update(services, request)
-            case "patch":
-                return await change.patch(services, request)
-            case "delete":
-                return await delete.delete(services, request)
-            case "deletecollection":
-                return await delete.delete_collection(services, request)
+        try:
+            if request.subresource:
+                return await self._through(request)
+            if verb not in kind.verbs:
+                if kind is core.CRD:
+                    raise crd_view.refusal(services.registry, request)
+                raise refusals.method_not_allowed()
+            if not kind.stored:
+                if kind is core.CRD:
+                    return crd_view.answer(services.registry, request)
+                return await self._posts[kind.resource, ""](services, request)
+            match verb:
+                case "get":
+                    return read.get(services, request)
+                case "list":
+                    return read.list_(services, request)
+                case "create":
+                    return await create.create(services, request)
+                case "update":
+                    return await change.update(services, request)
+                case "patch":
+                    return await change.patch(services, request)
+                case "delete":
+                    return await delete.delete(services, request)
+                case "deletecollection":
+                    return await delete.delete_collection(services, request)
+        except StoreError as error:
+            raise storage_errors.answer(error) from error
         raise refusals.method_not_allowed()
 
     async def _through(self, request: Request) -> Answer:
-        """Answer at a subresource's door."""
+        """Serve a subresource."""
         check_subresource(request)
         special = self._posts.get((request.kind.resource, request.subresource))
         if special is not None:

@@ -96,7 +96,7 @@ _KEPT_TOKENS = 1024  # signatures checked once
 
 
 class Authenticator:
-    """Tells users from the certificate of their connection or the token of their request."""
+    """Identifies users by the certificate of their connection or the token of their request."""
 
     def __init__(self, tokens: Tokens, read: Reader, now: Callable[[], datetime]) -> None:
         self._claims = functools.lru_cache(maxsize=_KEPT_TOKENS)(tokens.read)
@@ -128,7 +128,7 @@ class Authenticator:
 
 
 def check_own_name(user: User, headers: Mapping[str, str]) -> None:
-    """Refuse to act as somebody else: rights are not told apart, so the answer would be a lie."""
+    """Refuse impersonation: all users have the same rights, so the answer would be wrong."""
     if any(name.lower().startswith(_IMPERSONATE) for name in headers):
         raise Forbidden(
             f'User "{user.name}" cannot impersonate: livevirt does not enforce RBAC yet, and would'

@@ -70,14 +70,14 @@ def _pod(pod: Object, now: datetime) -> Cells:
 def _node(node: Object, now: datetime) -> Cells:
     status = node.get("status") or {}
     ready = [c for c in status.get("conditions") or [] if c.get("type") == "Ready"]
-    words = ["Ready" if c.get("status") == "True" else "NotReady" for c in ready] or ["Unknown"]
+    states = ["Ready" if c.get("status") == "True" else "NotReady" for c in ready] or ["Unknown"]
     if (node.get("spec") or {}).get("unschedulable"):
-        words.append("SchedulingDisabled")
+        states.append("SchedulingDisabled")
     info = status.get("nodeInfo") or {}
     addresses = {a.get("type"): a.get("address") for a in reversed(status.get("addresses") or [])}
     return [
         name(node),
-        ",".join(words),
+        ",".join(states),
         ",".join(sorted(_roles(node))) or NONE,
         age_of(node, now),
         info.get("kubeletVersion") or "",
@@ -200,6 +200,31 @@ def _secret(secret: Object, now: datetime) -> Cells:
     ]  # fmt: skip
 
 
+def _service(service: Object, now: datetime) -> Cells:
+    spec, status = service.get("spec") or {}, service.get("status") or {}
+    balanced = (status.get("loadBalancer") or {}).get("ingress") or []
+    reached = [each.get("ip") or each.get("hostname") for each in balanced]
+    if spec.get("type") == "ExternalName":
+        reached = [spec.get("externalName")]
+    elif spec.get("type") == "LoadBalancer" and not reached:
+        reached = [*(spec.get("externalIPs") or ()), "<pending>"]
+    ports = (
+        f"{each.get('port')}{':' + str(each['nodePort']) if each.get('nodePort') else ''}"
+        f"/{each.get('protocol')}"
+        for each in spec.get("ports") or ()
+    )
+    chosen = sorted((spec.get("selector") or {}).items())
+    return [
+        name(service),
+        spec.get("type") or "",
+        spec.get("clusterIP") or NONE,
+        ",".join(filter(None, reached or spec.get("externalIPs") or ())) or NONE,
+        ",".join(ports) or NONE,
+        age_of(service, now),
+        ",".join(f"{key}={value}" for key, value in chosen) or NONE,
+    ]
+
+
 def _lease(lease: Object, now: datetime) -> Cells:
     return [name(lease), (lease.get("spec") or {}).get("holderIdentity") or "", age_of(lease, now)]
 
@@ -224,10 +249,10 @@ _EVENT = Printer(
     (
         Column("Last Seen", description="how long ago it last happened"),
         Column("Type", description="Normal or Warning"),
-        Column("Reason", description="why, in one word"),
+        Column("Reason", description="why, in CamelCase"),
         Column("Object", description="what it happened to"),
         wide("Subobject", "the part of the object it happened to"),
-        wide("Source", "who says so"),
+        wide("Source", "component that reports it"),
         Column("Message", description="what happened"),
         wide("First Seen", "how long ago it first happened"),
         wide("Count", "how often it happened"),
@@ -253,7 +278,7 @@ PRINTERS: dict[tuple[str, str], Printer] = {
         (
             NAME,
             Column("Ready", description="containers that are ready, of all"),
-            Column("Status", description="what the pod is doing, in one word"),
+            Column("Status", description="the state of the pod"),
             Column("Restarts", description="how often its containers were started again"),
             AGE,
             wide("IP", "the pod's address"),
@@ -292,6 +317,18 @@ PRINTERS: dict[tuple[str, str], Printer] = {
             AGE,
         ),
         _secret,
+    ),
+    ("", "Service"): Printer(
+        (
+            NAME,
+            Column("Type", description="how the service is reached"),
+            Column("Cluster-IP", description="its address"),
+            Column("External-IP", description="the addresses it has outside of the cluster"),
+            Column("Port(s)", description="the ports it is reached at"),
+            AGE,
+            wide("Selector", "labels of the pods it stands for"),
+        ),
+        _service,
     ),
     ("", "ServiceAccount"): Printer((NAME, AGE), _named),
     ("", "Event"): _EVENT,

@@ -126,7 +126,7 @@ async def _write(services: Services, request: Request, wanted: Wanted) -> Answer
 
 
 async def _try(services: Services, request: Request, wanted: Wanted) -> Answer | None:
-    """Write what is wanted; None if somebody else was faster and it may be tried again."""
+    """Write what is wanted; None if another writer was faster and it may be retried."""
     kind, version = request.kind, request.version
     stored = services.stored(request)
     old = objects.read(kind, version, stored.value)
@@ -173,7 +173,7 @@ async def _put(
 def _admit(
     services: Services, request: Request, new: Object, old: Object
 ) -> tuple[bool, list[str], list[Put]]:
-    """Apply every rule to a change; tell whether anything changed at all."""
+    """Apply every rule to a change; return whether anything changed at all."""
     kind = request.kind
     rules = services.rules_of(kind)
     review = services.review(request, "update", new, old)

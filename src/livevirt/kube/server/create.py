@@ -57,7 +57,7 @@ async def create_object(
 async def _store(
     services: Services, request: Request, review: Review, warnings: list[str], generated: bool
 ) -> Answer | None:
-    """Write a new object; None if its quotas were charged by somebody else meanwhile."""
+    """Write a new object; None if its quotas were changed by another write meanwhile."""
     kind, obj = request.kind, review.new
     meta = obj["metadata"]
     for _ in range(_NAME_TRIES):
@@ -93,7 +93,7 @@ def place(request: Request, meta: Object) -> None:
 
 
 def _own_metadata(meta: Object, now: datetime) -> bool:
-    """Set what belongs to the server; tell whether the name was generated."""
+    """Set what belongs to the server; return whether the name was generated."""
     if meta.get("resourceVersion"):
         raise BadRequest("resourceVersion should not be set on objects to be created")
     for name in _SERVER_METADATA & meta.keys():

@@ -55,7 +55,7 @@ async def delete_collection(services: Services, request: Request) -> Answer:
         try:
             items.append((await delete_one(services, one, how))[0])
         except NotFound:
-            continue  # somebody else was faster, which is what was asked for
+            continue  # another client was faster, which is what was asked for
     if not kind.custom:
         items = [{k: v for k, v in i.items() if k not in ("kind", "apiVersion")} for i in items]
     return Answer(
@@ -83,7 +83,7 @@ async def delete_one(
 async def _try(
     services: Services, request: Request, how: DeleteOptions
 ) -> tuple[Object, bool] | None:
-    """Delete an object as it is now; None if somebody else changed it meanwhile."""
+    """Delete an object as it is now; None if it changed meanwhile."""
     kind, version = request.kind, request.version
     rules = services.rules_of(kind)
     stored = services.stored(request)
@@ -111,7 +111,7 @@ def _operation(kind: Kind, obj: Object, stored: Stored, gone: bool) -> Put | Del
 def mark(
     kind: Kind, obj: Object, how: DeleteOptions, grace: int, services: Services
 ) -> tuple[bool, bool]:
-    """Do to `obj` what deleting does; tell whether it is gone and whether anything changed."""
+    """Do to `obj` what deleting does; return whether it is gone and whether anything changed."""
     meta = obj["metadata"]
     grace = min(grace, _LONGEST_GRACE)
     finalizers = _finalizers(meta, how)

@@ -1,4 +1,4 @@
-"""What the server serves, told to clients: versions, groups, resources.
+"""Discovery, what the server serves: versions, groups, resources.
 
 Everything is made from the registry of kinds. `answer` gives the encoded document of a path, made
 once; the functions above it give the plain objects.
@@ -198,7 +198,7 @@ def _action(action: Action) -> Object:
 
 
 def _storage_hash(kind: Kind) -> str:
-    """Return what tells clients that the stored version changed, by Kubernetes' formula."""
+    """Return the hash that changes with the stored version, by Kubernetes' formula."""
     text = f"{kind.group}/{kind.stored_version}/{kind.kind}"
     return base64.b64encode(hashlib.sha256(text.encode()).digest()[:8]).decode()
 

@@ -11,11 +11,11 @@ import msgspec
 import yaml
 from aiohttp import web
 
-from livevirt.errors import ApiError, BadRequest, Forbidden
+from livevirt.errors import ApiError, BadRequest, Forbidden, InsufficientStorage
 from livevirt.kube.control.metrics import Source
 from livevirt.kube.objects.kind import Kind
 from livevirt.kube.objects.request import ActionPath, Object, Request, User
-from livevirt.kube.server import bodies, objects, responses, table
+from livevirt.kube.server import bodies, objects, responses, storage_errors, table
 from livevirt.kube.server.actions import (
     JSON_HEADERS,
     MAX_BODY,
@@ -26,6 +26,7 @@ from livevirt.kube.server.actions import (
 )
 from livevirt.kube.server.api import Api, check_subresource
 from livevirt.kube.server.authenticate import ANONYMOUS, Authenticator, check_own_name
+from livevirt.kube.server.health import Health
 from livevirt.kube.server.metrics import Metrics
 from livevirt.kube.server.responses import Form
 from livevirt.kube.server.route import Target
@@ -69,6 +70,7 @@ class Front(ActionFront):
         super().__init__(api.services.registry, _OwnUsers(authenticator), metrics)
         self._api = api
         self._streams: dict[tuple[str, str], StreamHandler] = {}
+        self.health = Health(api.services.store.probe)
 
     def attach(
         self,
@@ -95,9 +97,17 @@ class Front(ActionFront):
         form = responses.choose(accept, _LIST_TRANSFORMS if request.verb == "list" else _TRANSFORMS)
         if request.verb in ("create", "update", "patch", "delete", "deletecollection"):
             await _read_body(http, request)
+        if request.verb == "create" and not request.subresource:
+            self._check_space()
         answer = await self._api.call(request)
         raw = self._encoded(request, answer.body, form)
         return await response(http, answer, raw, form.content_type)
+
+    def _check_space(self) -> None:
+        """Refuse new objects while the disk is full: what is left is for stopping and deleting."""
+        for guard in self._api.services.space_guards:
+            if why := guard():
+                raise InsufficientStorage(why, details=storage_errors.RETRY)
 
     def _encoded(self, request: Request, body: Object | bytes, form: Form) -> bytes:
         if form.as_:
@@ -168,7 +178,7 @@ class Front(ActionFront):
                 await response.write(objects.encode(line) + b"\n")
             except ConnectionError:
                 log.debug("watcher left", extra={"resource": request.kind.resource})
-                raise asyncio.CancelledError from None  # nobody is there to be answered
+                raise asyncio.CancelledError from None  # the client is gone
             assert response is not None
             await response.write_eof()
         return response

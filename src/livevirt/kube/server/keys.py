@@ -6,13 +6,9 @@ Only this module needs `cryptography`, which is slow to import: import it where 
 from __future__ import annotations
 
 import datetime as dt
-import ipaddress
 import os
-from collections.abc import Sequence
-from dataclasses import dataclass
 from pathlib import Path
 
-from cryptography import x509
 from cryptography.exceptions import InvalidSignature
 from cryptography.hazmat.primitives import hashes, serialization
 from cryptography.hazmat.primitives.asymmetric import ec
@@ -20,13 +16,14 @@ from cryptography.hazmat.primitives.asymmetric.utils import (
     decode_dss_signature,
     encode_dss_signature,
 )
-from cryptography.x509.oid import ExtendedKeyUsageOID, NameOID
 
+from livevirt import x509
 from livevirt.kube.server.pki import Pki
+from livevirt.x509 import Pair, Subject
 
 # ---------------------------------------------------------------- certificates
 
-_YEARS = 10
+_LIFETIME = dt.timedelta(days=3650)
 _CA_NAME = "livevirt-ca"
 
 
@@ -36,105 +33,23 @@ def create_missing(pki: Pki, addresses: tuple[str, ...], now: dt.datetime) -> No
     folder.mkdir(mode=0o700, parents=True, exist_ok=True)
     ca_key_path = folder / "ca.key"
     if not (pki.ca.exists() and ca_key_path.exists()):
-        key = _new_key()
-        _write(ca_key_path, _pem(key))
-        _write(pki.ca, _root_certificate(key, now).public_bytes(serialization.Encoding.PEM))
-    ca_key = serialization.load_pem_private_key(ca_key_path.read_bytes(), None)
-    assert isinstance(ca_key, ec.EllipticCurvePrivateKey)
-    ca = _Authority(x509.load_pem_x509_certificate(pki.ca.read_bytes()), ca_key, now)
+        made = x509.new_authority(_CA_NAME, now, _LIFETIME)
+        _write(ca_key_path, made.key)
+        _write(pki.ca, made.certificate)
+    ca = Pair(pki.ca.read_bytes(), ca_key_path.read_bytes())
+
+    def issue(path: Path, subject: Subject) -> None:
+        issued = x509.issue(ca, subject, now, _LIFETIME)
+        _write(path, issued.certificate + issued.key)
+
     if not pki.complete(addresses):
-        names = [x509.DNSName("localhost"), x509.DNSName("kubernetes.default.svc")]
-        usage = ExtendedKeyUsageOID.SERVER_AUTH
-        ca.issue(pki.server, "livevirt", usage, names=[*names, *map(_address, addresses)])
+        names = ("localhost", "kubernetes.default.svc", *addresses)
+        issue(pki.server, Subject("livevirt", x509.SERVER, addresses=names))
     if not pki.admin.exists():
-        usage = ExtendedKeyUsageOID.CLIENT_AUTH
-        ca.issue(pki.admin, "kubernetes-admin", usage, groups=["system:masters"])
+        issue(pki.admin, Subject("kubernetes-admin", x509.CLIENT, groups=("system:masters",)))
     if not pki.token_key.exists():
-        _write(pki.token_key, _pem(_new_key()))
+        _write(pki.token_key, x509.new_key())
     _write(pki.names, "\n".join(addresses).encode())
-
-
-def _address(text: str) -> x509.GeneralName:
-    try:
-        return x509.IPAddress(ipaddress.ip_address(text))
-    except ValueError:
-        return x509.DNSName(text)
-
-
-def _new_key() -> ec.EllipticCurvePrivateKey:
-    return ec.generate_private_key(ec.SECP256R1())
-
-
-def _pem(key: ec.EllipticCurvePrivateKey) -> bytes:
-    return key.private_bytes(
-        serialization.Encoding.PEM,
-        serialization.PrivateFormat.PKCS8,
-        serialization.NoEncryption(),
-    )
-
-
-def _root_certificate(key: ec.EllipticCurvePrivateKey, now: dt.datetime) -> x509.Certificate:
-    name = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, _CA_NAME)])
-    return (
-        _builder(name, name, key.public_key(), now)
-        .add_extension(x509.BasicConstraints(ca=True, path_length=None), critical=True)
-        .add_extension(
-            x509.KeyUsage(
-                digital_signature=True, key_cert_sign=True, crl_sign=True, content_commitment=False,
-                key_encipherment=False, data_encipherment=False, key_agreement=False,
-                encipher_only=False, decipher_only=False,
-            ),
-            critical=True,
-        )
-        .add_extension(x509.SubjectKeyIdentifier.from_public_key(key.public_key()), critical=False)
-        .sign(key, hashes.SHA256())
-    )  # fmt: skip
-
-
-def _builder(
-    subject: x509.Name, issuer: x509.Name, key: ec.EllipticCurvePublicKey, now: dt.datetime
-) -> x509.CertificateBuilder:
-    return (
-        x509.CertificateBuilder()
-        .subject_name(subject)
-        .issuer_name(issuer)
-        .public_key(key)
-        .serial_number(x509.random_serial_number())
-        .not_valid_before(now - dt.timedelta(hours=1))
-        .not_valid_after(now + dt.timedelta(days=365 * _YEARS))
-    )
-
-
-@dataclass(frozen=True, slots=True)
-class _Authority:
-    certificate: x509.Certificate
-    key: ec.EllipticCurvePrivateKey
-    now: dt.datetime
-
-    def issue(
-        self,
-        path: Path,
-        common_name: str,
-        usage: x509.ObjectIdentifier,
-        *,
-        groups: Sequence[str] = (),
-        names: Sequence[x509.GeneralName] = (),
-    ) -> None:
-        """Write a certificate and its key to a file; `names` are those of a server."""
-        key = _new_key()
-        parts = [x509.NameAttribute(NameOID.ORGANIZATION_NAME, group) for group in groups]
-        parts.append(x509.NameAttribute(NameOID.COMMON_NAME, common_name))
-        issuer = x509.AuthorityKeyIdentifier.from_issuer_public_key(self.key.public_key())
-        builder = (
-            _builder(x509.Name(parts), self.certificate.subject, key.public_key(), self.now)
-            .add_extension(x509.BasicConstraints(ca=False, path_length=None), critical=True)
-            .add_extension(x509.ExtendedKeyUsage([usage]), critical=False)
-            .add_extension(issuer, critical=False)
-        )
-        if names:
-            builder = builder.add_extension(x509.SubjectAlternativeName(names), critical=False)
-        certificate = builder.sign(self.key, hashes.SHA256())
-        _write(path, certificate.public_bytes(serialization.Encoding.PEM) + _pem(key))
 
 
 def _write(path: Path, content: bytes) -> None:

@@ -10,7 +10,7 @@ import errno
 import logging
 import ssl
 from collections.abc import AsyncIterator, Awaitable, Callable
-from contextlib import asynccontextmanager
+from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from typing import Any
 
 from aiohttp import StreamReader, web
@@ -40,7 +40,7 @@ class _Connection(web.RequestHandler):
     __slots__ = ()
 
     def log_exception(self, *args: Any, **more: Any) -> None:
-        """Log a failure of ours; a body that cannot be read is the client's, who was told."""
+        """Log a failure of ours; a body that cannot be read is the client's and was answered."""
         if not isinstance(more.get("exc_info"), HttpProcessingError | web.RequestPayloadError):
             super().log_exception(*args, **more)
 
@@ -81,18 +81,25 @@ Handle = Callable[[web.BaseRequest], Awaitable[web.StreamResponse]]
 
 
 class ListenError(LivevirtError):
-    """The address cannot be had; the message says what to do."""
+    """The address is not available; the message names what to do."""
+
+
+def listening(handle: Handle, keys: Pki, host: str, port: int) -> AbstractAsyncContextManager[int]:
+    """Serve requests with the server's own certificate; gives the port that was taken."""
+    return listening_with(handle, _tls(keys), host, port)
 
 
 @asynccontextmanager
-async def listening(handle: Handle, keys: Pki, host: str, port: int) -> AsyncIterator[int]:
+async def listening_with(
+    handle: Handle, context: ssl.SSLContext, host: str, port: int
+) -> AsyncIterator[int]:
     """Serve requests while the context lasts; gives the port that was taken."""
     server = Server(handle, request_factory=_request, access_log=None)
     runner = web.ServerRunner(server, access_log=None, shutdown_timeout=_SHUTDOWN_SECONDS)
     await runner.setup()
     try:
         site = web.TCPSite(
-            runner, host, port, ssl_context=_tls(keys), backlog=1024, reuse_address=True
+            runner, host, port, ssl_context=context, backlog=1024, reuse_address=True
         )
         try:
             await site.start()

@@ -82,6 +82,11 @@ class Metrics:
             revision.set_function(lambda: store.revision)
             commits = Gauge("store_commits", "Transactions since the start", registry=self.registry)
             commits.set_function(lambda: store.commits)
+            failures = Gauge(
+                "store_failed_commits", "Transactions that failed since the start",
+                registry=self.registry,
+            )  # fmt: skip
+            failures.set_function(lambda: store.failures)
         self._watches = Gauge(
             "apiserver_longrunning_requests", "Watches open now", registry=self.registry
         )

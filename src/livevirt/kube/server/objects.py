@@ -40,7 +40,7 @@ _CORE_NAMES = {new: old for old, new in _EVENT_NAMES.items()}
 
 
 def event_view(event: Object) -> Object:
-    """Return a core event in the words of events.k8s.io."""
+    """Return a core event with the fields of events.k8s.io."""
     found = {
         _EVENT_NAMES.get(n, n): v
         for n, v in event.items()

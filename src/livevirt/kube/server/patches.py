@@ -153,5 +153,5 @@ def applier(content_type: str, kind: Kind) -> Apply:
 
 
 def accepted_types(kind: Kind) -> list[str]:
-    """List the media types a kind's patches may have, as clients are told."""
+    """List the media types a kind's patches may have, as listed for clients."""
     return [JSON, MERGE, APPLY] if kind.custom else [JSON, MERGE, STRATEGIC, APPLY]

@@ -1,6 +1,6 @@
-"""The one-word summary of a pod that `kubectl get pods` shows.
+"""The status of a pod in one term that `kubectl get pods` shows.
 
-The rules are Kubernetes' own: what a waiting or ended container says goes before the pod's phase,
+The rules are Kubernetes' own: a waiting or ended container's reason goes before the pod's phase,
 init containers go before the others, and a pod that is being deleted is Terminating.
 """
 
@@ -33,7 +33,7 @@ class Summary:
 
 
 def summarize(pod: Object) -> Summary:
-    """Return readiness, status word and restarts of a pod."""
+    """Return readiness, status and restarts of a pod."""
     spec, status = pod.get("spec") or {}, pod.get("status") or {}
     conditions = status.get("conditions") or []
     sidecars = {
@@ -116,7 +116,7 @@ def _is_true(conditions: list[Object], type_: str) -> bool:
 
 
 def readiness_gates(pod: Object) -> str:
-    """Return how many readiness gates are open, as `open/all`."""
+    """Return how many readiness gates are true, as `true/all`."""
     gates = (pod.get("spec") or {}).get("readinessGates") or []
     if not gates:
         return "<none>"

@@ -21,9 +21,9 @@ CONSOLE = "guest-console-log"  # the serial port
 CONTAINERS = (COMPUTE, CONSOLE)
 
 _CHUNK = 64 * 1024
-_POLL_SECONDS = 0.2  # between looks at a log that somebody follows
+_POLL_SECONDS = 0.2  # between looks at a log that a client follows
 _TRUE = ("1", "t", "true")
-_UNKEPT = ("timestamps", "sinceSeconds", "sinceTime")  # no line says when it was written
+_UNKEPT = ("timestamps", "sinceSeconds", "sinceTime")  # lines have no timestamps
 _HEADERS = {"Content-Type": "text/plain", "Cache-Control": "no-cache, private"}
 
 
@@ -40,7 +40,7 @@ PodReader = Callable[[str, str], Object | None]
 
 @dataclass(frozen=True, slots=True)
 class Wanted:
-    """What of a log somebody asked for."""
+    """The part of a log that a client asked for."""
 
     container: str
     follow: bool = False
@@ -50,7 +50,7 @@ class Wanted:
 
 
 class Logs:
-    """Streams the logs behind a door."""
+    """Streams the logs of pods."""
 
     def __init__(self, source: LogSource, pod: PodReader) -> None:
         self._source = source

@@ -31,6 +31,7 @@ _TABLES = {
     "events.k8s.io/v1": "events",
     "policy/v1": "policy",
     "rbac.authorization.k8s.io/v1": "rbac",
+    "scheduling.k8s.io/v1": "scheduling",
     "storage.k8s.io/v1": "storage",
 }
 _VARINT, _FIXED64, _BYTES, _FIXED32 = 0, 1, 2, 5

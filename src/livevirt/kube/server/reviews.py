@@ -1,6 +1,6 @@
 """Reviews: who am I, may I? Answered on the spot, never stored.
 
-Everybody who authenticates is an administrator for now, so every access review says yes.
+Every authenticated user is an administrator for now, so every access review allows access.
 """
 
 from __future__ import annotations

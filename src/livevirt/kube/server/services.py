@@ -27,7 +27,7 @@ log = logging.getLogger(__name__)
 
 
 class Occupancy:
-    """Counts pods in and out of nodes; as new as what the store has told its watchers."""
+    """Counts pods in and out of nodes; as current as the store's watchers."""
 
     def __init__(self, store: Store) -> None:
         self._store = store
@@ -147,6 +147,8 @@ class Services:
     turns: Turns = field(default_factory=Turns)
     #: Asked before a pod is evicted; they refuse by raising.
     eviction_guards: list[EvictionGuard] = field(default_factory=list)
+    #: Asked before an object of a user is created: why there is no space for it, "" if there is.
+    space_guards: list[Callable[[], str]] = field(default_factory=list)
     #: Asked what pods and nodes use; empty until there are nodes.
     usage_sources: list[UsageSource] = field(default_factory=list)
 

@@ -1,6 +1,6 @@
 """Strategic merge patch: a merge patch that knows which lists are merged by a key.
 
-The schema says how each list is merged: `merge=name` by that key, bare `merge` as a set; any other
+The schema sets how each list is merged: `merge=name` by that key, bare `merge` as a set; any other
 list is replaced. Directives in the patch say the rest:
 
     $patch: replace | delete | merge     in an object, or as an element of a list merged by key

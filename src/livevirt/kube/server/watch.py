@@ -6,10 +6,10 @@ import asyncio
 from collections.abc import AsyncIterator
 from typing import NamedTuple
 
-from livevirt.errors import BadRequest, Expired
+from livevirt.errors import BadRequest, Expired, StoreError
 from livevirt.kube.objects import refusals
 from livevirt.kube.objects.request import Object, Request
-from livevirt.kube.server import objects, options
+from livevirt.kube.server import objects, options, storage_errors
 from livevirt.kube.server.options import Selection
 from livevirt.kube.server.read import list_objects
 from livevirt.kube.server.services import Services
@@ -71,6 +71,8 @@ async def watch(services: Services, request: Request) -> AsyncIterator[list[Fram
         return
     except (Compacted, Overrun) as error:
         raise Expired(f"too old resource version: {error}") from None
+    except StoreError as error:
+        raise storage_errors.answer(error) from error
     finally:
         watcher.close()
 
@@ -120,7 +122,7 @@ def _bookmark(request: Request, revision: int, annotations: dict[str, str] | Non
 
 
 def _frame(request: Request, selection: Selection, event: Event) -> Frame | None:
-    """Return what a change means to somebody who sees only what the selection shows."""
+    """Return what a change means to a watcher that sees only what the selection shows."""
     kind = request.kind
     passes = request.version == kind.stored_version and objects.stored_kind(kind) is kind
     if selection.everything:

@@ -24,7 +24,7 @@ from livevirt.kube.store.lock import Lock
 log = logging.getLogger(__name__)
 
 FOLDER = "backups"
-UPGRADE, ROLLBACK = "upgrade", "rollback"  # why a copy was taken: the first word of its name
+UPGRADE, ROLLBACK = "upgrade", "rollback"  # why a copy was taken: the first part of its name
 _TIME = "%Y%m%dT%H%M%S.%fZ"
 
 
@@ -119,7 +119,7 @@ def _copy(database: sqlite3.Connection, path: Path, reason: str) -> Path:
         os.close(os.open(partial, os.O_RDWR | os.O_CREAT | os.O_EXCL, 0o600))  # it holds Secrets
         with closing(sqlite3.connect(partial, isolation_level=None)) as target:
             database.backup(target)
-            # The copy says "WAL" like its original; a file alone needs no log beside it.
+            # The copy is in WAL mode like its original; a file alone needs no log beside it.
             target.execute("PRAGMA journal_mode = DELETE")
         with partial.open("rb+") as file:
             os.fsync(file.fileno())

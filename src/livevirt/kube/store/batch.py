@@ -13,29 +13,38 @@ from zlib import crc32
 from livevirt.kube.store.errors import Exists, Missing, Stale
 from livevirt.kube.store.records import Change, Delete, Event, EventType, Stored
 
+MARK_BYTES = 2**18  # of history that are counted together
 RESOLUTION = 1.0  # seconds; changes closer together share one mark
 
 
 @dataclass(frozen=True, slots=True)
 class Retention:
-    """Keep the last `revisions` changes and those of the last `age` seconds, at most `maximum`."""
+    """Keep the last `revisions` changes and those of the last `age` seconds, at most `maximum`.
+
+    Superseded values of more than `size` bytes are not kept, however new they are.
+    """
 
     revisions: int = 10_000
     age: float = 300.0
     maximum: int = 200_000
+    size: int = 128 * 2**20
 
     def __post_init__(self) -> None:
         # The newest change carries the revision counter, so it can never be dropped.
         if not 1 <= self.revisions <= self.maximum:
             raise ValueError("retention needs 1 <= revisions <= maximum")
 
-    def limit(self, revision: int, aged: int) -> int:
-        """Return the newest revision that may be compacted; all up to `aged` are past the age."""
-        return min(revision - self.revisions, max(aged, revision - self.maximum))
+    def limit(self, revision: int, aged: int, heavy: int = 0) -> int:
+        """Return the newest revision that may be compacted.
+
+        All up to `aged` are past the age, and those up to `heavy` are beyond the size.
+        """
+        by_number = min(revision - self.revisions, max(aged, revision - self.maximum))
+        return max(by_number, min(heavy, revision - 1)) if heavy else by_number
 
 
 class Ages:
-    """Tells which revisions are past an age, at about a second's resolution.
+    """Finds the revisions that are past an age, at about a second's resolution.
 
     Times are monotonic and only in memory: after a restart everything found counts as new, so
     history is kept rather too long than too short, whatever happens to the wall clock.
@@ -61,6 +70,39 @@ class Ages:
         return self._aged
 
 
+class Sizes:
+    """Counts the bytes of history, and computes how much of it must be dropped to fit a budget."""
+
+    def __init__(self, revision: int, size: int) -> None:
+        self._marks = deque([(revision, size)])  # bytes that became history up to a revision
+        self.total = size
+
+    def note(self, events: Iterable[Event]) -> None:
+        """Count what these changes superseded."""
+        revision = size = 0
+        for event in events:
+            revision = event.revision
+            size += len(event.previous or b"") + (
+                len(event.value) if event.type == "DELETED" else 0
+            )
+        self.total += size
+        if self._marks and self._marks[-1][1] < MARK_BYTES:
+            size += self._marks.pop()[1]
+        self._marks.append((revision, size))
+
+    def beyond(self, budget: int, compacted: int) -> int:
+        """Return the oldest revision at which the rest fits the budget; 0 if everything fits."""
+        marks = self._marks
+        while marks and marks[0][0] <= compacted:
+            self.total -= marks.popleft()[1]
+        excess, found = self.total - budget, 0
+        for revision, size in marks:
+            if excess <= 0:
+                break
+            found, excess = revision, excess - size
+        return found
+
+
 _FIND = """
     SELECT l.revision, l.value FROM current AS c JOIN log AS l ON l.revision = c.revision
     WHERE c.resource = ? AND c.namespace = ? AND c.name = ?
@@ -73,6 +115,7 @@ _COUNT = """
     INSERT INTO counts VALUES (?1, ?2, ?3)
     ON CONFLICT (resource, namespace) DO UPDATE SET objects = objects + ?3
 """
+_PROBE = "UPDATE compaction SET revision = revision"  # a write that changes nothing
 _UNCOUNT = "DELETE FROM counts WHERE resource = ? AND namespace = ? AND objects = 0"
 
 Execute = Callable[..., sqlite3.Cursor]
@@ -88,27 +131,35 @@ class Call(NamedTuple):
 class Batch:
     """The changes of some calls, put into one open transaction and then committed or not."""
 
-    __slots__ = ("_calls", "_outcomes", "compacted", "error", "events", "revision")
+    __slots__ = ("_outcomes", "calls", "compacted", "error", "events", "probing", "revision",
+                 "vacuum")  # fmt: skip
 
     def __init__(self, calls: list[Call], revision: int) -> None:
-        self._calls = calls
+        self.calls = calls
         self._outcomes: list[list[Stored] | Exception] = []
         self.revision = revision  # the newest, once committed
         self.events: list[Event] = []
         self.compacted: int | None = None  # the new mark, if the transaction moves it
         self.error: Exception | None = None  # why the commit failed
+        self.vacuum = 0  # free pages to give back to the file system
+        self.probing = False  # it is to be committed although it changes nothing
 
     def __len__(self) -> int:
         """The number of calls."""
-        return len(self._calls)
+        return len(self.calls)
 
     def apply(self, database: sqlite3.Connection) -> None:
         """Begin a transaction and put in the calls that can be; raise sqlite3.Error if it can't."""
         execute = database.cursor().execute
         execute("BEGIN IMMEDIATE")
         created: dict[tuple[str, str], int] = {}
-        for changes, outcome in self._calls:
+        for changes, outcome in self.calls:
             if outcome.cancelled():
+                self._outcomes.append([])
+                continue
+            if not changes:
+                execute(_PROBE)
+                self.probing = True
                 self._outcomes.append([])
                 continue
             try:
@@ -136,8 +187,8 @@ class Batch:
                     execute(_UNCOUNT, place)
 
     def settle(self) -> None:
-        """Tell every caller its own outcome: the batch is committed."""
-        for (_, outcome), result in zip(self._calls, self._outcomes, strict=True):
+        """Return every caller its own outcome: the batch is committed."""
+        for (_, outcome), result in zip(self.calls, self._outcomes, strict=True):
             if outcome.done():
                 continue  # cancelled
             if isinstance(result, Exception):
@@ -146,10 +197,26 @@ class Batch:
                 outcome.set_result(result)
 
     def fail(self, error: Callable[[], Exception]) -> None:
-        """Tell every caller that nothing was written; each gets an error of its own."""
-        for _, outcome in self._calls:
+        """Fail every caller, because nothing was written; each gets its own error."""
+        for _, outcome in self.calls:
             if not outcome.done():
                 outcome.set_exception(error())
+
+
+def vacuum(database: sqlite3.Connection, pages: int) -> None:
+    """Give so many free pages back to the file system, in a transaction of its own."""
+    # `execute` would take a single step of it, and with each step one page is given back.
+    database.executescript(f"PRAGMA incremental_vacuum({pages})")
+    database.execute("PRAGMA wal_checkpoint(PASSIVE)").fetchall()  # here the file gets shorter
+
+
+def history_size(database: sqlite3.Connection) -> int:
+    """Return the bytes of values that later changes superseded."""
+    (size,) = database.execute(
+        "SELECT coalesce(sum(length(p.value)), 0) FROM log AS c"
+        " JOIN log AS p ON p.revision = c.previous"
+    ).fetchone()
+    return int(size)
 
 
 def compact(database: sqlite3.Connection, start: int, end: int) -> None:
@@ -211,7 +278,7 @@ def _change(execute: Execute, change: Change, revision: int) -> Event:
 
 
 def _create(execute: Execute, change: Change, revision: int) -> Event:
-    """Make an object unless there is one; inserting tells, so nothing is looked up before."""
+    """Create an object unless it exists, which the insert itself finds out."""
     key, value = change.key, change.encode(revision)
     checksum = crc32(value)
     if execute(_INSERT, (*key, revision)).rowcount == 0:

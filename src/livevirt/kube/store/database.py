@@ -30,6 +30,9 @@ from livevirt.kube.store.schema import (
 
 # ---------------------------------------------------------------- the file
 
+INCREMENTAL = 2  # SQLite's auto_vacuum: free pages are given back when we ask for it
+BUSY_MILLISECONDS = 5000  # how long to wait for a lock of another process when opening
+VERIFY_AT_OPEN = 64 * 2**20  # a larger database is verified while it is used
 CHECKPOINT_PAGES = 4000  # 16 MiB of write-ahead log: pages changed often are copied back once
 
 
@@ -45,10 +48,13 @@ def connect(
     # A read-only connection neither runs a checkpoint nor removes the write-ahead log when it is
     # closed, so looking at a damaged database leaves it as evidence.
     with closing(_open(path, "ro")) as looking:
+        looking.execute(f"PRAGMA busy_timeout = {BUSY_MILLISECONDS}")
         verify(looking, path)
         backup.before_upgrade(looking, path, release)
     writing = _open(path, "rw")
     try:
+        writing.execute(f"PRAGMA busy_timeout = {BUSY_MILLISECONDS}")
+        writing.execute(f"PRAGMA auto_vacuum = {INCREMENTAL}")  # takes effect in a new file only
         writing.execute("PRAGMA journal_mode = WAL")
         writing.execute("PRAGMA synchronous = FULL")
         writing.execute("PRAGMA secure_delete = OFF")  # zeroing freed pages doubles the writes
@@ -56,6 +62,7 @@ def connect(
         writing.execute(f"PRAGMA journal_size_limit = {2 * CHECKPOINT_PAGES * 4096}")
         migrate(writing)
         record_release(writing, release)
+        writing.execute("PRAGMA busy_timeout = 0")  # from now on the writer waits, not the loop
         return writing, _open(path, "ro")
     except BaseException:
         writing.close()
@@ -103,11 +110,18 @@ def verify(database: sqlite3.Connection, path: Path) -> None:
                 " use the newer livevirt that wrote it, let that one restore a backup"
                 " (`livevirt rollback`), or choose another data directory"
             )
-        verify_content(database, path)
+        if path.stat().st_size <= VERIFY_AT_OPEN:
+            verify_content(database, path)
         return
     raise StoreForeign(
         f"{path} is not a livevirt database and was left as it is; choose another data directory"
     )
+
+
+def verify_file(path: Path) -> None:
+    """Raise StoreCorrupt unless the database is sound. May take long; blocks no connection."""
+    with closing(_open(path, "ro")) as database:
+        verify_content(database, path)
 
 
 def verify_content(database: sqlite3.Connection, path: Path) -> None:

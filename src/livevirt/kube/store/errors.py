@@ -13,7 +13,7 @@ StoreError
 ├── StoreTooNew      written by a newer livevirt
 ├── StoreForeign     a database, but not one of ours
 ├── StoreCorrupt     damaged: restore a backup
-├── StoreUnusable    permissions or input/output: the system's own words say which
+├── StoreUnusable    permissions or input/output: the system's own message
 └── StoreClosed      used after `close`
 """
 
@@ -148,7 +148,7 @@ def translate(error: sqlite3.Error, path: Path) -> StoreError:
 
 
 def corrupt(path: Path, finding: str) -> StoreCorrupt:
-    """Return the error for a damaged database; `finding` says what is wrong."""
+    """Return the error for a damaged database; `finding` is what is wrong."""
     return StoreCorrupt(
         f"{path} is damaged ({finding}) and was left as it is; restore it from a backup, or move it"
         f" and {path.name}-wal away to start empty"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import fcntl
 import os
 from pathlib import Path
@@ -10,7 +11,7 @@ from livevirt.kube.store.errors import StoreLocked, StoreUnusable
 
 
 class Lock:
-    """An exclusive lock on `<path>.lock`, let go by `release` or by the end of the process.
+    """An exclusive lock on `<path>.lock`, released by `release` or by the end of the process.
 
     The file stays: removing it would let two processes lock two files of one name.
     """
@@ -25,8 +26,6 @@ class Lock:
             ) from error
         try:
             fcntl.flock(self._descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            os.ftruncate(self._descriptor, 0)
-            os.pwrite(self._descriptor, f"{os.getpid()}\n".encode(), 0)
         except BlockingIOError as error:
             holder = _name(os.pread(self._descriptor, 20, 0))
             os.close(self._descriptor)
@@ -34,9 +33,12 @@ class Lock:
                 f"{path} is in use by {holder}; stop it, or choose another data directory"
             ) from error
         except OSError as error:
-            # A full disk may refuse the process id; the lock is what matters, but say so plainly.
             os.close(self._descriptor)
             raise StoreUnusable(f"cannot lock {file}: {error.strerror}") from error
+        # A full disk may refuse the process id, which only makes a message more helpful.
+        with contextlib.suppress(OSError):
+            os.ftruncate(self._descriptor, 0)
+            os.pwrite(self._descriptor, f"{os.getpid()}\n".encode(), 0)
 
     def release(self) -> None:
         """Let the next process have the database."""

@@ -30,7 +30,7 @@ class Stored(NamedTuple):
 class Page(NamedTuple):
     """Part of a listing, in the byte order of namespace and name.
 
-    `revision` is the snapshot the items come from; `more` says that items follow the last one
+    `revision` is the snapshot the items come from; `more` is set if items follow the last one
     given, and `remaining` how many.
     """
 
@@ -105,7 +105,7 @@ class Event(msgspec.Struct, eq=False):
         return self._previous_object
 
     def forget(self) -> None:
-        """Let go of the decoded objects; they take many times the memory of the bytes."""
+        """Drop the decoded objects; they take many times the memory of the bytes."""
         self._object = self._previous_object = None
 
     def __repr__(self) -> str:

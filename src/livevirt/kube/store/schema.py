@@ -5,7 +5,7 @@ from __future__ import annotations
 import sqlite3
 from collections.abc import Callable
 
-APPLICATION_ID = 0x4C495645  # "LIVE": tells our files from other programs' databases
+APPLICATION_ID = 0x4C495645  # "LIVE": distinguishes our files from other programs' databases
 FIRST_REVISION = 1  # of the empty store; "0" has a meaning of its own in the Kubernetes API
 
 

@@ -2,17 +2,18 @@
 
 from __future__ import annotations
 
+import asyncio
 import sqlite3
 from pathlib import Path
 
 from livevirt.kube.store.batch import Batch, Retention
-from livevirt.kube.store.database import connect
-from livevirt.kube.store.errors import Compacted, translate
+from livevirt.kube.store.database import VERIFY_AT_OPEN, connect, verify_file
+from livevirt.kube.store.errors import Compacted, StoreFull, translate
 from livevirt.kube.store.lock import Lock
 from livevirt.kube.store.reader import Mirror, Reader
 from livevirt.kube.store.records import Change, Key, Page, Stored
 from livevirt.kube.store.watch import Hub, Watch
-from livevirt.kube.store.writer import Writer
+from livevirt.kube.store.writer import Policy, ReleaseSpace, Writer, no_reserve
 
 DEFAULT_RETENTION = Retention()
 
@@ -26,22 +27,37 @@ class Store:
         lock: Lock,
         writing: sqlite3.Connection,
         reading: sqlite3.Connection,
-        keep: Retention,
+        policy: Policy,
     ) -> None:
-        self._lock = lock
+        self._path, self._lock = path, lock
         self._reader = Reader(reading, path)
-        self._writer = Writer(writing, path, keep, self._publish)
+        self._writer = Writer(writing, path, policy, self._publish)
         self._hub = Hub(self._writer.revision, self._reader.events)
         self._revision = self._writer.revision
         self._closed = False
         self._mirrors: dict[str, Mirror] = {}
 
     @classmethod
-    def open(cls, path: Path, *, keep: Retention = DEFAULT_RETENTION) -> Store:
-        """Return the store in the file `path`, made if missing, in a directory that exists."""
+    def open(
+        cls,
+        path: Path,
+        *,
+        keep: Retention = DEFAULT_RETENTION,
+        release_space: ReleaseSpace = no_reserve,
+    ) -> Store:
+        """Return the store in the file `path`, made if missing, in a directory that exists.
+
+        When the disk is full, `release_space` is called; if it frees some, the write is repeated.
+        """
         lock = Lock(path)
         try:
-            return cls(path, lock, *connect(path), keep)
+            try:
+                connections = connect(path)
+            except (sqlite3.Error, StoreFull):
+                if not release_space():
+                    raise
+                connections = connect(path)
+            return cls(path, lock, *connections, Policy(keep, release_space))
         except sqlite3.Error as error:
             lock.release()
             raise translate(error, path) from error
@@ -56,6 +72,21 @@ class Store:
         if one does not find what it expects, StoreError if the disk does not take them.
         """
         return await self._writer.submit(changes) if changes else []
+
+    async def verify(self) -> None:
+        """Verify a database that was too large for it at opening; raises StoreCorrupt.
+
+        It reads the whole file, in a thread.
+        """
+        if self._path.stat().st_size > VERIFY_AT_OPEN:
+            try:
+                await asyncio.to_thread(verify_file, self._path)
+            except sqlite3.Error as error:
+                raise translate(error, self._path) from error
+
+    async def probe(self) -> None:
+        """Commit a transaction that changes nothing; raises StoreError if the disk refuses it."""
+        await self._writer.submit(())
 
     def get(self, key: Key) -> Stored | None:
         """Return the object as last committed, or None."""
@@ -107,6 +138,11 @@ class Store:
         return self._writer.compacted
 
     @property
+    def failures(self) -> int:
+        """The number of transactions that could not be committed since opening."""
+        return self._writer.failures
+
+    @property
     def commits(self) -> int:
         """The number of transactions since opening; far fewer than writes under load."""
         return self._writer.commits
@@ -123,7 +159,7 @@ class Store:
         return watch
 
     async def close(self) -> None:
-        """Finish the writes under way, end all watches, let go of the file."""
+        """Finish the writes under way, end all watches, release the file."""
         if self._closed:
             return
         self._closed = True

@@ -32,7 +32,7 @@ class Ring:
         self._decoded: deque[Event] = deque()
 
     def extend(self, events: list[Event]) -> None:
-        """Add the next events, and let go of the oldest that no longer fit."""
+        """Add the next events, and drop the oldest that no longer fit."""
         self._events.extend(events)
         self._decoded.extend(events)
         self._size += sum(map(_size, events))
@@ -153,7 +153,7 @@ class Watch:
         self._queue.append(event)
         if len(self._queue) > QUEUE:
             self._overrun = True
-            del self._queue[1:]  # the first still tells the progress
+            del self._queue[1:]  # the first still holds the progress
             self._hub.remove(self)
         if self._waiter is not None:
             self._wake()

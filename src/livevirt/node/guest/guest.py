@@ -11,7 +11,7 @@ from livevirt.node import exclusive
 from livevirt.node import process as processes
 from livevirt.node.guest.agent_poller import AgentPoller
 from livevirt.node.guest.qmp_connection import QmpConnection
-from livevirt.node.guest.view import LEAST_SECONDS, RebootRequest, View, ViewStore
+from livevirt.node.guest.view import LEAST_SECONDS, RebootRequest, View, ViewStore, snapshot
 from livevirt.node.intent import Intent
 from livevirt.node.process import Process
 from livevirt.qemu import lifecycle
@@ -94,13 +94,12 @@ class Guest:
             return None
         if view.agent_open and view.agent is None and not self._poller.silent:
             return None
-        vcpus = view.agent.vcpus if view.agent is not None else None
-        return qemu_plan.MachineSnapshot(self.intent.machine, view.observed, vcpus)
+        return snapshot(self.intent.machine, view.observed, view.agent)
 
     async def look(self) -> qemu_plan.MachineSnapshot:
-        """Observe QEMU and, where there is an agent, poll the guest's CPUs; return both."""
+        """Observe QEMU and, where there is an agent, poll the guest's size; return both."""
         await self.refresh()
-        await self._poller.refresh_vcpus()
+        await self._poller.refresh_size()
         seen = self.seen
         if seen is None:
             raise AgentUnavailable("the guest agent is there and has not been asked yet")
@@ -171,7 +170,13 @@ class Guest:
 
     async def do(self, step: qemu_plan.Step) -> None:
         """Take one step of a plan."""
-        await act(step, self.qmp(), self.agent)
+        match step:
+            case qemu_plan.PrepareMemory():
+                await self._poller.prepare_memory()
+            case qemu_plan.OnlineMemory(blocks):
+                await self._poller.online_memory(blocks)
+            case _:
+                await act(step, self.qmp(), self.agent)
         if not isinstance(step, qemu_plan.PlugCpu):
             return
         try:
@@ -185,7 +190,7 @@ class Guest:
             await _pin(qmp, self.process, self.intent)
         except OSError as error:
             log.error("guest not pinned, so it ends", extra=self._fields(error))
-            self._complain(f"its threads cannot be pinned to CPUs of its own: {error}")
+            self._complain(f"its threads cannot be pinned to its dedicated CPUs: {error}")
             processes.kill(self.process)
 
     def _fields(self, error: Exception) -> dict[str, str]:

@@ -9,8 +9,11 @@ from pathlib import Path
 
 from livevirt.files import durable
 from livevirt.qemu.agent import Interface, OsInfo, Timezone, Vcpu
+from livevirt.qemu.guest_memory import GuestMemory
 from livevirt.qemu.lifecycle import Standing
+from livevirt.qemu.machine import Machine
 from livevirt.qemu.observe import Observed
+from livevirt.qemu.plan import MachineSnapshot
 
 _NO_OS = OsInfo()
 
@@ -23,7 +26,12 @@ class AgentView:
     os: OsInfo = _NO_OS
     timezone: Timezone | None = None
     interfaces: tuple[Interface, ...] = ()
+    commands: frozenset[str] = frozenset()  # that the agent has and may be used
     vcpus: tuple[Vcpu, ...] | None = None  # None: the agent does not report them
+    possible_cpus: int | None = None  # that the kernel can register until it boots again
+    blocks: GuestMemory | None = None  # None: the agent does not report them
+    auto_online: str | None = None  # what the kernel does with new memory; None: not asked yet
+    unmovable: bool = False  # memory was brought online where the kernel may keep it
 
     @property
     def has_address(self) -> bool:
@@ -52,6 +60,15 @@ class View:
 
 
 NOTHING_YET = View()
+
+
+def snapshot(machine: Machine, observed: Observed, agent: AgentView | None) -> MachineSnapshot:
+    """Return what plans are made from: how a guest was started, is, and reports itself to be."""
+    if agent is None:
+        return MachineSnapshot(machine, observed)
+    return MachineSnapshot(
+        machine, observed, agent.vcpus, agent.blocks, agent=True, auto_online=agent.auto_online
+    )
 
 
 class ViewStore:

@@ -2,8 +2,8 @@
 
 What the package promises:
 
-- **One guest.** A guest never runs in two QEMUs. The target runs it only after a note on disk says
-  that it arrived; the source resumes it only after the instance says that the migration failed.
+- **One guest.** A guest never runs in two QEMUs. The target runs it only after a note on disk has
+  its arrival; the source resumes it only after the instance reports that the migration failed.
 - **Nothing important in memory.** The state of either side is computed, by pure functions in
   `states`, from the instance's `status.migrationState`, the pod's notes and QEMU's answers. An
   agent that was killed reaches the same state from the same facts.

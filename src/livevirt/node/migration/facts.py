@@ -23,7 +23,7 @@ class Migration:
     source_pod: str = ""
     target_pod: str = ""
     started: bool = False  # the source sends the guest
-    abort: bool = False  # somebody asked to cancel it
+    abort: bool = False  # it was asked to be cancelled
     failed: bool = False
     ended: bool = False  # it failed, or the guest has arrived
     completed: bool = False  # the guest has arrived
@@ -75,7 +75,7 @@ class PodFacts:
     pod: str
     node: str = ""
     migration: Migration | None = None  # the instance's, whether this pod takes part or not
-    vmi_node: str = ""  # where the instance says that its guest runs
+    vmi_node: str = ""  # where the guest runs by the instance's status
     reserved: bool = False  # the pod was created to receive a guest
     incoming: str = ""  # the migration its QEMU was started for, by uid
     intended: bool = False  # a QEMU was started, or is about to be

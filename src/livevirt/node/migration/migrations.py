@@ -60,7 +60,7 @@ class NodeMigrations:
         return migration_facts.is_home(self.facts(local, vmi))
 
     def is_undecided(self, local: Local, vmi: Object) -> bool:
-        """Return whether the guest is being sent, or was and nobody has reported its end."""
+        """Return whether the guest is being sent, or was and its end is not reported."""
         own = self.facts(local, vmi).own
         return own is not None and own.sending
 
@@ -115,7 +115,7 @@ class NodeMigrations:
         guest, source = local.guest, local.source
         assert guest is not None
         if source is not None and source.uid != own.uid:
-            source.stop()  # nobody has seen its end
+            source.stop()  # its end was not seen
             local.migration = source = None
         unfinished = own.failed and local.is_sending
         if source is None and (not own.ended or unfinished):

@@ -1,7 +1,7 @@
 """The source of one migration: observes QEMU and the notes, and takes the steps of `states.source`.
 
-A guest that was sent whole is stopped here. It is resumed only if the instance says that the
-migration failed; after the last byte only the target's node says so, once its QEMU is gone. A guest
+A guest that was sent whole is stopped here. It is resumed only if the instance reports that the
+migration failed; after the last byte only the target's node does, once its QEMU is gone. A guest
 that was paused before stays paused then, and QEMU sends it again only after it was unpaused.
 """
 

@@ -110,7 +110,7 @@ class SourceFacts:
 
     @property
     def stale(self) -> bool:
-        """Whether the note is of an earlier migration, whose end nobody has seen."""
+        """Whether the note is of an earlier migration, whose end was not seen."""
         return self.departure is not None and not self.noted
 
     @property
@@ -146,18 +146,18 @@ _S, _DO = SourceState, SourceStep
 SOURCE_RULES: tuple[Rule[SourceFacts, SourceState, SourceStep], ...] = (
     Rule(
         _S.LEFT,
-        "the instance says that the guest has arrived",
+        "the instance reports that the guest has arrived",
         lambda f: f.migration.ended and not f.migration.failed,
         (_DO.FINISH,),
     ),
     Rule(
         _S.COMPLETING,
-        "the instance says that the migration failed, and QEMU is in `finish-migrate`",
+        "the instance reports that the migration failed, and QEMU is in `finish-migrate`",
         lambda f: f.migration.ended and f.run_state == COMPLETING,
     ),
     Rule(
         _S.STAYING,
-        "the instance says that the migration failed",
+        "the instance reports that the migration failed",
         lambda f: f.migration.ended,
         (_DO.RESUME, _DO.REMOVE_NOTE, _DO.FINISH),
     ),
@@ -175,7 +175,7 @@ SOURCE_RULES: tuple[Rule[SourceFacts, SourceState, SourceStep], ...] = (
     ),
     Rule(
         _S.SENT,
-        "noted, and QEMU has sent the whole guest; it is stopped until the instance says more",
+        "noted, and QEMU has sent the whole guest; it is stopped until the instance reports more",
         lambda f: f.noted and f.sent,
     ),
     Rule(

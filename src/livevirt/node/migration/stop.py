@@ -1,6 +1,6 @@
 """Settles migrations when the node agents of a machine stop in an orderly way.
 
-Without an agent nobody would see a guest arrive. So the target decides, as always: a guest that has
+Without an agent no arrival would be noticed. So the target decides, as always: a guest that has
 arrived may run there; one that has not never will, and the QEMU that waited for it is gone before
 the guest is resumed at its source.
 """

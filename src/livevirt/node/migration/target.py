@@ -4,7 +4,7 @@ The arrival is noted before the guest's first instruction runs here. So a guest 
 has not run here, whatever became of this QEMU, and may be resumed at its source. The note must
 survive the agent at once, and the machine, with which all guests end, before it is reported.
 
-Whoever cancels a migration stops this first. The note is written, and looked for, without yielding
+Cancelling a migration stops this first. The note is written, and looked for, without yielding
 to the event loop in between: one of both comes first.
 """
 
@@ -81,7 +81,7 @@ class TargetMigration:
         await self._guest.resume_observation()
 
     def _facts(self, run_state: str) -> PodFacts:
-        """Return the facts of this moment; whoever cancels the migration stops this task."""
+        """Return the facts of this moment; cancelling the migration stops this task."""
         intent = self._guest.intent
         return PodFacts(
             pod=intent.pod,

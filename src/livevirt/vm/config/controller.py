@@ -102,7 +102,7 @@ class Settings:
         await self._controller.run()
 
     async def reconcile(self, key: Key) -> Result:
-        """Write the status of one object if it says something else."""
+        """Write the status of one object if it differs."""
         obj = self._informer.get(key)
         if obj is None or "deletionTimestamp" in obj["metadata"]:
             return DONE

@@ -74,7 +74,7 @@ class Config:
     defaults: Defaults = _USUAL
 
     def enabled(self, gate: str) -> bool:
-        """Tell whether a feature gate is open."""
+        """Return whether a feature gate is enabled."""
         if gate in self.gates:
             return True
         if gate in (HOTPLUG_GATE, CDROM_GATE) and _BOTH_VOLUME_GATES in self.gates:
@@ -112,7 +112,7 @@ def read(kubevirt: Object | None) -> Config:
         network_binding=network.get("defaultNetworkInterface") or "masquerade",
         update_methods=frozenset(updates.get("workloadUpdateMethods") or ()),
         defaults=Defaults(
-            # Zero cannot be told from left out, so it means the default here too.
+            # Zero cannot be distinguished from a field left out, so it means the default here too.
             max_hotplug_ratio=live.get("maxHotplugRatio") or usual.max_hotplug_ratio,
             max_cpu_sockets=live.get("maxCpuSockets") or 0,
             max_guest=live.get("maxGuest"),

@@ -129,7 +129,7 @@ class DataVolumes:
         return None
 
     def _obstacle(self, key: Key, claim: Object | None) -> tuple[str, str]:
-        """Say why a claim cannot be copied now."""
+        """Return why a claim cannot be copied now."""
         if claim is None:
             return "CloneSourceNotFound", f'source claim "{key}" not found'
         writer = next((user for user in self._usage.of(key) if not user.read_only), None)

@@ -22,7 +22,7 @@ from livevirt.vm.datavolumes.filling import ImportFailed, ImportRefused
 from livevirt.vm.datavolumes.qemu_img import Progress
 
 PIECE = 2**20  # at most so many bytes at once: a small file may expand to a great deal
-MAGIC = 6  # bytes needed to tell what a stream is
+MAGIC = 6  # bytes needed to detect the format of a stream
 _XZ_MEMORY = 256 * 2**20
 _ZSTD = b"\x28\xb5\x2f\xfd"
 

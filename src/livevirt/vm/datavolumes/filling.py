@@ -17,7 +17,7 @@ from livevirt.files.raw_file import DISK, write_problem
 
 
 class ImportFailed(LivevirtError):
-    """It did not work this time; the message says what to look at."""
+    """The import failed and is retried; the message names what to look at."""
 
     reason = "Error"
 

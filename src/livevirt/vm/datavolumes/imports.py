@@ -1,4 +1,4 @@
-"""The imports under way: a few at a time, each told of when it gets further or ends."""
+"""The imports under way: a few at a time, each reported when it progresses or ends."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from livevirt.vm.datavolumes.qemu_img import Progress
 log = logging.getLogger(__name__)
 
 AT_ONCE = 2
-REPORT_EVERY = 1.0  # seconds between two words about an import that goes on
+REPORT_EVERY = 1.0  # seconds between two progress reports of an import
 FIRST_WAIT, LONGEST_WAIT = 1.0, 60.0  # seconds before another try
 
 Work = Callable[[Progress], Awaitable[None]]
@@ -68,7 +68,7 @@ class Imports:
         return self._jobs[uid]
 
     async def stop(self, uid: str) -> None:
-        """Return once the import is no more and has let go of the volume."""
+        """Return once the import has ended and released the volume."""
         self._jobs.pop(uid, None)
         task = self._tasks.pop(uid, None)
         if task is not None:

@@ -193,13 +193,13 @@ def _go_on(job: Job, seen: DataVolumeSnapshot) -> Step:
 
 
 def source_of(dv: Object) -> str:
-    """Return the name of the source, or nothing where somebody else fills the claim."""
+    """Return the name of the source, or nothing where another controller fills the claim."""
     source = dv["spec"].get("source") or {}
     return next((name for name, value in source.items() if value is not None), "")
 
 
 def unserved(dv: Object) -> str:
-    """Say what the DataVolume asks for that is not done here, or nothing."""
+    """Return what the DataVolume asks for that livevirt does not support, or nothing."""
     spec = dv["spec"]
     if spec.get("sourceRef"):
         return "sourceRef is not served: name the source itself"
@@ -216,7 +216,7 @@ def unserved(dv: Object) -> str:
 
 
 def taken(claim: Object) -> str:
-    """Say that the claim's name is taken."""
+    """Report that the claim's name is taken."""
     name = claim["metadata"]["name"]
     return f'claim "{name}" exists and is not this DataVolume\'s'
 

@@ -2,7 +2,7 @@
 
 Images come from strangers. Only raw and qcow2 are taken, and one that refers to another file is
 refused before QEMU opens it: it could name any file of this machine. The format is read off the
-first bytes here and told to QEMU, which never guesses.
+first bytes here and passed to QEMU, which never guesses.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ import msgspec
 from livevirt import programs
 from livevirt.vm.datavolumes.filling import ImportFailed, ImportRefused
 
-Progress = Callable[[float], None]  # told how much is done, in percent
+Progress = Callable[[float], None]  # called with the progress in percent
 
 PROBE_SECONDS = 30.0  # what is crafted to take for ever is no image
 _PERCENT = re.compile(rb"\((\d+(?:\.\d+)?)/100%\)")
@@ -109,20 +109,20 @@ async def convert(image: Image, target: Path, progress: Progress) -> None:
                 if found := _PERCENT.findall(chunk):
                     progress(float(found[-1]))
             await process.wait()
-            words = await errors
+            output = await errors
         finally:
             errors.cancel()
     if process.returncode != 0:
-        raise _failed(_last_line(words, image.path), target)
+        raise _failed(_last_line(output, image.path), target)
 
 
-def _failed(words: str, target: Path) -> ImportFailed:
-    if "No space left" in words or "Disk quota" in words:
+def _failed(message: str, target: Path) -> ImportFailed:
+    if "No space left" in message or "Disk quota" in message:
         return ImportFailed(
             f"no space left below {target.parent.parent}: free some, or remove volumes that are"
             " not needed"
         )
-    return ImportFailed(f"the image could not be converted: {words}")
+    return ImportFailed(f"the image could not be converted: {message}")
 
 
 @contextlib.asynccontextmanager
@@ -147,8 +147,8 @@ def _local(path: Path) -> str:
     return f"file:{path}"
 
 
-def _last_line(words: bytes, path: Path) -> str:
-    lines = [line for line in words.decode("utf-8", "replace").splitlines() if line.strip()]
+def _last_line(output: bytes, path: Path) -> str:
+    lines = [line for line in output.decode("utf-8", "replace").splitlines() if line.strip()]
     if not lines:
         return "qemu-img gave no reason"
     return lines[-1].removeprefix("qemu-img: ").replace(_local(path), path.name)

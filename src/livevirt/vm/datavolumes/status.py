@@ -1,4 +1,4 @@
-"""What a DataVolume's status says, in CDI's words."""
+"""The status of a DataVolume, with CDI's phases, reasons and messages."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ def phase_of(seen: DataVolumeSnapshot) -> str:
         return "Failed"
     if claim is None or not plan.owned(claim, seen.dv):
         return "Pending"
-    if not source:  # somebody else fills it
+    if not source:  # another controller fills it
         return "Succeeded" if seen.volume else "PendingPopulation"
     if not seen.volume:
         waits = storage.waits(seen.storage_class)
@@ -51,7 +51,7 @@ def phase_of(seen: DataVolumeSnapshot) -> str:
     if seen.disk and job is None:
         return "Succeeded"
     verb = "Clone" if source == "pvc" else "Import"
-    # A try that failed is one of a transfer in progress: it goes on by itself.
+    # A try that failed is one of a transfer in progress: it is retried.
     started = job is not None and (job.running or bool(job.error))
     return f"{verb}InProgress" if started else f"{verb}Scheduled"
 
@@ -81,7 +81,10 @@ def _bound(seen: DataVolumeSnapshot) -> Condition:
         case "Lost":
             return conditions.condition("Bound", "False", "ClaimLost", "Claim Lost")
         case _:
-            return conditions.condition("Bound", "False", "Pending", f"PVC {name} Pending")
+            message = f"PVC {name} Pending"
+            if seen.storage_class is None and (missing := storage.class_of(claim)):
+                message += f": there is no StorageClass {missing}"
+            return conditions.condition("Bound", "False", "Pending", message)
 
 
 def _running(seen: DataVolumeSnapshot, phase: str) -> Condition:

@@ -1,8 +1,8 @@
 """A guest's serial console over a WebSocket, as KubeVirt's clients speak it.
 
 Bytes pass as they are, both ways, and nothing is replayed: what the guest wrote before is in its
-log. A console has one client. Whoever comes takes it over, as in KubeVirt: a terminal that was
-forgotten somewhere locks nobody out, and it is told why it was closed.
+log. A console has one client. A new client takes it over, as in KubeVirt: a terminal that was
+forgotten somewhere blocks no other, and it gets the reason for its end.
 """
 
 from __future__ import annotations
@@ -36,21 +36,21 @@ class ConsoleEndpoint(Protocol):
     async def console_socket(self, namespace: str, vmi: str) -> Path:
         """Return the unix socket of a running guest's serial port.
 
-        Whoever calls has seen in the status that the guest runs. Raises BadRequest if it does not
+        The caller has checked in the status that the guest runs. Raises BadRequest if it does not
         run here yet, or not any more.
         """
 
 
 @dataclass(slots=True)
 class _Holder:
-    """Whoever has a console now."""
+    """The current client of a console."""
 
     leave: asyncio.Event = field(default_factory=asyncio.Event)
     gone: asyncio.Event = field(default_factory=asyncio.Event)
 
 
 class Consoles:
-    """Connects clients to the consoles behind a door, one client to each."""
+    """Connects clients to the consoles of guests, one client to each."""
 
     def __init__(self, endpoint: ConsoleEndpoint) -> None:
         self._endpoint = endpoint

@@ -38,7 +38,7 @@ class ExecEndpoint(Protocol):
     ) -> Finished:
         """Run a command in a guest and return how it ended.
 
-        Whoever calls has seen in the status that the guest runs and its agent answers. Raises
+        The caller has checked in the status that the guest runs and its agent answers. Raises
         Conflict if that is so no more, or the command cannot be started.
         """
 
@@ -80,7 +80,7 @@ def _asked(body: Any) -> tuple[list[str], bytes]:
     command = body.get("command")
     if not isinstance(command, list) or not command or not command[0]:
         raise BadRequest('"command" must be a list: the program, then its arguments')
-    if not all(isinstance(word, str) and "\0" not in word for word in command):
+    if not all(isinstance(each, str) and "\0" not in each for each in command):
         raise BadRequest('"command" may only hold texts without NUL')
     try:
         return command, base64.b64decode(body.get("stdin") or "", validate=True)

@@ -69,7 +69,7 @@ def _size_errors(review: Review) -> Iterator[FieldError]:
                 yield wrong(
                     at,
                     f"{at} '{guest}': must be greater than 0;"
-                    f" {versions.STORED} may leave it out, so that the VM says it",
+                    f" {versions.STORED} may leave it out, so that the VM sets it",
                 )
         elif part == "cpu" and not 0 < guest <= MAX_INT32:
             yield wrong(at, f"{at} '{guest}': must be greater than 0 and fit into 32 bits")

@@ -166,7 +166,7 @@ class Sizes:
                         core.REVISION, name, namespace, uid=there["metadata"]["uid"]
                     )
                 if not await self._create(vm, wanted):
-                    raise Conflict(f"ControllerRevision {name} was made by somebody else")
+                    raise Conflict(f"ControllerRevision {name} belongs to another owner")
         return None
 
     async def _create(self, vm: Object, revision: Object) -> bool:
@@ -220,9 +220,9 @@ def newer_condition(vm: Object, resolved: Resolved, lookup: Lookup) -> Condition
         live = None if choice is None else newer(choice, vm["metadata"]["namespace"], lookup)
         if choice is None or live is None:
             continue
-        command = f"virtctl vm update-{role.words.replace(' ', '-')}"
+        command = f"virtctl vm update-{role.noun.replace(' ', '-')}"
         texts.append(
-            f"{role.words} {choice.name} {_changed(choice.object['metadata'], live['metadata'])};"
+            f"{role.noun} {choice.name} {_changed(choice.object['metadata'], live['metadata'])};"
             f" `{command} {vm['metadata']['name']} {choice.kind.singular}/{choice.name}`"
             " takes the newer one"
         )

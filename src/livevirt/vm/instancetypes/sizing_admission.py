@@ -35,7 +35,7 @@ from livevirt.vm.volumes.admission import wrong
 
 @dataclass(frozen=True, slots=True)
 class Sized:
-    """A VM whose template says everything itself, or the VM as written if it cannot be made so."""
+    """A VM with all sizes filled in, or the VM as written if it cannot be expanded."""
 
     vm: Object
     errors: list[FieldError] = field(default_factory=list)
@@ -57,13 +57,13 @@ def size(vm: Object, lookup: Lookup) -> Sized:
 
 
 def is_resized(new: Object, old: Object) -> bool:
-    """Tell whether an edit changes the template or what the matchers name."""
+    """Return whether an edit changes the template or what the matchers name."""
     parts = ("template", *(role.field for role in ROLES))
     return any(new["spec"].get(part) != old["spec"].get(part) for part in parts)
 
 
 def is_referred_anew(new: Object, old: Object) -> bool:
-    """Tell whether a write of the status changes what the VM goes by."""
+    """Return whether a write of the status changes what the VM goes by."""
     now, was = new.get("status") or {}, old.get("status") or {}
     return any(now.get(role.reference) != was.get(role.reference) for role in ROLES)
 
@@ -71,7 +71,7 @@ def is_referred_anew(new: Object, old: Object) -> bool:
 def ignored(vm: Object, sized: Sized) -> list[str]:
     """Return a warning for all that an instance type sets and is not acted on, and a preference.
 
-    What the VM sets itself is told apart from it, field by field.
+    What the VM sets itself is separated from it, field by field.
     """
     template, resolved = vm["spec"]["template"], sized.resolved
     written = set(support.unsupported(template.get("spec") or {}))
@@ -82,7 +82,7 @@ def ignored(vm: Object, sized: Sized) -> list[str]:
     sizes = _unsupported(expand(template, alone).template, written)
     found = {INSTANCETYPE: sizes, PREFERENCE: [path for path in added if path not in sizes]}
     return [
-        support.summed_up(f"{role.words} {choice.name}", found[role])
+        support.summed_up(f"{role.noun} {choice.name}", found[role])
         for role in ROLES
         if (choice := resolved.of(role)) is not None and found[role]
     ]
@@ -112,7 +112,7 @@ def _stale_pins(vm: Object, machine: Machine) -> list[str]:
         choice = machine.resolved.of(role)
         if pin and choice is not None and choice.revision != pin:
             found.append(
-                f"{role.path}.revisionName: {pin} is not a revision of {role.words}"
+                f"{role.path}.revisionName: {pin} is not a revision of {role.noun}"
                 f" {choice.name}, so it is ignored"
             )
     return found

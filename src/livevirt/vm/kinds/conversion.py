@@ -27,7 +27,7 @@ def convert(version: str, obj: Object) -> Object:
 
 
 def is_open(part: str, value: Any) -> bool:
-    """Tell whether the size of a part (`cpu`, `memory`) is left to the VM, in either version."""
+    """Return whether the size of a part (`cpu`, `memory`) is left to the VM, in either version."""
     if value is None or value == 0:
         return True
     try:

@@ -12,6 +12,7 @@ VERSIONS = ("v1", "v1alpha3")  # the same in both; clients of either exist
 # Causes of the refusal of something that needs a guest agent.
 NO_GUEST_AGENT = "GuestAgentNotConnected"  # it has not answered yet
 GUEST_AGENT_STOPPED = "GuestAgentStopped"  # it has answered, and does not any more
+NO_NODE_AGENT = "NodeAgentNotReachable"  # the same for a node agent, on a cluster
 
 _VM, _VMI = "virtualmachines", "virtualmachineinstances"
 

@@ -36,7 +36,7 @@ def text(version: dict[str, str]) -> str:
 
 
 def differ(one: str, other: str) -> bool:
-    """Tell whether two versions differ in more than a patch level."""
+    """Return whether two versions differ in more than a patch level."""
     return one.lstrip("v").split(".")[:2] != other.lstrip("v").split(".")[:2]
 
 
@@ -44,7 +44,7 @@ COMPONENTS = "system:serviceaccount:kubevirt:"
 
 
 def is_component(user: User) -> bool:
-    """Tell whether a user is one of our own service accounts."""
+    """Return whether a user is one of our own service accounts."""
     return user.name.startswith(COMPONENTS)
 
 
@@ -95,7 +95,7 @@ _ANYWAY = {"domain.devices.disks.cdrom.tray": "closed"}
 def warnings(path: str, spec: Object) -> list[str]:
     """Return a warning for each field that is set in a spec and not acted on."""
     found = list(dict.fromkeys(unsupported(spec)))
-    shown = [f"{path}.{each}: kept, but livevirt does not act on it" for each in found]
+    shown = [f"{path}.{each}: stored but ignored by livevirt" for each in found]
     if len(shown) > MOST_WARNINGS:
         more = len(shown) - MOST_WARNINGS + 1
         return [*shown[: MOST_WARNINGS - 1], f"{path}: {more} more fields are not acted on"]
@@ -103,7 +103,7 @@ def warnings(path: str, spec: Object) -> list[str]:
 
 
 def summed_up(whose: str, fields: Sequence[str]) -> str:
-    """Return one warning of the fields that somebody else sets and that are not acted on."""
+    """Return one warning of the fields that another object sets and that livevirt ignores."""
     shown = list(fields[:MOST_WARNINGS])
     if len(fields) > MOST_WARNINGS:
         shown.append(f"{len(fields) - MOST_WARNINGS} more")

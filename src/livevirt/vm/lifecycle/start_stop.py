@@ -45,7 +45,7 @@ async def ask(call: Call, vm: Object, *wanted: Object, dry_run: bool) -> None:
 
 
 async def withdraw(call: Call, vm: Object) -> Object:
-    """Take back what waits, if anything does; return the VM as it is then."""
+    """Cancel pending requests, if any; return the VM as it is then."""
     if not (vm.get("status") or {}).get("stateChangeRequests"):
         return vm
     patch = {"status": {"stateChangeRequests": None}}

@@ -8,9 +8,8 @@ from collections.abc import Iterator
 from livevirt.kube.objects import names
 from livevirt.kube.objects.field_error import FieldError
 from livevirt.kube.objects.metadata import validate_annotations, validate_labels
-from livevirt.kube.objects.priority import Get
 from livevirt.kube.objects.request import Object
-from livevirt.kube.objects.review import Reader, Review, Rules
+from livevirt.kube.objects.review import Get, Reader, Review, Rules
 from livevirt.vm.config.settings import Config
 from livevirt.vm.instancetypes import sizing_admission
 from livevirt.vm.instancetypes.sizing_admission import Sized, is_referred_anew, is_resized
@@ -63,7 +62,7 @@ class VirtualMachineRules(Rules):
     def validate(self, review: Review) -> list[FieldError]:
         """List what is wrong with the spec; warn of what becomes of an edit that is not.
 
-        Whoever lets a VM take another generation of its instance type edits it as well.
+        Taking another generation of the instance type is an edit as well.
         """
         new, old = review.new, review.old
         if not _is_edited(review):
@@ -74,6 +73,7 @@ class VirtualMachineRules(Rules):
         found = errors(new, config, sized, old) + missing_class(new, old, review.read.get)
         if not found and not is_component(review.user):
             review.warnings += sized.warnings
+            review.warnings += _data_volume_warnings(new, old, review.read.get)
             if sized.known and (old is None or review.subresource or is_resized(new, old)):
                 review.warnings += _newly_ignored(review, sized)
                 written = sized.vm["spec"]["template"]["spec"]
@@ -91,7 +91,7 @@ def _is_edited(review: Review) -> bool:
 
 
 def _newly_ignored(review: Review, sized: Sized) -> list[str]:
-    """Return what instance type and preference set in vain and did not before this write."""
+    """Return what instance type and preference set without effect and did not before this write."""
     new, old = review.new, review.old
     found = sizing_admission.ignored(new, sized)
     if not found or old is None or review.subresource:  # the latter takes another generation
@@ -136,7 +136,7 @@ def missing_class(vm: Object, old: Object | None, get: Get) -> list[FieldError]:
 
 
 def _but_strategy(spec: Object) -> Object:
-    """Return a spec without what says when the VM runs."""
+    """Return a spec without the fields on when the VM runs."""
     return {key: value for key, value in spec.items() if key not in ("running", "runStrategy")}
 
 
@@ -204,6 +204,16 @@ def _metadata_errors(at: str, meta: Object) -> list[FieldError]:
         *validate_labels(labels, f"{at}.labels"),
         *validate_annotations(annotations, f"{at}.annotations"),
     ]
+
+
+def _data_volume_warnings(new: Object, old: Object | None, get: Get) -> Iterator[str]:
+    """Yield what the DataVolumes of new or changed templates ask for without effect."""
+    before = ((old or {}).get("spec") or {}).get("dataVolumeTemplates") or ()
+    for number, template in enumerate(new["spec"].get("dataVolumeTemplates") or ()):
+        if template not in before:
+            at = f"spec.dataVolumeTemplates[{number}].spec"
+            yield from datavolume_admission.warnings(at, template["spec"])
+            yield from datavolume_admission.class_warnings(at, template["spec"], get)
 
 
 def _data_volume_errors(vm: Object) -> Iterator[FieldError]:

@@ -52,7 +52,7 @@ class InstanceRules(Rules):
         ready = conditions.condition("Ready", False, "GuestNotRunning", message)
         new["status"] = {
             "phase": "Pending",
-            # The first word on it holds until the guest runs, so that nobody need write it again.
+            # The first value holds until the guest runs, so that it is not written again.
             "conditions": [{**ready, "lastTransitionTime": moment}],
             "phaseTransitionTimestamps": [{"phase": "Pending", "phaseTransitionTimestamp": moment}],
             **_boot_size(new["spec"]),

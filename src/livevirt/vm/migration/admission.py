@@ -61,7 +61,7 @@ def label_of(name: str) -> str:
 
 
 def unfinished(migration: Object) -> bool:
-    """Tell whether a migration has not ended."""
+    """Return whether a migration has not ended."""
     return (migration.get("status") or {}).get("phase") not in FINAL
 
 
@@ -80,7 +80,7 @@ def _spec_errors(review: Review) -> Iterator[FieldError]:
 
 
 def _instance_errors(review: Review) -> Iterator[FieldError]:
-    """Yield why the instance cannot be migrated now, in KubeVirt's words."""
+    """Yield why the instance cannot be migrated now, with KubeVirt's messages."""
     name, namespace = review.new["spec"].get("vmiName"), review.new["metadata"]["namespace"]
     if not name:
         yield required(_AT, "name of the instance to migrate")

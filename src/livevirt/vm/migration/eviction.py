@@ -23,7 +23,7 @@ class Move(NamedTuple):
     """The guest of a pod leaves instead: its instance is marked, and the eviction tried again."""
 
     node: str  # the one it has to leave
-    refusal: TooManyRequests  # what the caller is told meanwhile
+    refusal: TooManyRequests  # the answer to the caller meanwhile
     marked: bool = False  # already
 
 

@@ -30,7 +30,7 @@ def unmovable(vmi: Object) -> str:
 
 
 def moving(vmi: Object | None) -> bool:
-    """Tell whether a guest has been handed over to a migration that has not ended."""
+    """Return whether a guest has been handed over to a migration that has not ended."""
     state = ((vmi or {}).get("status") or {}).get("migrationState") or {}
     return bool(state) and not state.get("endTimestamp")
 

@@ -79,7 +79,7 @@ def _overridden(settings: Object, given: Mapping[str, Any]) -> Object:
     return {**settings, **chosen}
 
 
-_IDLE = "kept, but livevirt does not act on it"
+_IDLE = "stored but ignored by livevirt"
 _STOPS = "there is no post-copy; the guest is stopped when time is up"
 LONGEST_DOWNTIME = 2_000_000  # milliseconds, the most QEMU takes
 
@@ -109,7 +109,7 @@ class MigrationPolicyRules(Rules):
 
 
 def _warnings(spec: Object) -> list[str]:
-    """Say what a policy asks for in vain, and what comes of it."""
+    """Return the warning on fields of a policy that have no effect."""
     found = []
     if spec.get("allowPostCopy"):
         stops = spec.get("allowWorkloadDisruption") in (None, True)

@@ -73,7 +73,7 @@ def admit(waiting: Iterable[Waiting], active: Iterable[str], limits: Limits) -> 
     """Return the uids of the waiting migrations that may start.
 
     `active` has the source node of each active migration. A migration that waits for its source
-    node holds up none of another node.
+    node blocks none of another node.
     """
     capacity = Capacity(limits, active)
     queue = sorted(waiting, key=lambda each: each.rank)

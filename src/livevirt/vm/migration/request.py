@@ -73,7 +73,7 @@ def read_unfinished(migration: Object) -> Unfinished:
 def is_active(migration: Object, targets: Sequence[Object]) -> bool:
     """Return whether a migration counts towards the limits on parallel migrations.
 
-    One that waits, for a quota or in a back-off, does not hold up others.
+    One that waits, for a quota or in a back-off, does not block others.
     """
     phase = (migration.get("status") or {}).get("phase") or ""
     return phase != "Pending" or bool(targets)

@@ -8,7 +8,7 @@ it, so that the slow one shows. Growing resizes the pod before the guest; shrink
     edit accepted → vmi_patched → plugged                                  a volume is attached
     edit accepted → vmi_patched → confirmed                                a volume is detached
 
-`plugged` is QEMU's word (for a volume, phase Ready), `confirmed` the guest's: its agent reports the
+`plugged` is reported by QEMU (a volume: phase Ready), `confirmed` by the guest: its agent has the
 size, or the guest has released the disk. A guest without an agent confirms no size, so that step
 is not counted for it. Changes that began before the server started are not counted.
 """
@@ -220,7 +220,7 @@ def _sizes(vmi: Object) -> dict[Resource, int]:
 
 
 def _volumes(vmi: Object) -> set[str]:
-    """Return the volumes that come and go, each with what it holds."""
+    """Return the hotpluggable volumes, each with its claim."""
     return {each["name"] for each in vmi["spec"].get("volumes") or () if hotpluggable(each)}
 
 

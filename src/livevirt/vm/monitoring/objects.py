@@ -1,6 +1,6 @@
 """Samples of VirtualMachines, instances, migrations and nodes: pure functions of the objects.
 
-Names and labels are KubeVirt's. An instance type is named by its own name, whoever published it;
+Names and labels are KubeVirt's. An instance type has its own name, whatever its publisher;
 KubeVirt writes `<other>` for types that do not come from a few vendors.
 """
 
@@ -46,7 +46,7 @@ VM_CREATED = Family(
 )  # fmt: skip
 VM_REQUESTS = Family(
     "kubevirt_vm_resource_requests", "gauge",
-    "CPUs and memory that a VirtualMachine asks for, by where it says so (`source`).",
+    "CPUs and memory that a VirtualMachine asks for, by where they are set (`source`).",
     (*_VM, "resource", "unit", "source"),
 )  # fmt: skip
 VM_LIMITS = Family(
@@ -203,7 +203,7 @@ def of_machines(vms: Iterable[Object], vmis: Mapping[tuple[str, str], Object]) -
 
 
 def status_group(status: str) -> str:
-    """Return KubeVirt's group of a printable status; one that nobody knows is an error."""
+    """Return KubeVirt's group of a printable status; an unknown one is an error."""
     return next((group for group, known in _STATUS_GROUPS.items() if status in known), "error")
 
 
@@ -304,7 +304,7 @@ def _guest(vmi: Object, status: Object) -> tuple[str, ...]:
 
 
 def _must_stay(vmi: Object, listed: list[Object] | None) -> bool:
-    """Return whether an instance would have to migrate and cannot, or nobody knows yet."""
+    """Return whether an instance would have to migrate and cannot, or it is not known yet."""
     asked = vmi["spec"].get("evictionStrategy") in ("LiveMigrate", "LiveMigrateIfPossible")
     return asked and not conditions.is_true(listed, "LiveMigratable")
 

@@ -19,6 +19,7 @@ from livevirt.kube.objects import conditions
 from livevirt.kube.objects.conditions import FINAL, Condition
 from livevirt.kube.objects.quantity import Format, Quantity
 from livevirt.kube.objects.request import Object
+from livevirt.vm.sizing import guest_size
 from livevirt.vm.sizing.reservation import asked, reported_size
 from livevirt.vm.verdict.judgement import Judgement
 from livevirt.vm.verdict.live_patch import MEMORY, SOCKETS
@@ -152,11 +153,17 @@ def reported(vmi: Object) -> list[Condition]:
 
 
 def reached(vmi: Object, type_: str) -> str:
-    """Return the sentence that ends the story of a change."""
-    size = asked(vmi)
+    """Return the sentence on a change that is done."""
+    size, status = asked(vmi), _status(vmi)
+    connected = conditions.is_true(status.get("conditions"), "AgentConnected")
+    unsure = guest_size.UNCONFIRMED[guest_size.NO_COMMAND if connected else guest_size.NO_AGENT]
     if type_ == CPU:
-        return f"The guest has {size.sockets} CPU socket{'' if size.sockets == 1 else 's'}"
-    return f"The guest has {_amount(size.memory)} of memory"
+        what = f"{size.sockets} CPU socket{'' if size.sockets == 1 else 's'}"
+        confirmed = guest_size.cpu_confirmed(vmi)
+    else:
+        what = f"{_amount(size.memory)} of memory"
+        confirmed = guest_size.memory_confirmed(vmi)
+    return f"The guest has {what}" if confirmed else f"{what}: {unsure}"
 
 
 def condition(type_: str, reason: str, message: str) -> Condition:

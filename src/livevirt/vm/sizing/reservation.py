@@ -41,16 +41,16 @@ def asked(vmi: Object) -> Size:
 
 
 def reported_size(vmi: Object) -> Size:
-    """Return the size an instance's status tells: what its guest has, or was offered and may take.
+    """Return the size an instance's status reports: what is plugged in, or offered to the guest.
 
-    What is not told yet is as asked for.
+    What is not reported yet is as asked for.
     """
     status = vmi.get("status") or {}
     sockets = (status.get("currentCPUTopology") or {}).get("sockets")
     reported_size = status.get("memory") or {}
     amounts = [
         parse(reported_size[n]).bytes
-        for n in ("guestCurrent", "guestRequested")
+        for n in ("guestCurrent", "guestPlugged", "guestRequested")
         if n in reported_size
     ]
     if sockets and amounts:
@@ -100,9 +100,9 @@ def resized(current: Object, needed: Compute) -> Object:
 
 
 def covers(in_force: Object, needed: Compute) -> bool:
-    """Tell whether a container's resources in force are enough.
+    """Return whether a container's resources in force are enough.
 
-    Requests tell it: a resize changes them and the limits in one step.
+    Requests show it: a resize changes them and the limits in one step.
     """
     requests = in_force.get("requests") or {}
     return all(
@@ -113,7 +113,7 @@ def covers(in_force: Object, needed: Compute) -> bool:
 
 
 def _new(old: Mapping[str, Amount], name: str, amounts: Mapping[str, str]) -> bool:
-    """Tell whether an amount is another one, and not the same in other words."""
+    """Return whether an amount differs in value, not only in notation."""
     return parse(old[name]) != parse(amounts[name])
 
 

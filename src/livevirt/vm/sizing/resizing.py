@@ -36,7 +36,7 @@ class Bounds:
 
 @dataclass(frozen=True, slots=True)
 class Ask:
-    """A resize that is asked for, and what the answer and its words depend on."""
+    """A resize that is asked for, and what the answer and its message depend on."""
 
     need: Compute
     bounds: Bounds
@@ -66,11 +66,11 @@ class Attempts:
         return Attempts(self.count, retried=now)
 
     def waits(self, ask: Ask, now: datetime) -> bool:
-        """Tell whether just that was refused so lately that it is not asked again."""
+        """Return whether just that was refused so lately that it is not asked again."""
         return self.refused == ask and bool(self.wait(now))
 
     def is_trying(self, now: datetime) -> bool:
-        """Tell whether an attempt has begun so lately that nothing is known of it."""
+        """Return whether an attempt has begun so lately that nothing is known of it."""
         return self.retried is not None and now < self.retried + _PLUG_WAIT
 
     def wait(self, now: datetime) -> timedelta:
@@ -124,7 +124,7 @@ def moving(vmi: Object) -> Obstacle | None:
 
 
 def is_plug_failed(vmi: Object) -> bool:
-    """Tell whether QEMU has refused a change, as its node reports."""
+    """Return whether QEMU has refused a change, as its node reports."""
     listed = (vmi.get("status") or {}).get("conditions")
     return any(
         (conditions.find(listed, type_) or {}).get("reason") == hot_change.PLUG_FAILED
@@ -139,17 +139,17 @@ def refusal(error: ApiError, pod: Object, ask: Ask) -> Obstacle:
     match classify(error):
         case Refusal.QUOTA:
             short = shortages(more, tuple(under_quotas(pod, asked, bounds.quotas)))
-            lacking = "; ".join(each for _, each in short) or message
-            cure = "it goes on by itself when there is room"
-            return Obstacle(hot_change.OVER_QUOTA, f"{lacking}; {cure}")
+            missing = "; ".join(each for _, each in short) or message
+            cure = "it resumes automatically when there is room"
+            return Obstacle(hot_change.OVER_QUOTA, f"{missing}; {cure}")
         case Refusal.NODE_CAPACITY:
             next_move = ask.hindrance or "the guest is to migrate to a node that has room"
             return Obstacle(hot_change.INFEASIBLE, f"{message}; {next_move}")
         case Refusal.LIMIT_RANGE:
             short = shortages(more, tuple(under_limit_ranges(pod, asked, bounds.ranges)))
-            lacking = "; ".join(each for _, each in short) or message
-            cure = "it goes on by itself when that changes"
-            return Obstacle(hot_change.OVER_LIMIT_RANGE, f"{lacking}; {cure}")
+            missing = "; ".join(each for _, each in short) or message
+            cure = "it resumes automatically when that changes"
+            return Obstacle(hot_change.OVER_LIMIT_RANGE, f"{missing}; {cure}")
     return Obstacle(hot_change.RESIZE_REFUSED, message)
 
 

@@ -57,7 +57,7 @@ BINDINGS = (
 
 
 def attach_default(spec: Object, binding: str) -> None:
-    """Connect a guest that says nothing about networks to the pod's, in place."""
+    """Connect a guest without networks to the pod's, in place."""
     devices = spec["domain"].setdefault("devices", {})
     if spec.get("networks") or devices.get("interfaces"):
         return
@@ -81,7 +81,7 @@ GRACE_SECONDS = 30
 
 
 def fill(spec: Object, uid: str, config: Config) -> None:
-    """Fill in what a spec leaves out, in place; what it says is never changed.
+    """Fill in what a spec leaves out, in place; what it sets is never changed.
 
     `uid` is that of the VM, or of the instance where no VM owns it.
     """
@@ -101,7 +101,7 @@ def fill(spec: Object, uid: str, config: Config) -> None:
 def fill_size(domain: Object, instance: Instance, config: Config) -> None:
     """Fill in the size of a machine, in place: its `cpu`, `memory` and `resources`, and by them."""
     written, defaults = instance.domain, config.defaults
-    alone = written.cpu.dedicated_cpu_placement  # then its vCPUs tell how many CPUs it has
+    alone = written.cpu.dedicated_cpu_placement  # then its vCPUs set how many CPUs it has
     asked = alone or written.resources.request("cpu") is not None
     if defaults.cpu_request is not None and not asked:
         requests = _part(_part(domain, "resources"), "requests")

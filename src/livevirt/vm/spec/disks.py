@@ -6,9 +6,9 @@ from livevirt.kube.objects.request import Object
 
 TARGETS = ("disk", "cdrom", "lun")
 DEFAULT_BUS = "sata"  # KubeVirt's, for amd64
-#: Where what the guest sees as one of these can come and go while it runs.
+#: The buses on which a device of each type can be hotplugged.
 HOTPLUG_BUSES = {"disk": ("scsi", "virtio"), "lun": ("scsi",), "cdrom": ("scsi", "usb")}
-HOTPLUG_BUS = "scsi"  # of disks that may come and go, which nothing on sata can
+HOTPLUG_BUS = "scsi"  # of hotpluggable disks; sata cannot hotplug
 _CLAIMS = ("persistentVolumeClaim", "dataVolume", "memoryDump")
 #: Volumes that reach the guest in other ways than as a disk.
 _NO_DISK = ("memoryDump",)
@@ -29,7 +29,7 @@ def add_missing(spec: Object) -> None:
 
 
 def target(disk: Object) -> str:
-    """Return what the guest sees it as: `disk` unless the manifest says otherwise."""
+    """Return what the guest sees it as: `disk` unless the manifest sets another."""
     for each in TARGETS:
         if disk.get(each) is not None:
             return each
@@ -51,7 +51,7 @@ def boot_disk(spec: Object) -> str:
 
 
 def hotpluggable(volume: Object | None) -> bool:
-    """Tell whether a volume may come and go while the guest runs."""
+    """Return whether a volume may be hotplugged."""
     return any(((volume or {}).get(source) or {}).get("hotpluggable") for source in _CLAIMS)
 
 
@@ -59,7 +59,7 @@ def may_come_later(spec: Object) -> set[str]:
     """Return the hotpluggable volumes that a guest can start without, to be given them later.
 
     It needs the one it boots from, and those on a bus where nothing is plugged into a guest that
-    runs; a CD-ROM drive is there from the start, on any bus, and gets its disc.
+    runs; a CD-ROM drive is there from the start, on any bus, and gets its medium.
     """
     found = {volume["name"] for volume in spec.get("volumes") or () if hotpluggable(volume)}
     for disk in ((spec.get("domain") or {}).get("devices") or {}).get("disks") or ():

@@ -152,7 +152,7 @@ def plain(value: Any) -> Any:
 
 
 def without_nulls(value: Any) -> Any:
-    """Return a deep copy that lacks every field set to null."""
+    """Return a deep copy without the fields that are null."""
     text = msgspec.json.encode(value)  # by far the fastest way to copy what is JSON
     copied = msgspec.json.decode(text)
     return _stripped(copied) if b"null" in text else copied

@@ -1,6 +1,6 @@
 """The parts of an instance's spec that sizes depend on, typed and read-only.
 
-Reading is tolerant: fields nobody here needs may hold anything, and null means left out.
+Reading is tolerant: fields that are not needed here may hold anything, and null means left out.
 """
 
 from __future__ import annotations
@@ -121,12 +121,12 @@ class Instance(View, frozen=True):
 
     @property
     def guest(self) -> Quantity | None:
-        """The guest's memory at boot, if it is told."""
+        """The guest's memory at boot, if it is set."""
         return read_amount(self.domain.memory.guest)
 
     @property
     def max_guest(self) -> Quantity | None:
-        """The most memory the guest may ever have, if it is told."""
+        """The most memory the guest may ever have, if it is set."""
         return read_amount(self.domain.memory.max_guest)
 
     @property
@@ -138,7 +138,7 @@ class Instance(View, frozen=True):
         try:
             return quantity.parse(pages.page_size)
         except QuantityError:
-            return None  # any text may stand there; admission tells which are sizes
+            return None  # any text may stand there; admission checks it
 
 
 def read(spec: Object) -> Instance:

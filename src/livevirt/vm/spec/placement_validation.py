@@ -9,6 +9,7 @@ from livevirt.kube.objects.field_checks import named, optional_one_of
 from livevirt.kube.objects.field_error import FieldError, invalid
 from livevirt.kube.objects.pod_resources import CPU_MANAGER, YES
 from livevirt.kube.objects.request import Object
+from livevirt.kube.objects.review import Get
 from livevirt.kube.objects.scheduling_validation import DNS_POLICIES, validate_scheduling
 from livevirt.vm.spec.instance import Instance
 from livevirt.vm.spec.sizes import topology
@@ -114,9 +115,7 @@ def scheduling_errors(path: str, spec: Object) -> Iterator[FieldError]:
             yield invalid(at, name, why)
 
 
-def priority_errors(
-    path: str, spec: Object, before: Object, get: priority.Get
-) -> Iterator[FieldError]:
+def priority_errors(path: str, spec: Object, before: Object, get: Get) -> Iterator[FieldError]:
     """Yield a PriorityClass that a spec names, did not name before, and that does not exist."""
     name = spec.get("priorityClassName") or ""
     known = name in ("", before.get("priorityClassName"))

@@ -29,7 +29,7 @@ GRAPHICS = 32 * MIB  # video memory and its surfaces
 HOST_DEVICES = 1024 * MIB  # room to map the registers of passed-through devices
 TPM = 53 * MIB
 ENCRYPTION = 256 * MIB
-GUARANTEED = 100 * MIB  # nobody else's memory can be borrowed when limits are exact
+GUARANTEED = 100 * MIB  # no other pod's memory can be borrowed when limits are exact
 PAGE_TABLE_RATIO = 512  # eight bytes of page table for each page of 4096
 
 
@@ -52,7 +52,7 @@ def overhead(instance: Instance, vcpus: int, memory: int, ratio: str = "") -> in
 
 
 def _exact(instance: Instance) -> bool:
-    """Tell whether cpu and memory are limited to exactly what is asked for."""
+    """Return whether cpu and memory are limited to exactly what is asked for."""
     resources = instance.domain.resources
     if not resources.limits:
         return False
@@ -103,8 +103,8 @@ def demanded(namespace: Namespace) -> dict[str, str]:
 def as_started(namespace: Namespace, pod: Object | None) -> Namespace:
     """Return what a namespace demands of a pod that is there.
 
-    The limits it was made with stay, and must go on following the guest's size, also when nobody
-    demands them any more.
+    The limits it was made with stay, and must go on following the guest's size, also when the
+    namespace no longer demands them.
     """
     if pod is None:
         return namespace
@@ -117,7 +117,7 @@ def as_started(namespace: Namespace, pod: Object | None) -> Namespace:
 
 
 def _limited(labels: dict[str, str], kubevirt: Object | None) -> bool:
-    """Tell whether the cluster gives guests of namespaces with such labels a CPU limit."""
+    """Return whether the cluster gives guests of namespaces with such labels a CPU limit."""
     settings = ((kubevirt or {}).get("spec") or {}).get("configuration") or {}
     try:
         return label_selector(settings.get("autoCPULimitNamespaceLabelSelector")).matches(labels)

@@ -66,7 +66,7 @@ MOST_EMULATED = parse("960Gi")
 
 
 def guest(instance: Instance) -> Quantity | None:
-    """Return the memory the guest boots with; None if nothing tells."""
+    """Return the memory the guest boots with; None if it is not set."""
     resources = instance.domain.resources
     return (
         instance.guest or resources.request("memory") or resources.limit("memory") or instance.page

@@ -102,7 +102,7 @@ _NO_UTILITY_VOLUMES = (
 class Exemptions:
     """What a spec may keep although the rules would refuse it in a new one."""
 
-    empty_drives: frozenset[str] = frozenset()  # CD-ROM drives without a disc
+    empty_drives: frozenset[str] = frozenset()  # CD-ROM drives without a medium
     shared_claims: frozenset[str] = frozenset()  # claims that several disks use
 
 
@@ -121,7 +121,7 @@ def spec_errors(
     """List what is wrong with a spec whose defaults are filled in.
 
     `explicit_maximum`: the owner wrote `maxGuest`, so it must be one that works. `sized`: the spec
-    says how large the guest is, which it need not when an instance type does.
+    sets the size of the guest, which it need not when an instance type does.
     """
     instance = instances.read(spec)
     found = [

@@ -23,7 +23,7 @@ from livevirt.vm import kinds
 class GuestEndpoint(Protocol):
     """Reaches the guests that run here, by the namespace and name of their instance.
 
-    Whoever calls has seen in the status that the guest runs. Raises Conflict if it does not any
+    The caller has checked in the status that the guest runs. Raises Conflict if it does not any
     more.
     """
 
@@ -116,12 +116,12 @@ def phase(vmi: Object | None) -> str:
 
 
 def running(vmi: Object | None) -> bool:
-    """Tell whether there is an instance that has not ended."""
+    """Return whether there is an instance that has not ended."""
     return vmi is not None and phase(vmi) not in FINAL
 
 
 async def decided(call: Call, decide: Callable[[], Awaitable[Answer]]) -> Answer:
-    """Read, decide and write; all of it again when somebody else wrote in between."""
+    """Read, decide and write; all of it again after a conflicting write."""
 
     async def attempt() -> Answer | None:
         with contextlib.suppress(Stale):
@@ -152,7 +152,7 @@ async def patch_vm(call: Call, vm: Object, patch: Object, subresource: str = "")
 
 
 async def set_strategy(call: Call, vm: Object, strategy: str) -> None:
-    """Change the run strategy, in the words the VM's owner chose."""
+    """Change the run strategy, in the field that the VM's owner chose."""
     if vm["spec"].get("running") is not None:
         spec: Object = {"running": strategy != "Halted"}
     else:
@@ -173,7 +173,7 @@ class Options(NamedTuple):
 
     given: Object
     dry_run: bool
-    warnings: tuple[str, ...] = ()  # of fields that nobody knows
+    warnings: tuple[str, ...] = ()  # of unknown fields
 
 
 def read(call: Call, kind: str) -> Options:

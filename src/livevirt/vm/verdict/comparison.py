@@ -127,7 +127,7 @@ FOLLOWING: Object = {
     "affinity": _FOLLOWS,
     "tolerations": _FOLLOWS,
 }
-#: What a pod asks for its guest's memory, if the owner or an instance type says it.
+#: What a pod asks for its guest's memory, if the owner or an instance type sets it.
 MEMORY_REQUEST: Path = ("domain", "resources", "requests", "memory")
 
 
@@ -137,7 +137,7 @@ class Comparison(msgspec.Struct, frozen=True):
     `started` and `wanted` are specs with defaults filled in; `before`, `after` and `vmi` the trees
     of what runs, of what is wanted and of the instance itself, without the parts that are written
     the same in all of them. `running` reads the instance and `asked` the template without defaults.
-    `has` is the size of the guest; a growth that is held up has not reached it.
+    `has` is the size of the guest; a growth that is blocked has not reached it.
     """
 
     inputs: VerdictInputs

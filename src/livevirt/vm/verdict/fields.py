@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from livevirt.kube.objects.quantity import Format, Quantity
-from livevirt.vm.sizing import hot_change
+from livevirt.vm.sizing import guest_size, hot_change
 from livevirt.vm.spec import sizes
 from livevirt.vm.spec.instance import read_amount
 from livevirt.vm.verdict.comparison import MEMORY_REQUEST, Comparison, Path, find, in_vm
@@ -57,18 +57,28 @@ def sockets(comparison: Comparison, running: Any, wanted: Any) -> Ruling:
         nearest = most if most != running else None
         return Ruling(Verdict.RESTART, Reason.ABOVE_MAXIMUM, message, nearest)
     has = _plugged(comparison, running)
-    if wanted < has and comparison.inputs.accelerator != "kvm" and not comparison.inputs.agent:
+    vmi, inputs = comparison.inputs.vmi or {}, comparison.inputs
+    controlled = inputs.accelerator == "kvm" or (inputs.agent and guest_size.cpu_confirmed(vmi))
+    if wanted < has and not controlled:
         message = (
             "an emulated CPU is taken away by the guest agent, and none answers; with"
             " qemu-guest-agent in the guest this is live"
         )
         return Ruling(Verdict.RESTART, Reason.NO_AGENT, message)
+    possible = guest_size.possible_sockets(vmi)
+    if possible is not None and wanted > max(possible, comparison.has.sockets):
+        message = (
+            f"the guest's kernel registers no more than {possible} sockets until it boots again; on"
+            " KVM recent kernels register all"
+        )
+        nearest = possible if possible and possible != running else None
+        return Ruling(Verdict.RESTART, Reason.KERNEL_LIMIT, message, nearest)
     change = "plugged into" if wanted > comparison.has.sockets else "taken from"
     return Ruling(Verdict.LIVE, Reason.IN_PLACE, f"whole sockets are {change} the running guest")
 
 
 def _plugged(comparison: Comparison, running: int) -> int:
-    """Return how many sockets the guest may have: not those of a change that is held up."""
+    """Return how many sockets the guest may have: not those of a change that is blocked."""
     vmi = comparison.inputs.vmi or {}
     has = ((vmi.get("status") or {}).get("currentCPUTopology") or {}).get("sockets")
     held = hot_change.reason_of(vmi, hot_change.CPU) in hot_change.HELD
@@ -103,8 +113,12 @@ def guest_memory(comparison: Comparison, running: Any, wanted: Any) -> Ruling:
     if wanted.nano % block.nano:
         message = f"memory is plugged in blocks of {block}"
         return restart(Reason.UNALIGNED, message, _aligned(wanted, running, most, block))
-    change = "plugged into" if wanted.bytes > comparison.has.memory else "taken from"
-    return Ruling(Verdict.LIVE, Reason.IN_PLACE, f"memory is {change} the running guest")
+    if wanted.bytes > comparison.has.memory:
+        return Ruling(Verdict.LIVE, Reason.IN_PLACE, "memory is plugged into the running guest")
+    message = "memory is taken from the running guest"
+    if not guest_size.shrinkable(comparison.inputs.vmi or {}):
+        message += f". {guest_size.MAY_NOT_SHRINK}"
+    return Ruling(Verdict.LIVE, Reason.IN_PLACE, message)
 
 
 def memory_request(comparison: Comparison, running: Any, wanted: Any) -> Ruling:
@@ -258,14 +272,14 @@ _REST = (
 _LACKING = "not in this release: it waits for a restart (reason NotAvailable)"
 
 
-def live_table(lacking: frozenset[Reason] = NOT_YET) -> str:
-    """Return the table in Markdown, for nodes that lack some ways to go live."""
+def live_table(unsupported: frozenset[Reason] = NOT_YET) -> str:
+    """Return the table in Markdown, for nodes that do not support some ways to go live."""
     known = [
         *((field.by, f"`{in_vm(field.path)}`", field.way, field.unless) for field in FIELDS),
         *VOLUME_ROWS,
     ]
     rows = [
-        (name, _LACKING, "") if by in lacking else (name, way, unless)
+        (name, _LACKING, "") if by in unsupported else (name, way, unless)
         for by, name, way, unless in known
     ]
     lines = ["| field | live | a restart (or a refusal) if |", "|---|---|---|"]

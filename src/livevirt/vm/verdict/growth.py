@@ -112,14 +112,14 @@ def by_resize(
         message = f"the pod grows first, then {ruling.message}"
         return Ruling(Verdict.LIVE_AFTER_RESIZE, Reason.POD_RESIZE, message)
     bound, _ = short[0]
-    lacking = "; ".join(words for _, words in short)
+    missing = "; ".join(text for _, text in short)
     obstacle = ""
     if all(each.kind == "Node" for each, _ in short):
         obstacle = no_migration_instead(inputs, amounts(held), grown)
         if not obstacle:
-            message = f"{lacking}, so the guest migrates to a node with room"
+            message = f"{missing}, so the guest migrates to a node with room"
             return Ruling(Verdict.LIVE_AFTER_MIGRATION, Reason.NODE_FULL, message)
-    message = f"{lacking}; it resumes automatically when there is room"
+    message = f"{missing}; it resumes automatically when there is room"
     message += f" ({obstacle})" if obstacle else ""
     return Ruling(Verdict.LIVE_AFTER_RESIZE, REASONS[bound.kind], message, waits=True)
 
@@ -143,8 +143,8 @@ def no_migration(
     if inputs.migration_obstacle:
         return inputs.migration_obstacle
     ranges = tuple(bound for bound in inputs.bounds if bound.kind == "LimitRange")
-    if lacking := "; ".join(words for _, words in shortages(grown, ranges)):
-        return lacking
+    if missing := "; ".join(text for _, text in shortages(grown, ranges)):
+        return missing
     return _no_second_pod(inputs, whole) or _no_node(inputs, whole)
 
 
@@ -162,8 +162,8 @@ def _no_second_pod(inputs: VerdictInputs, whole: dict[str, Quantity]) -> str:
     if inputs.migration_obstacle:
         return inputs.migration_obstacle
     short = shortages({**whole, "pods": _ONE}, inputs.second_pod)
-    lacking = "; ".join(words for _, words in short)
-    return f"a migration takes a second pod, and {lacking}" if lacking else ""
+    missing = "; ".join(text for _, text in short)
+    return f"a migration takes a second pod, and {missing}" if missing else ""
 
 
 def _no_node(inputs: VerdictInputs, whole: dict[str, Quantity]) -> str:
@@ -174,19 +174,19 @@ def _no_node(inputs: VerdictInputs, whole: dict[str, Quantity]) -> str:
     short = list(shortages(whole, inputs.other_nodes))
     if len(short) < len(inputs.other_nodes):
         return ""
-    return f"no other node has room: {'; '.join(words for _, words in short)}"
+    return f"no other node has room: {'; '.join(text for _, text in short)}"
 
 
 def shortages(
     grown: Mapping[str, Quantity], bounds: tuple[Bound, ...]
 ) -> Iterator[tuple[Bound, str]]:
-    """Yield each bound that has too little left, and what it lacks as text.
+    """Yield each bound that has too little left, and the message on what is missing.
 
     One whose rest is negative is short of what the pod needs before it grows any more.
     """
     for bound in bounds:
-        if lacking := _beyond(grown, bound.left):
-            yield bound, f"{bound.kind} {bound.name} lacks {', '.join(lacking)}"
+        if missing := _beyond(grown, bound.left):
+            yield bound, f"{bound.kind} {bound.name} is missing {', '.join(missing)}"
 
 
 def kept(given: Mapping[str, Quantity], bounds: tuple[Bound, ...]) -> str:

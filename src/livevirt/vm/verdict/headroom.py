@@ -173,16 +173,16 @@ def placement(vm: Object, settings: Config, nodes: Sequence[tuple[Object, Share]
     spec = filled(defaults.kept(template, machine), "", settings)
     asked = growth.amounts(resources.compute(instance.read(spec), settings.defaults))
     open_ = list(for_start(spec, asked, nodes))
-    short = {bound.name: words for bound, words in growth.shortages(asked, tuple(open_))}
+    short = {bound.name: text for bound, text in growth.shortages(asked, tuple(open_))}
     room = [bound.name for bound in open_ if bound.name not in short]
     return {"nodes": room, "message": "" if room else _no_placement(list(short.values()))}
 
 
-def _no_placement(lacking: list[str]) -> str:
-    if not lacking:
+def _no_placement(reasons: list[str]) -> str:
+    if not reasons:
         return "there is no node that takes it"
-    more = len(lacking) - _MOST_REASONS
-    named = [*lacking[:_MOST_REASONS], *([f"{more} more"] if more > 0 else [])]
+    more = len(reasons) - _MOST_REASONS
+    named = [*reasons[:_MOST_REASONS], *([f"{more} more"] if more > 0 else [])]
     return f"no node has room: {'; '.join(named)}"
 
 
@@ -279,9 +279,9 @@ def _least(item: Object, own: Object, asked: Amounts) -> Iterator[tuple[str, Qua
     for resource, least in _compute(item.get("min")):
         request, limit = f"requests.{resource}", f"limits.{resource}"
         yield request, least - beside.get(request, ZERO)
-        for other in () if whole else _others(own):  # one that has too little holds up the pod
-            if (lacks := least - amounts(other.get("requests")).get(resource, ZERO)) > ZERO:
-                yield request, asked.get(request, ZERO) + lacks
+        for other in () if whole else _others(own):  # one that has too little blocks the pod
+            if (missing := least - amounts(other.get("requests")).get(resource, ZERO)) > ZERO:
+                yield request, asked.get(request, ZERO) + missing
         if limit in asked and limit in stated:
             yield limit, least - beside.get(limit, ZERO)
     for resource, ratio in _compute(item.get("maxLimitRequestRatio")):

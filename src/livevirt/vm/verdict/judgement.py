@@ -46,6 +46,7 @@ class Reason(StrEnum):
     UNALIGNED = "Unaligned"
     NOT_ELIGIBLE = "NotEligible"
     NO_AGENT = "NoGuestAgent"
+    KERNEL_LIMIT = "GuestKernelLimit"  # its kernel registers no more CPUs until it boots again
     FOLLOWS_RESOURCES = "FollowsResources"
     ARCHITECTURE = "Architecture"
     NOT_LIVE = "NotLiveUpdatable"
@@ -68,6 +69,7 @@ class Ruling(msgspec.Struct, frozen=True):
 
     A rule decides the first five fields; `judge` adds which field it is and its values as JSON
     (None: left out). `waits`: nothing happens until something around the guest changes.
+    `unconfirmed`: why the guest will not confirm it, as `guest_size` names reasons.
     """
 
     verdict: Verdict
@@ -75,6 +77,7 @@ class Ruling(msgspec.Struct, frozen=True):
     message: str
     nearest: Any = None  # the nearest value that would be live, as JSON
     waits: bool = False
+    unconfirmed: str = ""
     path: str = ""  # as in the VM
     running: Any = None
     wanted: Any = None

@@ -19,12 +19,12 @@ DIFFERENCES: tuple[Departure, ...] = (
         "default-strategy",
         "any edit while `vmRolloutStrategy` is not set",
         "live: unset means LiveUpdate",
-        "staged: unset means Stage, as the documentation says; `livevirt up` sets LiveUpdate",
+        "staged: unset means Stage, as documented; `livevirt up` sets LiveUpdate",
     ),
     Departure(
         "gate",
         "LiveUpdate without the gate `VMLiveUpdateFeatures`",
-        "live: the gate is always open",
+        "live: the gate is always enabled",
         "staged, and the reason names the gate",
     ),
     Departure(
@@ -49,17 +49,17 @@ DIFFERENCES: tuple[Departure, ...] = (
         "cpu-block",
         "adding or dropping the `cpu` block, or one without a topology",
         "restart",
-        "compared is what it stands for: one socket, core and thread are no change",
+        "compared by its meaning: one socket, core and thread are no change",
     ),
     Departure(
         "memory-block",
-        "dropping `memory.guest` where requests tell the size",
+        "dropping `memory.guest` where requests set the size",
         "restart",
-        "compared is the size it stands for",
+        "compared by the size it stands for",
     ),
     Departure(
         "written-default",
-        "writing a default out, or leaving it away",
+        "writing a default out, or leaving it out",
         "restart",
         "no change",
     ),
@@ -67,7 +67,7 @@ DIFFERENCES: tuple[Departure, ...] = (
         "failed-memory",
         "memory after a hotplug that failed",
         "restart for as long as the guest runs",
-        "live: a condition tells the cause, and it is tried again",
+        "live: a condition reports the cause, and it is retried",
     ),
     Departure(
         "in-flight",
@@ -79,7 +79,7 @@ DIFFERENCES: tuple[Departure, ...] = (
         "held-back",
         "memory, affinity or tolerations beside sockets that need a restart",
         "applied: only the comparison of templates holds other fields back",
-        "held back with the rest of the edit, unless the gate `PartialLiveUpdate` is open",
+        "held back with the rest of the edit, unless the gate `PartialLiveUpdate` is enabled",
     ),
     Departure(
         "interfaces",
@@ -90,51 +90,51 @@ DIFFERENCES: tuple[Departure, ...] = (
     Departure(
         "disk-settings",
         "only settings of the disk of a hotpluggable volume",
-        "nothing happens and nobody is told",
-        "restart, and said so",
+        "nothing happens and nothing is reported",
+        "restart, with a warning",
     ),
     Departure(
         "hotpluggable-flip",
         "`hotpluggable` turned on for a volume of the start",
-        "nothing happens and nobody is told",
-        "restart, and said so",
+        "nothing happens and nothing is reported",
+        "restart, with a warning",
     ),
     Departure(
         "new-drive",
-        "a CD-ROM drive that comes or goes, with or without a hotpluggable volume",
+        "a CD-ROM drive that is added or removed, with or without a hotpluggable volume",
         "restart; a new one with a volume is an error that stops everything else",
         "live on scsi, and on usb where the guest has such a drive from its start; restart on sata,"
-        " and said so, but the medium of a removed drive goes at once",
+        " with a warning, but the medium of a removed drive is ejected at once",
     ),
     Departure(
         "hotplug-bus",
         "a hotpluggable disk on sata or usb, or one that names no bus",
         "an error of the controller that stops everything else",
-        "restart, and said so; a bus that is left out is scsi, at a start too",
+        "restart, with a warning; a bus that is left out is scsi, at a start too",
     ),
     Departure(
         "lun",
-        "a hotpluggable volume that comes as a `lun`",
+        "a hotpluggable volume as a `lun`",
         "live",
-        "restart, and said so; a `lun` takes a SCSI device of the host, which no claim is here",
+        "restart, with a warning; a `lun` takes a SCSI device of the host, which no claim is here",
     ),
     Departure(
         "during-migration",
-        "a volume or disc that comes, goes or changes while the guest is migrated",
-        "the instance has it at once and nothing happens until the migration ends; nobody is told",
-        "live, and said to wait: the instance has it when the migration has ended",
+        "a volume or CD-ROM image attached, detached or changed while the guest migrates",
+        "it is in the instance at once; until the migration ends nothing happens or is reported",
+        "live, and reported as waiting: the instance has it when the migration has ended",
     ),
     Departure(
         "volume-gates",
-        "a hotpluggable volume while its gate is closed",
-        "nothing happens and nobody is told",
+        "a hotpluggable volume while its feature gate is disabled",
+        "nothing happens and nothing is reported",
         "restart, and the reason names the gate",
     ),
     Departure(
         "volume-migration",
         "another claim for a volume with `updateVolumesStrategy: Migration`",
         "data is copied by a live migration to another node, if that is allowed; under Stage"
-        " nothing happens and nobody is told; while it is copied it can only be set back; a guest"
+        " nothing happens, nothing is reported; while it is copied it can only be set back; a guest"
         " that ends meanwhile needs manual recovery",
         "data is copied in place, without a migration; under Stage it is replaced if hotpluggable,"
         " else it waits for a restart; a third claim is copied to instead; a guest that ends"
@@ -142,8 +142,8 @@ DIFFERENCES: tuple[Departure, ...] = (
     ),
     Departure(
         "volume-migration-others",
-        "a volume or disc that comes or goes with `updateVolumesStrategy: Migration`",
-        "nothing happens and nobody is told",
+        "a volume or CD-ROM image attached or detached with `updateVolumesStrategy: Migration`",
+        "nothing happens and nothing is reported",
         "live, as with `Replacement` ([decision 6](decisions/0006-volume-migration-strategy.md))",
     ),
     Departure(

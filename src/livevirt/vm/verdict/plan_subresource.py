@@ -1,6 +1,6 @@
 """POST …/virtualmachines/NAME/plan: what would become of an edit, before it is made.
 
-The body is the VirtualMachine as it shall be, or a JSON merge patch of it; an empty one asks about
+The body is the VirtualMachine as it should be, or a JSON merge patch of it; an empty one asks about
 the VM as it is. Nothing is written.
 """
 
@@ -69,7 +69,7 @@ async def plan(call: Call) -> Answer:
 
 
 def _unused(wanted: Object, sized: Sized, settings: Config, *, refused: bool) -> list[str]:
-    """Return the warnings about what a VM says and livevirt does not act on."""
+    """Return the warnings about fields of a VM that livevirt ignores."""
     template = wanted["spec"]["template"].get("spec") or {}
     found = sized.warnings + support.warnings(TEMPLATE, template)
     if not refused:

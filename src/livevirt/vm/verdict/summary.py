@@ -11,6 +11,7 @@ import msgspec
 from livevirt.kube.objects import conditions
 from livevirt.kube.objects.conditions import Condition
 from livevirt.kube.objects.request import Object
+from livevirt.vm.sizing.guest_size import UNCONFIRMED
 from livevirt.vm.verdict.comparison import TEMPLATE
 from livevirt.vm.verdict.judgement import Judgement, Ruling, Verdict
 
@@ -81,7 +82,7 @@ def pending(judgement: Judgement) -> Pending:
 def condition(judgement: Judgement) -> Condition | None:
     """Return the VM's RestartRequired condition, None when nothing waits for a restart.
 
-    As upstream it has no reason: its message changes with what waits. Where nobody can say what
+    As upstream it has no reason: its message changes with what waits. Where it is unknown what
     waits, only a restart is sure to apply all.
     """
     if judgement.unknown:
@@ -168,6 +169,9 @@ def _planned(change: Ruling) -> Object:
         found["nearestLive"] = redacted(path, change.nearest)
     if change.waits:
         found["waits"] = True
+    if change.unconfirmed:
+        found["confirmed"] = False
+        found["message"] += f"; it will be {UNCONFIRMED[change.unconfirmed]}"
     return found
 
 

@@ -14,6 +14,7 @@ from livevirt.kube.objects.field_error import FieldError
 from livevirt.kube.objects.quantity import ZERO, Quantity, parse
 from livevirt.kube.objects.request import Object
 from livevirt.vm.config.settings import LIVE_UPDATE_GATE
+from livevirt.vm.sizing import guest_size
 from livevirt.vm.sizing.reservation import Size, reserved, size_of
 from livevirt.vm.sizing.reservation import held as pod_of
 from livevirt.vm.spec import instance
@@ -57,7 +58,18 @@ def judge(inputs: VerdictInputs) -> Judgement:
     if inputs.migrating:
         others, volumes = [*map(_after_migration, others)], [*map(_after_migration, volumes)]
     judgement = Judgement((*others, *volumes), comparison.started, comparison.wanted, running=True)
-    return _resized(comparison, inputs.vmi, judgement)
+    judgement = _resized(comparison, inputs.vmi, judgement)
+    changes = tuple(_unconfirmed(inputs, each) for each in judgement.changes)
+    return replace(judgement, changes=changes)
+
+
+def _unconfirmed(inputs: VerdictInputs, change: Ruling) -> Ruling:
+    """Return a change of size with whether anybody in the guest will confirm it."""
+    confirmed = {SOCKETS: guest_size.cpu_confirmed, MEMORY: guest_size.memory_confirmed}
+    if not change.live or change.path not in confirmed or confirmed[change.path](inputs.vmi or {}):
+        return change
+    reason = guest_size.NO_COMMAND if inputs.agent else guest_size.NO_AGENT
+    return replace(change, unconfirmed=reason)
 
 
 def refuse(judgement: Judgement, errors: Iterable[FieldError]) -> Judgement:
@@ -87,10 +99,10 @@ def _others(comparison: Comparison) -> list[Ruling]:
 
 def _available(inputs: VerdictInputs, change: Ruling) -> Ruling:
     """Return a change as the node can do it: what it does not support waits for a restart."""
-    if not inputs.lacking:
+    if not inputs.unsupported:
         return change
-    size = change.path in _SIZES and Reason.IN_PLACE in inputs.lacking
-    if not size and change.reason not in inputs.lacking:
+    size = change.path in _SIZES and Reason.IN_PLACE in inputs.unsupported
+    if not size and change.reason not in inputs.unsupported:
         return change
     if change.verdict is Verdict.REFUSED:
         return replace(change, nearest=None)
@@ -142,9 +154,9 @@ def _resized(comparison: Comparison, vmi: Object, judgement: Judgement) -> Judge
     now = compute(running, defaults, namespace)
     held = reserved(view, has, defaults, namespace)
     grown = growth(now, held)
-    # A growth that is held up has not reached the guest, which may have less than it asks for.
+    # A growth that is blocked has not reached the guest, which may have less than it asks for.
     grows = _adds(grown) or _adds(growth(pod_of(vmi, has, namespace), held))
-    # A pod is resized as a whole, so what must grow by migration holds up the rest.
+    # A pod is resized as a whole, so what must grow by migration blocks the rest.
     larger = [path for path in _SIZES if _larger(path, wanted, has)]
     first = needs_migration(running, [_resource(path, running) for path in larger], inputs.config)
     ruled = {}

@@ -59,7 +59,7 @@ class VerdictInputs(msgspec.Struct, frozen=True):
     #: What every other eligible node leaves for the guest's container; None if they are not known.
     other_nodes: tuple[Bound, ...] | None = None
     second_pod: tuple[Bound, ...] = ()  # quotas, as they limit the pod of a migration's target
-    lacking: frozenset[Reason] = NOT_YET  # ways to go live that the node does not support
+    unsupported: frozenset[Reason] = NOT_YET  # ways to go live that the node does not support
     unknown: str = ""  # why the edit cannot be judged, if so
     relabelled: bool = False  # whether the template's labels or annotations changed since the start
     objects: Mapping[str, Any] = {}  # the objects it was made from, by the names `plan` reports

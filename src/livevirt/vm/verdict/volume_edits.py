@@ -28,7 +28,7 @@ from livevirt.vm.volumes.volume_lists import claim_of, read_only, without_port
 
 DISKS, VOLUMES = ("domain", "devices", "disks"), ("volumes",)
 _PLUGGED = Ruling(
-    Verdict.LIVE, Reason.VOLUME_HOTPLUG, "the disk comes or goes while the guest runs"
+    Verdict.LIVE, Reason.VOLUME_HOTPLUG, "the disk is attached or detached while the guest runs"
 )
 _STAYS = Ruling(
     Verdict.LIVE, Reason.VOLUME_HOTPLUG, "it is the same claim, and nothing changes in the guest"
@@ -134,7 +134,7 @@ def _settings(edit: VolumeEdit) -> Ruling:
 
 
 def _drive(comparison: Comparison, edit: VolumeEdit) -> _DriveRulings:
-    """Rule on a CD-ROM: the medium comes and goes, the drive itself where its bus allows."""
+    """Rule on a CD-ROM: the medium can be swapped, the drive hotplugged where its bus allows."""
     for volume in (edit.old_volume, edit.volume):
         if volume is not None and not hotpluggable(volume):
             message = f"the medium of {edit.name} is not marked hotpluggable"
@@ -150,12 +150,14 @@ def _drive(comparison: Comparison, edit: VolumeEdit) -> _DriveRulings:
 
 
 def _drive_objection(comparison: Comparison, edit: VolumeEdit) -> str | None:
-    """Return why a CD-ROM drive cannot come or go."""
+    """Return why a CD-ROM drive cannot be hotplugged."""
     if edit.old_disk is not None and edit.disk is not None:
         return f"the CD-ROM drive {edit.name} itself changes at a start only"
     bus = disks.bus(edit.old_disk or edit.disk or {})
     if bus not in HOTPLUG_BUSES["cdrom"]:
-        return f"the CD-ROM drive {edit.name} is on {bus}, where drives come or go at a start only"
+        return (
+            f"the CD-ROM drive {edit.name} is on {bus}, where drives are fixed while the guest runs"
+        )
     if bus == "usb" and edit.old_disk is None and not _has_usb(comparison):
         return f"the guest was started without a usb controller, so {edit.name} comes at a start"
     return None
@@ -167,7 +169,7 @@ def _has_usb(comparison: Comparison) -> bool:
 
 
 def _buses(edit: VolumeEdit) -> Ruling | None:
-    """Return the objection to a bus on which nothing comes or goes, or to what comes as a lun."""
+    """Return the objection to a bus without hotplug, or to a lun."""
     for disk in (edit.old_disk, edit.disk):
         if disk is None:
             continue

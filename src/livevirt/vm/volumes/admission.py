@@ -31,7 +31,7 @@ def wrong(path: str, message: str, reason: str = INVALID) -> FieldError:
 
 
 def empty_drives(spec: Object) -> frozenset[str]:
-    """Return the names of the CD-ROM drives of a spec that hold no disc."""
+    """Return the names of the CD-ROM drives of a spec that are empty."""
     disks = ((spec.get("domain") or {}).get("devices") or {}).get("disks") or ()
     full = {volume["name"] for volume in spec.get("volumes") or ()}
     return frozenset(d["name"] for d in disks if target(d) == "cdrom" and d["name"] not in full)

@@ -34,7 +34,7 @@ def use_of(volume: Object, disk: Object) -> Use:
 
 
 def clash(one: Use, other: Use) -> bool:
-    """Tell whether a guest cannot have both."""
+    """Return whether a guest cannot have both."""
     if not one.claim or one.claim != other.claim:
         return False
     return (one.writes and not other.shares) or (other.writes and not one.shares)

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from urllib.parse import urlsplit
 
-from livevirt.kube.objects import names
+from livevirt.kube.objects import core, names
 from livevirt.kube.objects import storage as claims
 from livevirt.kube.objects.field_checks import named, optional_one_of
 from livevirt.kube.objects.field_error import FieldError, forbidden, invalid, required
 from livevirt.kube.objects.request import Object
-from livevirt.kube.objects.review import Review, Rules
+from livevirt.kube.objects.review import Get, Review, Rules
 
 SERVED = ("blank", "http", "pvc", "registry")  # what is acted on
 CONTENT_TYPES = frozenset({"kubevirt", "archive"})
@@ -25,7 +25,7 @@ class DataVolumeRules(Rules):
     """What a DataVolume must be."""
 
     def validate(self, review: Review) -> list[FieldError]:
-        """List what is wrong with the DataVolume; warn of what it asks for in vain."""
+        """List what is wrong with the DataVolume; warn of what has no effect."""
         new, old = review.new, review.old
         if review.subresource:
             return []
@@ -37,6 +37,7 @@ class DataVolumeRules(Rules):
         found = spec_errors("spec", spec)
         if not found:
             review.warnings += warnings("spec", spec)
+            review.warnings += class_warnings("spec", spec, review.read.get)
         return found
 
 
@@ -60,6 +61,18 @@ def warnings(path: str, spec: Object) -> list[str]:
     ignored = ("checkpoints", "finalCheckpoint", "priorityClassName")
     said += [f"{path}.{name} is not acted on" for name in ignored if spec.get(name)]
     return said
+
+
+def class_warnings(path: str, spec: Object, get: Get) -> list[str]:
+    """Return a warning of a StorageClass that a DataVolume's spec names and that does not exist."""
+    part = "pvc" if spec.get("pvc") else "storage"
+    name = (spec.get(part) or {}).get("storageClassName") or ""
+    if not name or get(core.STORAGE_CLASS, name, "") is not None:
+        return []
+    return [
+        f"{path}.{part}.storageClassName: there is no StorageClass {name}; the claim stays Pending"
+        " until there is one, or a PersistentVolume of that class"
+    ]
 
 
 def _chosen(spec: Object) -> list[str]:
@@ -171,5 +184,5 @@ def _sized_errors(path: str, storage: Object, *, copies: bool) -> list[FieldErro
 
 
 def _copies(spec: Object) -> bool:
-    """Tell whether the size can be that of what is copied."""
+    """Return whether the size can be that of what is copied."""
     return bool({"pvc", "snapshot"} & set(_chosen(spec))) or spec.get("sourceRef") is not None

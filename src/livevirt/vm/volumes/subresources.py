@@ -1,9 +1,9 @@
-"""PUT …/addvolume and …/removevolume: a volume comes or goes by an edit of the spec, no other way.
+"""PUT …/addvolume and …/removevolume: they attach and detach by editing the spec only.
 
 Of a VM the template is edited, and the guest follows as it does any edit; of an instance that no VM
 owns, its own spec. Beyond KubeVirt: a volume named like an empty CD-ROM drive is put into it, and
 taking a drive's volume away leaves the drive; a volume can be removed by the name of its claim; an
-unknown `dryRun` is refused; what becomes of the edit is told in warnings, as for every edit.
+unknown `dryRun` is refused; the verdict on the edit is given in warnings, as for every edit.
 """
 
 from __future__ import annotations
@@ -153,8 +153,8 @@ async def _edited(call: Call, kind: Kind, lists: Lists, edit: Edit) -> Lists:
 
 
 async def _verdict(call: Call, spec: Object) -> list[str]:
-    """Return what becomes of an edit of a VM, in the words of the `plan` subresource."""
-    with contextlib.suppress(Conflict):  # nobody knows how the guest was started
+    """Return the verdict on an edit of a VM, as the `plan` subresource gives it."""
+    with contextlib.suppress(Conflict):  # it is unknown how the guest was started
         planned = await plan_subresource.plan(replace(call, body={"spec": spec}))
         assert isinstance(planned.body, dict)
         return list(planned.body["warnings"])

@@ -1,6 +1,6 @@
-"""What may change in the volumes and disks of an instance that is there, in KubeVirt's words.
+"""What may change in the volumes and disks of an instance that is there, with KubeVirt's messages.
 
-Beyond KubeVirt a volume may get another claim in one step, and a CD-ROM drive may come and go where
+Beyond KubeVirt a volume may get another claim in one step, and a CD-ROM drive be hotplugged where
 its bus allows.
 """
 
@@ -38,7 +38,7 @@ def update_errors(new: Object, old: Object) -> list[FieldError]:
 def bus_errors(
     before: Object, after: Object, besides: frozenset[str] = frozenset()
 ) -> Iterator[FieldError]:
-    """Yield the disks that come or go as nothing does while a guest runs."""
+    """Yield the added and removed disks that cannot be hotplugged."""
     old, new = Lists.of(before), Lists.of(after)
     for disk in [d for d in (*old.disks, *new.disks) if (d in old.disks) != (d in new.disks)]:
         name, shown_as, bus = disk["name"], disks.target(disk), disks.bus(disk)
@@ -56,7 +56,7 @@ def bus_errors(
 
 
 def _mismatch(spec: Object, lists: Lists) -> str:
-    """Say that not every volume is shown to the guest by just one disk or filesystem."""
+    """Return the error if not every volume is shown to the guest by just one disk or filesystem."""
     filesystems = (spec["domain"].get("devices") or {}).get("filesystems") or ()
     declared = [volume for volume in lists.volumes if not volume.get("memoryDump")]
     names = lists.names()
@@ -94,7 +94,7 @@ def _permanent_errors(
 
 
 def _hot(name: str, before: Lists, after: Lists) -> Iterator[FieldError]:
-    """Yield what is wrong with a volume that may come and go."""
+    """Yield what is wrong with a volume that may be hotplugged."""
     volume, known = after.volume(name) or {}, before.volume(name)
     if volume.get("memoryDump"):
         return

@@ -76,7 +76,7 @@ def pod_claims(pod: Object) -> list[Key]:
 def machine_claims(machine: Object) -> list[Key]:
     """Return the claims a VirtualMachineInstance names; a DataVolume's has the same name.
 
-    One that its guest has not let go of yet is still in use, though the spec names it no more.
+    One that its guest has not released yet is still in use, though the spec names it no more.
     """
     namespace = machine["metadata"]["namespace"]
     held = (*_attached(machine), *volume_migration.claims(machine))

@@ -49,7 +49,7 @@ class Lists:
         return next((each for each in self.disks if each["name"] == name), None)
 
     def is_drive(self, name: str) -> bool:
-        """Tell whether a name is that of a CD-ROM drive."""
+        """Return whether a name is that of a CD-ROM drive."""
         disk = self.disk(name)
         return disk is not None and target(disk) == "cdrom"
 
@@ -72,7 +72,7 @@ class Lists:
         return Lists((*self.volumes, volume), drives)
 
     def without_volume(self, name: str) -> Lists:
-        """Take a volume and its disk out; a CD-ROM drive stays, without a disc."""
+        """Take a volume and its disk out; a CD-ROM drive stays, without a medium."""
         self._refuse_fixed(name)
         drive = self.is_drive(name)
         return Lists(
@@ -80,8 +80,8 @@ class Lists:
             tuple(each for each in self.disks if drive or each["name"] != name),
         )
 
-    def with_disc(self, volume: Object) -> Lists:
-        """Put a disc into the CD-ROM drive of its name, in place of the one it holds."""
+    def with_medium(self, volume: Object) -> Lists:
+        """Put an image into the CD-ROM drive of its name, in place of the one it holds."""
         name = volume["name"]
         self._refuse_other(name)
         if self.volume(name) is None:
@@ -94,8 +94,8 @@ class Lists:
             tuple(volume if each["name"] == name else each for each in self.volumes), self.disks
         )
 
-    def without_disc(self, name: str) -> Lists:
-        """Take the disc out of a CD-ROM drive."""
+    def without_medium(self, name: str) -> Lists:
+        """Eject the image from a CD-ROM drive."""
         self._refuse_other(name)
         if self.volume(name) is None:
             raise NotInLists(f"the CD-ROM drive {name} is empty")
@@ -126,7 +126,7 @@ class Lists:
 
 
 def read_only(volume: Object) -> bool:
-    """Tell whether a volume says that its claim is only read, whatever its disk says."""
+    """Return whether a volume marks its claim read-only, whatever its disk sets."""
     return bool((volume.get("persistentVolumeClaim") or {}).get("readOnly"))
 
 

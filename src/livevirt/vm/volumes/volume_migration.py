@@ -3,7 +3,7 @@
 An instance lists them in `status.migratedVolumes`, its VM in `status.volumeUpdateState`. Each goes
 through three phases: the node copies (`Copying`), finds both sides the same and keeps them so
 (`Copied`), and moves the guest over once the VM's controller lets it (`Switching`). Until then the
-source is what a next guest starts from, from then on the destination; the VM is told first, so
+source is what a next guest starts from, then the destination; the VM's status is written first, so
 whenever a guest dies its VM knows which claim has all that was written.
 """
 
@@ -25,7 +25,7 @@ STRATEGIES = ("Replacement", MIGRATION)
 COPYING, COPIED, SWITCHING = "Copying", "Copied", "Switching"
 VOLUMES_CHANGE, CANCELLED = "VolumesChange", "VolumesChangeCancellation"
 #: Why a volume is Pending whose claim is not there, or has nothing in it yet; the first is what an
-#: instance says that waits for a claim before it starts.
+#: instance reports that waits for a claim before it starts.
 UNFILLED = ("FailedPvcNotFound", "PVCNotReady", "DataVolumeNotReady", "DataVolumeFailed")
 
 
@@ -40,7 +40,7 @@ class Move:
 
     @property
     def description(self) -> str:
-        """What is done, in words."""
+        """Return what is copied, for messages."""
         return f"volume {self.volume} from PVC {self.source} to PVC {self.destination}"
 
 
@@ -70,7 +70,7 @@ def ruling(comparison: Comparison, edit: VolumeEdit) -> Ruling | None:
         message = f"it is still copied to PVC {move.destination}, and looked at again after that"
         return Ruling(Verdict.LIVE, Reason.VOLUME_MIGRATION, message, waits=True)
     if move is not None and claim_of(edit.volume or {}) == move.source:
-        message = f"the copy to PVC {move.destination} is called off"
+        message = f"the copy to PVC {move.destination} is cancelled"
         return Ruling(Verdict.LIVE, Reason.VOLUME_MIGRATION, message)
     if comparison.inputs.volumes_strategy != MIGRATION or not comparison.inputs.config.live_update:
         return None
@@ -82,7 +82,7 @@ def ruling(comparison: Comparison, edit: VolumeEdit) -> Ruling | None:
 def _copied(comparison: Comparison, edit: VolumeEdit) -> Ruling | None:
     old, new = claim_of(edit.old_volume or {}), claim_of(edit.volume or {})
     if not old or not new or old == new or edit.is_drive:
-        return None  # it comes, goes or is a disc
+        return None  # it is attached, detached or a CD-ROM image
     objection = _objection(edit)
     if objection:
         message = f"{objection}, so it is not copied and takes PVC {new} as it is at a restart"
@@ -98,7 +98,7 @@ def _copied(comparison: Comparison, edit: VolumeEdit) -> Ruling | None:
 
 
 def _attached(comparison: Comparison, edit: VolumeEdit) -> bool:
-    """Tell whether the guest has a volume by now."""
+    """Return whether the guest has a volume by now."""
     status = (comparison.inputs.vmi or {}).get("status") or {}
     listed = {each["name"]: each for each in status.get("volumeStatus") or ()}
     there = not hotpluggable(edit.old_volume) or listed.get(edit.name, {}).get("phase") == "Ready"
@@ -106,7 +106,7 @@ def _attached(comparison: Comparison, edit: VolumeEdit) -> bool:
 
 
 def _is_nothing(comparison: Comparison, edit: VolumeEdit) -> bool:
-    """Tell whether the claim of before is known to hold nothing that the guest could have had."""
+    """Return whether the claim of before is known to hold nothing that the guest could have had."""
     vmi, claim = comparison.inputs.vmi or {}, claim_of(edit.old_volume or {})
     status = vmi.get("status") or {}
     for each in status.get("volumeStatus") or ():
@@ -140,7 +140,7 @@ def follows(judgement: Judgement) -> set[str]:
     }
 
 
-# ---------------------------------------------------------------- what the instance is told
+# ---------------------------------------------------------------- what is written to the instance
 
 
 def moved(
@@ -148,7 +148,7 @@ def moved(
 ) -> list[Object]:
     """Return `migratedVolumes` of an instance that is about to get these volumes.
 
-    `infos` tell what is known of the new claims, by name.
+    `infos` is what is known of the new claims, by name.
     """
     listed = _listed(vmi.get("status"))
     known = {each["volumeName"]: each for each in listed}
@@ -213,7 +213,7 @@ def cancelled() -> Condition:
 def remembered(vm: Object, vmi: Object | None, judgement: Judgement | None) -> list[Object]:
     """Return the copies that a VM must know of: those under way, and those still to begin.
 
-    Some are to begin again, of a guest that ended before its copy did: its VM says where the data
+    Some are to begin again, of a guest that ended before its copy did: its VM names where the data
     is, whatever claim is wanted by now.
     """
     found = _listed((vmi or {}).get("status"))
@@ -250,7 +250,7 @@ def _holder(entry: Object) -> Object:
 
 
 def written(vm: Object) -> list[Object]:
-    """Return the copies that a VM's status tells of."""
+    """Return the copies in a VM's status."""
     state = (vm.get("status") or {}).get("volumeUpdateState") or {}
     return _listed(state.get("volumeMigrationState"))
 

@@ -48,7 +48,7 @@ class Abort:
 
 @dataclass(frozen=True, slots=True)
 class ReportStuck:
-    """Record why a guest that lacks capacity where it runs does not migrate."""
+    """Record why a guest whose node has too little capacity does not migrate."""
 
     guest: Key
     why: str
@@ -68,7 +68,7 @@ def plan(seen: WorkloadSnapshot) -> list[Step]:
     """List what to do about the guests: requested changes come before outdated pods.
 
     The migration for a change of size is created at once: the migration queue decides when it
-    starts. For outdated pods only as many are created as may start, so they hold up no others.
+    starts. For outdated pods only as many are created as may start, so they block no others.
     """
     capacity = Capacity(seen.settings.limits, seen.leaving)
     steps: list[Step] = []

@@ -15,7 +15,7 @@ from livevirt.vm.migration.queue import Limits
 from livevirt.vm.migration.request import Unfinished
 from livevirt.vm.sizing import hot_change
 
-#: Of an instance: nothing is to be done to it, and what is being done is to be called off.
+#: Of an instance: nothing is to be done to it, and what is being done is to be cancelled.
 CALLED_OFF = "kubevirt.io/testWorkloadUpdateMigrationAbortion"
 _MIGRATION_REQUIRED = "MigrationRequired"
 #: A second pod takes even more of a quota, and meets the same limit range.
@@ -126,7 +126,7 @@ def outdated(vmi: Object) -> bool:
 
 
 def called_off(vmi: Object) -> bool:
-    """Return whether updates of a guest are called off."""
+    """Return whether updates of a guest are cancelled."""
     return CALLED_OFF in (vmi["metadata"].get("annotations") or {})
 
 

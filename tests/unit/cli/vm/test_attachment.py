@@ -81,7 +81,7 @@ def test_what_waits_for_a_restart_is_told(path: str, why: str) -> None:
 
 SENTENCES = {
     "attached": (COMES, Outcome.LIVE, "VM web has volume data as sda"),
-    "detached": (GOES, Outcome.LIVE, "VM web has let go of volume data"),
+    "detached": (GOES, Outcome.LIVE, "volume data detached from VM web"),
     "to come": (COMES, Outcome.AT_START, "VM web does not run; it starts with volume data"),
     "to go": (GOES, Outcome.AT_START, "VM web does not run; it starts without volume data"),
     "to wait": (

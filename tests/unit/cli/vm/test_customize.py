@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 
 from livevirt.catalog import guests, series
 from livevirt.cli.virtctl import cli
-from livevirt.cli.vm.customize import Wish, variant
+from livevirt.cli.vm.customize import Changes, variant
 from livevirt.cli.vm.documents import INSTANCETYPES, PREFERENCES, Named, named
 from livevirt.kube.objects import quantity
 from livevirt.kube.objects.field_error import FieldError
@@ -47,7 +47,7 @@ def stored(obj: Object, **labels: str) -> Object:
 
 
 def test_the_example_of_the_requirement() -> None:
-    made = variant(stored(SHIPPED["u1.medium"]), OWN, Wish("u1.mysize", vcpus=4, memory="4Gi"))
+    made = variant(stored(SHIPPED["u1.medium"]), OWN, Changes("u1.mysize", vcpus=4, memory="4Gi"))
     assert made == {
         "apiVersion": "instancetype.kubevirt.io/v1beta2",
         "kind": "VirtualMachineInstancetype",
@@ -58,79 +58,79 @@ def test_the_example_of_the_requirement() -> None:
 
 def test_labels_of_others_stay_and_ours_only_if_asked_for() -> None:
     source = stored(SHIPPED["u1.medium"], team="blue")
-    assert variant(source, OWN, Wish("x"))["metadata"]["labels"] == {"team": "blue"}
-    kept = variant(source, OWN, Wish("x", keep_labels=True, vcpus=3))["metadata"]
+    assert variant(source, OWN, Changes("x"))["metadata"]["labels"] == {"team": "blue"}
+    kept = variant(source, OWN, Changes("x", keep_labels=True, vcpus=3))["metadata"]
     assert kept["labels"][f"{PREFIX}class"] == "general.purpose"
     assert kept["labels"][f"{PREFIX}cpu"] == "3", "a label that tells a size tells the new one"
     assert f"{PREFIX}displayName" in kept["annotations"]
 
 
 def test_a_copy_is_of_no_bundle_so_no_upgrade_replaces_it() -> None:
-    kept = variant(stored(SHIPPED["u1.nano"]), SHARED, Wish("u1.nano", keep_labels=True))
+    kept = variant(stored(SHIPPED["u1.nano"]), SHARED, Changes("u1.nano", keep_labels=True))
     assert f"{PREFIX}common-instancetypes-version" not in kept["metadata"]["labels"]
 
 
 def test_a_namespace_is_only_written_where_there_is_one() -> None:
-    wish = Wish("x", namespace="mine")
-    assert variant(stored(SHIPPED["u1.nano"]), OWN, wish)["metadata"]["namespace"] == "mine"
-    assert "namespace" not in variant(stored(SHIPPED["u1.nano"]), SHARED, wish)["metadata"]
+    changes = Changes("x", namespace="mine")
+    assert variant(stored(SHIPPED["u1.nano"]), OWN, changes)["metadata"]["namespace"] == "mine"
+    assert "namespace" not in variant(stored(SHIPPED["u1.nano"]), SHARED, changes)["metadata"]
 
 
 SPECS = {
     "more vCPUs raise the sockets it may have": (
-        "cx1.medium", Wish("x", vcpus=4),
+        "cx1.medium", Changes("x", vcpus=4),
         {"cpu": {**SHIPPED["cx1.medium"]["spec"]["cpu"], "guest": 4, "maxSockets": 4}},
     ),
     "a ceiling that was the size goes down with it": (
-        "cx1.8xlarge", Wish("x", vcpus=2),
+        "cx1.8xlarge", Changes("x", vcpus=2),
         {"cpu": {**SHIPPED["cx1.medium"]["spec"]["cpu"], "guest": 2, "maxSockets": 2}},
     ),
     "fewer sockets than vCPUs stay as they are, whatever else changes": (
-        "few sockets", Wish("x", memory="4Gi"),
+        "few sockets", Changes("x", memory="4Gi"),
         {"cpu": {"guest": 8, "maxSockets": 2}, "memory": {"guest": "4Gi"}},
     ),
     "and with more vCPUs": (
-        "few sockets", Wish("x", vcpus=16),
+        "few sockets", Changes("x", vcpus=16),
         {"cpu": {"guest": 16, "maxSockets": 2}, "memory": {"guest": "2Gi"}},
     ),
     "they can be asked for: vCPUs may be cores of few": (
-        "u1.large", Wish("x", max_sockets=1), {"cpu": {"guest": 2, "maxSockets": 1}},
+        "u1.large", Changes("x", max_sockets=1), {"cpu": {"guest": 2, "maxSockets": 1}},
     ),
     "no limit stays none": (
-        "no limit", Wish("x", vcpus=4), {"cpu": {"guest": 4, "maxSockets": 0}},
+        "no limit", Changes("x", vcpus=4), {"cpu": {"guest": 4, "maxSockets": 0}},
     ),
     "room to grow": (
-        "u1.small", Wish("x", max_sockets=8, max_guest="16Gi"),
+        "u1.small", Changes("x", max_sockets=8, max_guest="16Gi"),
         {"cpu": {"guest": 1, "maxSockets": 8}, "memory": {"guest": "2Gi", "maxGuest": "16Gi"}},
     ),
-    "CPUs of its own": ("u1.small", Wish("x", dedicated=True), {"cpu": {
+    "CPUs of its own": ("u1.small", Changes("x", dedicated=True), {"cpu": {
         "guest": 1, "dedicatedCPUPlacement": True,
     }}),
     "without CPUs of its own nothing that needs them is left": (
-        "rt1.small", Wish("x", dedicated=False), {"cpu": {"guest": 1}},
+        "rt1.small", Changes("x", dedicated=False), {"cpu": {"guest": 1}},
     ),
-    "huge pages": ("u1.small", Wish("x", hugepages="1Gi"), {"memory": {
+    "huge pages": ("u1.small", Changes("x", hugepages="1Gi"), {"memory": {
         "guest": "2Gi", "hugepages": {"pageSize": "1Gi"},
     }}),
-    "huge pages are taken whole": ("o1.small", Wish("x", hugepages="2Mi"), {"memory": {
+    "huge pages are taken whole": ("o1.small", Changes("x", hugepages="2Mi"), {"memory": {
         "guest": "2Gi", "hugepages": {"pageSize": "2Mi"},
     }}),
     "without huge pages there is no NUMA either": (
-        "cx1.medium", Wish("x", hugepages="none"),
+        "cx1.medium", Changes("x", hugepages="none"),
         {"memory": {"guest": "2Gi"}, "cpu": {
             "guest": 1, "maxSockets": 1, "dedicatedCPUPlacement": True,
             "isolateEmulatorThread": True,
         }},
     ),
-    "I/O threads": ("u1.small", Wish("x", io_threads=4), {
+    "I/O threads": ("u1.small", Changes("x", io_threads=4), {
         "ioThreadsPolicy": "supplementalPool", "ioThreads": {"supplementalPoolThreadCount": 4},
     }),
-    "another policy": ("d1.small", Wish("x", io_threads_policy="shared"), {
+    "another policy": ("d1.small", Changes("x", io_threads_policy="shared"), {
         "ioThreadsPolicy": "shared",
     }),
-    "no policy": ("d1.small", Wish("x", io_threads_policy="none"), {"ioThreadsPolicy": None}),
+    "no policy": ("d1.small", Changes("x", io_threads_policy="none"), {"ioThreadsPolicy": None}),
     "a size for one that has none": (
-        "m1.custom", Wish("x", vcpus=2, memory="1Gi"),
+        "m1.custom", Changes("x", vcpus=2, memory="1Gi"),
         {"cpu": {"guest": 2}, "memory": {"guest": "1Gi", "hugepages": {"pageSize": "2Mi"}}},
     ),
 }  # fmt: skip
@@ -149,10 +149,10 @@ SOURCES = {
 }
 
 
-@pytest.mark.parametrize(("source", "wish", "parts"), SPECS.values(), ids=SPECS)
-def test_specs(source: str, wish: Wish, parts: Object) -> None:
+@pytest.mark.parametrize(("source", "changes", "parts"), SPECS.values(), ids=SPECS)
+def test_specs(source: str, changes: Changes, parts: Object) -> None:
     before = SOURCES[source]["spec"]
-    made = variant(stored(SOURCES[source]), OWN, wish)
+    made = variant(stored(SOURCES[source]), OWN, changes)
     expected = {**before, **parts}
     assert made["spec"] == {name: value for name, value in expected.items() if value is not None}
     assert refused(made) == []
@@ -168,7 +168,7 @@ def refused(obj: Object) -> list[FieldError]:
 
 def test_preferences_have_a_topology() -> None:
     source, kind = stored(PREFERRED["windows.10"]), kinds.PREFERENCE
-    made = variant(source, kind, Wish("mine", topology="spread"))
+    made = variant(source, kind, Changes("mine", topology="spread"))
     assert made["kind"] == "VirtualMachinePreference"
     assert made["spec"]["cpu"] == {"preferredCPUTopology": "spread"}
     rest = {name: value for name, value in made["spec"].items() if name != "cpu"}
@@ -176,23 +176,23 @@ def test_preferences_have_a_topology() -> None:
 
 
 REFUSED = {
-    "a topology of an instance type": ("u1.small", OWN, Wish("x", topology="spread"), "is for"),
+    "a topology of an instance type": ("u1.small", OWN, Changes("x", topology="spread"), "is for"),
     "a size of a preference": (
-        "alpine", kinds.PREFERENCE, Wish("x", vcpus=2), "a preference has no sizes",
+        "alpine", kinds.PREFERENCE, Changes("x", vcpus=2), "a preference has no sizes",
     ),
     "less memory at most than at least": (
-        "u1.large", OWN, Wish("x", max_guest="1Gi"), "--max-guest 1Gi is less",
+        "u1.large", OWN, Changes("x", max_guest="1Gi"), "--max-guest 1Gi is less",
     ),
     "a number of threads for a policy without a pool": (
-        "d1.small", OWN, Wish("x", io_threads=2), "--iothreads needs",
+        "d1.small", OWN, Changes("x", io_threads=2), "--iothreads needs",
     ),
 }  # fmt: skip
 
 
-@pytest.mark.parametrize(("source", "kind", "wish", "text"), REFUSED.values(), ids=REFUSED)
-def test_contradictions_are_told(source: str, kind: Any, wish: Wish, text: str) -> None:
+@pytest.mark.parametrize(("source", "kind", "changes", "text"), REFUSED.values(), ids=REFUSED)
+def test_contradictions_are_told(source: str, kind: Any, changes: Changes, text: str) -> None:
     with pytest.raises(click.UsageError, match=text):
-        variant(stored((SHIPPED | PREFERRED)[source]), kind, wish)
+        variant(stored((SHIPPED | PREFERRED)[source]), kind, changes)
 
 
 @given(
@@ -206,8 +206,8 @@ def test_a_copy_never_contradicts_itself_and_the_source_stays_as_it_is(
     name: str, vcpus: int, memory: str, dedicated: bool | None, pages: str
 ) -> None:
     source, before = stored(SHIPPED[name]), stored(catalog_object(name))
-    wish = Wish("x", vcpus=vcpus, memory=memory, dedicated=dedicated, hugepages=pages)
-    copied = variant(source, OWN, wish)
+    changes = Changes("x", vcpus=vcpus, memory=memory, dedicated=dedicated, hugepages=pages)
+    copied = variant(source, OWN, changes)
     made = copied["spec"]
     assert source == before
     assert refused(copied) == []

@@ -67,8 +67,8 @@ REACHES = {
     "no guest runs": (a_plan("Live", running=False), Reach.START, ""),
     "no guest runs, and a node has room": (stopped("node-1"), Reach.START, ""),
     "no guest runs, and no node has room": (
-        stopped(message="no node has room: Node a lacks 1Gi of memory"),
-        Reach.NO_NODE, "no node has room: Node a lacks 1Gi of memory",
+        stopped(message="no node has room: Node a is missing 1Gi of memory"),
+        Reach.NO_NODE, "no node has room: Node a is missing 1Gi of memory",
     ),
     "no guest runs, and it is refused": (
         a_plan("Refused", change(MEMORY, "Refused"), running=False),

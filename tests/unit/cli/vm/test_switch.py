@@ -212,3 +212,11 @@ def test_what_a_vm_and_a_preference_both_set_is_no_conflict() -> None:
     obj = {"spec": {"memory": {"guest": "2Gi"}}}
     assert Switch(MICRO).conflicts(vm, obj) == ["spec.template.spec.domain.memory.guest"]
     assert Switch(Named(kinds.CLUSTER_PREFERENCE, "fedora")).conflicts(vm, obj) == []
+
+
+@pytest.mark.parametrize(
+    ("reason", "found"), [("NoGuestAgent", True), ("NotReportedByAgent", True), ("", False)]
+)
+def test_a_size_that_nobody_confirms_is_named(reason: str, found: bool) -> None:
+    unsure = {"type": "SizeConfirmed", "status": "False", "reason": reason}
+    assert bool(switch.unconfirmed(a_vmi(*([unsure] if reason else [])))) is found

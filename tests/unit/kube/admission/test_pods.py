@@ -9,11 +9,13 @@ from hypothesis import strategies as st
 
 from livevirt.kube.admission.builtin import RULES
 from livevirt.kube.admission.pod_defaults import image_pull_policy
+from livevirt.kube.admission.pods import PodRules
 from livevirt.kube.objects import pod_resources, typed
 from livevirt.kube.objects.core import POD
-from livevirt.kube.objects.request import Object
+from livevirt.kube.objects.request import Object, User
+from livevirt.kube.objects.review import Review
 
-from .in_memory_server import InMemoryServer, Refused, a_container, a_pod
+from .in_memory_server import NOON, InMemoryServer, Refused, a_container, a_pod
 
 
 def test_a_minimal_pod_gets_every_default() -> None:
@@ -342,3 +344,17 @@ def test_given_any_pod_then_defaults_applied_twice_are_those_applied_once(
     RULES["pods"].default(again)
     assert again == pod
     assert typed.decode(POD.schema(), pod, []) == pod
+
+
+@pytest.mark.parametrize("reason", ["", "no node is for it"])
+def test_the_creator_of_a_pod_that_no_node_runs_is_warned(reason: str) -> None:
+    server, rules = InMemoryServer(), PodRules(lambda pod: reason)
+    pod = typed.decode(POD.schema(), {"metadata": {"name": "p"}, **a_pod()}, [])
+    review = Review("create", POD, "v1", pod, None, User("jane"), server, NOON)
+    rules.default(pod)
+    rules.prepare(review)
+    assert len(review.warnings) == (1 if reason else 0)
+    stored = copy.deepcopy(review.new)
+    review = Review("update", POD, "v1", review.new, stored, User("jane"), server, NOON)
+    rules.prepare(review)
+    assert review.warnings == []

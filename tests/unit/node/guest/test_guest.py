@@ -18,8 +18,11 @@ import pytest
 from livevirt.node import process as processes
 from livevirt.node.guest import Guest, agent_poller, qmp_connection
 from livevirt.node.guest.view import RebootRequest
+from livevirt.qemu import agent as agent_client
+from livevirt.qemu import guest_memory
 from livevirt.qemu.errors import AgentUnavailable
 from livevirt.qemu.observe import MemoryState, Observed
+from livevirt.qemu.plan import OnlineMemory, PrepareMemory
 from livevirt.qemu.session import Event
 
 RUNNING = Observed("running", (), MemoryState(2**20))
@@ -243,3 +246,106 @@ async def test_a_mistake_of_ours_does_not_end_the_questions(
     async with following(qemu, inside, reboot, monkeypatch) as guest:
         monkeypatch.setattr(guest.agent, "osinfo", osinfo)
         await until(lambda: asked > 2)
+
+
+# ---------------------------------------------------------------- an agent that hangs
+
+
+async def test_given_an_agent_that_hangs_then_what_it_reported_is_void_until_it_answers(
+    reboot: RebootRequest, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(agent_poller, "_OFTEN_SECONDS", 0.01)
+    monkeypatch.setattr(agent_poller, "SILENT_SECONDS", 0.05)
+    monkeypatch.setattr(agent_client, "ANSWER_SECONDS", 0.05)
+    qemu, inside = Qemu(WITH_AGENT), InGuest()
+    inside.answers["guest-get-vcpus"] = [{"logical-id": 0, "online": True}]
+    async with following(qemu, inside, reboot, monkeypatch) as guest:
+        await until(lambda: guest.view.agent is not None)
+        assert guest.seen is not None
+        assert guest.seen.vcpus is not None
+        inside.well = False
+        await until(lambda: guest.view.agent is None)
+        assert guest.seen is not None  # plans are made without it
+        assert guest.seen.vcpus is None
+        inside.well = True
+        await until(lambda: guest.view.agent is not None)
+
+
+async def test_given_a_guest_that_stands_still_then_its_agent_is_not_given_up(
+    reboot: RebootRequest, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(agent_poller, "_OFTEN_SECONDS", 0.01)
+    monkeypatch.setattr(agent_poller, "SILENT_SECONDS", 0.05)
+    monkeypatch.setattr(agent_client, "ANSWER_SECONDS", 0.05)
+    qemu, inside = Qemu(WITH_AGENT), InGuest()
+    async with following(qemu, inside, reboot, monkeypatch) as guest:
+        await until(lambda: guest.view.agent is not None)
+        qemu.becomes(replace(WITH_AGENT, run_state="paused"))
+        await until(lambda: guest.view.observed.run_state == "paused")  # type: ignore[union-attr]
+        inside.well = False
+        asked = len(inside.asked)
+        await until(lambda: len(inside.asked) > asked + 3)
+        assert guest.view.agent is not None
+
+
+# ---------------------------------------------------------------- memory blocks
+
+PLUGGED = replace(WITH_AGENT, memory=MemoryState(2**20, 2**27, 2**27, 2**28, 2**32))
+
+
+async def test_blocks_are_asked_for_once_memory_is_plugged_and_an_agent_without_them_says_none(
+    reboot: RebootRequest, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    qemu, inside = Qemu(WITH_AGENT), InGuest()
+    commands = [guest_memory.BLOCKS, guest_memory.BLOCK_INFO]
+    inside.answers["guest-info"] = {
+        "version": "7.2",
+        "supported_commands": [{"name": name, "enabled": True} for name in commands],
+    }
+    async with following(qemu, inside, reboot, monkeypatch) as guest:
+        await until(lambda: guest.view.agent is not None)
+        assert guest.seen is not None
+        assert guest.seen.blocks == guest_memory.GuestMemory()
+        assert guest_memory.BLOCKS not in inside.asked
+        qemu.becomes(PLUGGED)
+        inside.answers[guest_memory.BLOCK_INFO] = {"size": 2**27}
+        listed = [{"phys-index": 32, "online": False, "can-offline": True}]
+        inside.answers[guest_memory.BLOCKS] = listed
+        assert (await guest.look()).offline_blocks == (32,)
+        del inside.answers[guest_memory.BLOCKS]
+        assert (await guest.look()).blocks is None
+
+
+async def test_what_was_done_to_the_guests_memory_is_remembered(
+    reboot: RebootRequest, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    qemu, inside = Qemu(PLUGGED), InGuest()
+    done = {"phys-index": 32, "response": "success"}
+    inside.answers[guest_memory.SET_BLOCKS] = [done]
+    async with following(qemu, inside, reboot, monkeypatch) as guest:
+        await until(lambda: guest.view.agent is not None)
+        await guest.do(PrepareMemory())  # the agent has no file commands
+        await guest.do(OnlineMemory((32,)))
+        agent = guest.view.agent
+        assert agent is not None
+        assert (agent.auto_online, agent.unmovable) == ("", True)
+        qemu.becomes(replace(PLUGGED, agent_open=False))
+        await until(lambda: guest.view.agent is None)
+        qemu.becomes(PLUGGED)
+        await until(lambda: guest.view.agent is not None)
+        assert guest.view.agent is not None
+        assert guest.view.agent.unmovable  # another agent, the same memory
+
+
+async def test_blocks_are_brought_online_as_movable_by_an_agent_that_may_write_files(
+    reboot: RebootRequest, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    qemu, inside = Qemu(PLUGGED), InGuest()
+    inside.answers |= {"guest-file-open": 1, "guest-file-write": {"count": 1, "eof": False}}
+    inside.answers |= {"guest-file-flush": {}, "guest-file-close": {}}
+    async with following(qemu, inside, reboot, monkeypatch) as guest:
+        await until(lambda: guest.view.agent is not None)
+        await guest.do(OnlineMemory((32,)))
+        assert guest.view.agent is not None
+        assert not guest.view.agent.unmovable
+    assert guest_memory.SET_BLOCKS not in inside.asked

@@ -162,6 +162,15 @@ def test_progress_is_told_in_percent() -> None:
     assert status(bound(disk=True))["progress"] == "100.0%"
 
 
+@pytest.mark.wording
+def test_a_claim_that_waits_for_its_storage_class_says_so() -> None:
+    claim = owned(a_claim())
+    claim["spec"]["storageClassName"] = "fast"
+    [bound, *_] = status(seen(claim=claim, storage_class=None))["conditions"]
+    assert (bound["type"], bound["status"], bound["reason"]) == ("Bound", "False", "Pending")
+    assert "no StorageClass fast" in bound["message"]
+
+
 def test_a_failure_is_told_while_it_lasts_and_kept_once_it_is_final() -> None:
     failing = status(bound(job=replace(FAILED_ONCE, failures=3)))
     running = conditions.find(failing["conditions"], "Running")

@@ -46,7 +46,7 @@ def a_type(cpu: Object | None = None, memory: Object | None = None, **rest: Any)
 
 
 OVERCOMMIT = "spec.memory.overcommitPercent"
-OPENABLE = "must be greater than 0; v1beta2 may leave it out, so that the VM says it"
+OPENABLE = "must be greater than 0; v1beta2 may leave it out, so that the VM sets it"
 TYPES: dict[str, tuple[Object, list[tuple[str, str]]]] = {
     "a size": (a_type(), []),
     "7.1 open sizes": ({}, []),

@@ -407,8 +407,8 @@ def test_fields_nobody_acts_on_are_named() -> None:
     _, errors, warnings = review(VM, a_vm(a_spec(devices=devices)))
     assert errors == []
     assert warnings == [
-        f"{DOMAIN}.devices.tpm: kept, but livevirt does not act on it",
-        f"{DOMAIN}.devices.gpus: kept, but livevirt does not act on it",
+        f"{DOMAIN}.devices.tpm: stored but ignored by livevirt",
+        f"{DOMAIN}.devices.gpus: stored but ignored by livevirt",
     ]
 
 
@@ -422,7 +422,7 @@ def test_what_is_served_gives_no_warning() -> None:
 @pytest.mark.parametrize(("tray", "named"), [("open", True), ("closed", False)])
 def test_a_tray_is_closed_whatever_is_asked_for(tray: str, named: bool) -> None:
     warnings = review(VM, a_vm(with_disks(disk(cdrom={"bus": "sata", "tray": tray}))))[2]
-    told = f"{DISKS}.cdrom.tray: kept, but livevirt does not act on it"
+    told = f"{DISKS}.cdrom.tray: stored but ignored by livevirt"
     assert warnings == ([told] if named else [])
 
 

@@ -187,7 +187,7 @@ def test_these_policies_are_refused(spec: Object, why: str) -> None:
     assert wrong[0].startswith(why)
 
 
-IDLE = "kept, but livevirt does not act on it"
+IDLE = "stored but ignored by livevirt"
 STOPS = "there is no post-copy; the guest is stopped when time is up"
 WARNED: dict[str, tuple[Object, list[str]]] = {
     "post-copy": ({"allowPostCopy": True}, [f"spec.allowPostCopy: {STOPS}"]),

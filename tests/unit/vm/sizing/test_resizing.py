@@ -73,8 +73,8 @@ def test_a_quota_that_is_short_is_named_with_what_it_lacks() -> None:
     need = resizing.needed(a_vmi(3), FREE)
     found = resizing.refusal(error, a_pod(), Ask(need, Bounds([quota])))
     assert found.reason == "OverQuota"
-    assert "ResourceQuota small lacks 150m of requests.cpu" in found.message
-    assert "by itself" in found.message
+    assert "ResourceQuota small is missing 150m of requests.cpu" in found.message
+    assert "resumes automatically" in found.message
 
 
 @pytest.mark.parametrize(

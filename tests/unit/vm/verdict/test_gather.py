@@ -38,8 +38,8 @@ from ..cases import (
 )
 
 ALL_WAYS = frozenset({Reason.IN_PLACE, Reason.VOLUME_HOTPLUG, Reason.MEDIUM_CHANGE})
-LACKING = {"accelerator": "kvm", "lacking": ALL_WAYS}
-WITHOUT_AGENT = {"accelerator": "tcg", "lacking": ALL_WAYS}
+LACKING = {"accelerator": "kvm", "unsupported": ALL_WAYS}
+WITHOUT_AGENT = {"accelerator": "tcg", "unsupported": ALL_WAYS}
 
 
 def a_vm(spec: Object, strategy: str = "Always", uid: str = "vm-uid") -> Object:

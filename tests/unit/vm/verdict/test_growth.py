@@ -48,15 +48,15 @@ def test_growth_is_the_difference_either_way() -> None:
 
 SHORT: dict[str, tuple[dict[str, str], str]] = {
     "enough": ({"cpu": "200m"}, ""),
-    "a little too little": ({"cpu": "199m"}, "ResourceQuota team lacks 1m of cpu"),
+    "a little too little": ({"cpu": "199m"}, "ResourceQuota team is missing 1m of cpu"),
     "something else": ({"limits.cpu": "0"}, ""),
     "two things": (
         {"cpu": "0", "limits.memory": "512Mi"},
-        "ResourceQuota team lacks 200m of cpu, 512Mi of limits.memory",
+        "ResourceQuota team is missing 200m of cpu, 512Mi of limits.memory",
     ),
     "less than nothing of what does not grow": (
         {"memory": "-64Mi"},
-        "ResourceQuota team lacks 64Mi of memory",
+        "ResourceQuota team is missing 64Mi of memory",
     ),
 }
 

@@ -36,11 +36,11 @@ ROOM: dict[str, tuple[Object, list[tuple[Object, Share]], list[str], str]] = {
     ),
     "given what others take, then the rest counts": (
         a_guest("4Gi"), [(a_node("busy"), Share(parse("0"), parse("6Gi")))], [],
-        "no node has room: Node busy lacks ",
+        "no node has room: Node busy is missing ",
     ),
     "given too few CPUs, then they are named": (
         a_guest(cpu={"cores": 20}, resources={"requests": {"cpu": "20"}}),
-        [(a_node("one"), NOTHING)], [], "no node has room: Node one lacks 16 of cpu",
+        [(a_node("one"), NOTHING)], [], "no node has room: Node one is missing 16 of cpu",
     ),
     "given huge pages, then they count": (
         {"domain": {"memory": {"guest": "1Gi", "hugepages": {"pageSize": "2Mi"}}}},
@@ -55,7 +55,7 @@ ROOM: dict[str, tuple[Object, list[tuple[Object, Share]], list[str], str]] = {
         a_guest(**EXCLUSIVE),
         [(a_node("few", labels=CPU_MANAGER, allocatable={"livevirt.io/exclusive-cpus": "1"}),
           NOTHING)],
-        [], "no node has room: Node few lacks 1 of cpu",
+        [], "no node has room: Node few is missing 1 of cpu",
     ),
     "given many nodes, then not all are told of": (
         a_guest("64Gi"), [(a_node(f"n{i}"), NOTHING) for i in range(5)], [], "no node has room: ",

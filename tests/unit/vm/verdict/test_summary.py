@@ -170,8 +170,8 @@ def test_the_plan_shows_every_change_with_its_reason() -> None:
         {
             "path": f"{TEMPLATE}domain.cpu.sockets", "from": 1, "to": 2,
             "verdict": "LiveAfterResize", "reason": "OverQuota", "waits": True,
-            "message": "ResourceQuota team lacks 100m of requests.cpu; it resumes automatically"
-            " when there is room",
+            "message": "ResourceQuota team is missing 100m of requests.cpu; it resumes"
+            " automatically when there is room",
         }
     ]  # fmt: skip
     assert exit_status(document) == 4

@@ -13,6 +13,7 @@ from livevirt.kube.objects.request import Object
 from livevirt.vm.config.settings import Config
 from livevirt.vm.verdict.judgement import Judgement, Verdict
 from livevirt.vm.verdict.kubevirt_differences import DIFFERENCES
+from livevirt.vm.verdict.summary import plan_document
 from livevirt.vm.verdict.verdict import judge, refuse
 from livevirt.vm.verdict.verdict_inputs import Bound, VerdictInputs
 
@@ -78,6 +79,18 @@ ROWS = {
     ),
     "fewer sockets on a node nobody knows": Row(
         {SOCKETS: 1}, {SOCKETS: ("Restart", "NoGuestAgent")}, BIG, around=Around()
+    ),
+    "fewer emulated sockets with an agent that does not report them": Row(
+        {SOCKETS: 1}, {SOCKETS: ("Restart", "NoGuestAgent")}, BIG, around=TCG,
+        status=AGENT | {"currentCPUTopology": {"sockets": 2, "confirmed": False}},
+    ),
+    "more sockets than the guest's kernel registers": Row(
+        {SOCKETS: 3}, {SOCKETS: ("Restart", "GuestKernelLimit")},
+        status={"currentCPUTopology": {"sockets": 1, "possible": 2}},
+    ),
+    "as many sockets as the guest's kernel registers": Row(
+        {SOCKETS: 2}, {SOCKETS: RESIZE},
+        status={"currentCPUTopology": {"sockets": 1, "possible": 2}},
     ),
     "more emulated sockets without an agent": Row({SOCKETS: 2}, {SOCKETS: RESIZE}, around=TCG),
     "sockets left out means one": Row(
@@ -782,7 +795,7 @@ def test_what_is_missing_is_told() -> None:
     around = bound("ResourceQuota", requests_cpu="150m")
     change = judged(a_spec(), a_spec(domain__cpu__sockets=2), around=around).changes[0]
 
-    assert "ResourceQuota team lacks 50m of requests.cpu" in change.message
+    assert "ResourceQuota team is missing 50m of requests.cpu" in change.message
 
 
 def test_given_a_full_node_when_a_guest_shrinks_then_it_does_not_wait() -> None:
@@ -847,3 +860,17 @@ def test_what_admission_refuses_is_refused() -> None:
         f"{TEMPLATE}hostname",
         "spec.runStrategy",
     ]
+
+
+def test_a_size_that_nobody_in_the_guest_will_confirm_says_so() -> None:
+    unsure = {"currentCPUTopology": {"sockets": 1, "confirmed": False}}
+    judgement = judged(a_spec(), edited(a_spec(), {SOCKETS: 2, GUEST: "2Gi"}), **unsure)
+    assert {c.path.rpartition(".")[2]: c.unconfirmed for c in judgement.changes} == {
+        "sockets": "NoGuestAgent",
+        "guest": "",
+    }
+    planned = {
+        c["path"].rpartition(".")[2]: c for c in plan_document(judgement, "web", {})["changes"]
+    }
+    assert planned["sockets"]["confirmed"] is False
+    assert "confirmed" not in planned["guest"]

@@ -56,7 +56,7 @@ ROWS: dict[str, tuple[Config, Around, tuple[str, str], str]] = {
     "gate closed, room elsewhere": (CLOSED, around(elsewhere=["0", "400m"]), GATE, ""),
     "gate closed, other nodes full": (
         CLOSED, around(elsewhere=["399m", "0"]), GATE,
-        "no other node has room: Node n0 lacks 1m of cpu; Node n1 lacks 400m of cpu",
+        "no other node has room: Node n0 is missing 1m of cpu; Node n1 is missing 400m of cpu",
     ),
     "gate closed, no other node": (
         CLOSED, around(elsewhere=[]), GATE, "there is no other node that takes it",
@@ -66,14 +66,14 @@ ROWS: dict[str, tuple[Config, Around, tuple[str, str], str]] = {
     ),
     "gate closed, quota for the difference only": (
         CLOSED, around(quota={"requests_cpu": "200m"}), GATE,
-        "a migration takes a second pod, and ResourceQuota team lacks 200m of requests.cpu",
+        "a migration takes a second pod, and ResourceQuota team is missing 200m of requests.cpu",
     ),
     "gate closed, no second pod at all": (
         CLOSED, around(quota={"pods": "0"}), GATE,
-        "a migration takes a second pod, and ResourceQuota team lacks 1 of pods",
+        "a migration takes a second pod, and ResourceQuota team is missing 1 of pods",
     ),
     "gate closed, limit range": (
-        CLOSED, around(RANGE), GATE, "LimitRange sane lacks 200m of cpu",
+        CLOSED, around(RANGE), GATE, "LimitRange sane is missing 200m of cpu",
     ),
     # in place where there is room, whatever a migration would meet
     "quota for the difference only": (
@@ -84,7 +84,7 @@ ROWS: dict[str, tuple[Config, Around, tuple[str, str], str]] = {
     "full node, nothing known of others": (LIVE, around(FULL), MOVES, ""),
     "full node, no room elsewhere": (
         LIVE, around(FULL, elsewhere=["399m"]), STAYS,
-        "no other node has room: Node n0 lacks 1m of cpu",
+        "no other node has room: Node n0 is missing 1m of cpu",
     ),
     "full node, alone": (
         LIVE, around(FULL, elsewhere=[]), STAYS, "there is no other node that takes it",
@@ -94,16 +94,16 @@ ROWS: dict[str, tuple[Config, Around, tuple[str, str], str]] = {
     ),
     "full node, quota for the difference only": (
         LIVE, around(FULL, elsewhere=["1"], quota={"requests_cpu": "200m"}), STAYS,
-        "a migration takes a second pod, and ResourceQuota team lacks 400m of requests.cpu",
+        "a migration takes a second pod, and ResourceQuota team is missing 400m of requests.cpu",
     ),
     "full node, not allowed": (LIVE, {**KVM, "bounds": (FULL,)}, STAYS, NOT_ALLOWED),
     "full node and quota": (
         LIVE, around(SHORT, FULL, elsewhere=["8"]), ("LiveAfterResize", "OverQuota"),
-        "Node here lacks 200m of cpu",
+        "Node here is missing 200m of cpu",
     ),
     "quota, room elsewhere": (
         LIVE, around(SHORT, elsewhere=["8"]), ("LiveAfterResize", "OverQuota"),
-        "ResourceQuota team lacks 200m of requests.cpu",
+        "ResourceQuota team is missing 200m of requests.cpu",
     ),
 }  # fmt: skip
 

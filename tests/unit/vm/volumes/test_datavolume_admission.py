@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from livevirt.kube.objects.request import Object
-from livevirt.vm.volumes.datavolume_admission import spec_errors, warnings
+from livevirt.vm.volumes.datavolume_admission import class_warnings, spec_errors, warnings
 
 SIZE = {"resources": {"requests": {"storage": "1Gi"}}}
 CLAIM = {"accessModes": ["ReadWriteOnce"], **SIZE}
@@ -92,3 +92,11 @@ def test_what_is_accepted_in_vain_is_named() -> None:
         "spec.priorityClassName is not acted on"
     ]
     assert warnings("spec", BLANK) == []
+
+
+@pytest.mark.parametrize("part", ["pvc", "storage"])
+def test_a_storage_class_that_does_not_exist_is_warned_of(part: str) -> None:
+    spec = {"source": {"blank": {}}, part: {**CLAIM, "storageClassName": "fast"}}
+    assert len(class_warnings("spec", spec, lambda kind, name, namespace: None)) == 1
+    assert class_warnings("spec", spec, lambda kind, name, namespace: {}) == []
+    assert class_warnings("spec", BLANK, lambda kind, name, namespace: None) == []

@@ -49,14 +49,14 @@ def test_a_removed_volume_takes_its_disk_along() -> None:
 
 
 def test_a_removed_disc_leaves_its_drive() -> None:
-    assert FULL.without_volume("cd") == FULL.without_disc("cd") == LISTS
+    assert FULL.without_volume("cd") == FULL.without_medium("cd") == LISTS
 
 
 def test_a_disc_takes_the_place_of_the_one_in_the_drive() -> None:
     other = on_data("cd", "other")
-    assert FULL.with_disc(other).volumes == (ROOT, BOOT_CLAIM, DATA, other)
-    assert LISTS.with_disc(other).volumes == (ROOT, BOOT_CLAIM, DATA, other)
-    assert FULL.with_disc(DISC) == FULL
+    assert FULL.with_medium(other).volumes == (ROOT, BOOT_CLAIM, DATA, other)
+    assert LISTS.with_medium(other).volumes == (ROOT, BOOT_CLAIM, DATA, other)
+    assert FULL.with_medium(DISC) == FULL
 
 
 REFUSED = {
@@ -73,7 +73,7 @@ REFUSED = {
         "Unable to add volume source [claim] because it already exists",
     ),
     "a disc whose claim is used": (
-        lambda: FULL.with_disc(on_claim("cd", "claim")),
+        lambda: FULL.with_medium(on_claim("cd", "claim")),
         "Unable to add volume source [claim] because it already exists",
     ),
     "a volume that is not there": (
@@ -89,15 +89,15 @@ REFUSED = {
         "Unable to remove volume [root] because it is not hotpluggable",
     ),
     "a disc for what is no drive": (
-        lambda: LISTS.with_disc(on_claim("data", "disc")),
+        lambda: LISTS.with_medium(on_claim("data", "disc")),
         "the VM has no CD-ROM drive data; it has cd",
     ),
     "a disc of a VM without drives": (
-        lambda: Lists((), ()).without_disc("cd"),
+        lambda: Lists((), ()).without_medium("cd"),
         "the VM has no CD-ROM drive cd; it has none",
     ),
     "the disc of an empty drive": (
-        lambda: LISTS.without_disc("cd"), "the CD-ROM drive cd is empty",
+        lambda: LISTS.without_medium("cd"), "the CD-ROM drive cd is empty",
     ),
 }  # fmt: skip
 

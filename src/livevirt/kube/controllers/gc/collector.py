@@ -1,4 +1,4 @@
-"""Follows the store and does what `plan` says about each object that may have lost an owner."""
+"""Follows the store and follows `plan` for each object that may have lost an owner."""
 
 from __future__ import annotations
 
@@ -54,7 +54,7 @@ class Collector:
                 group.create_task(self._work(), name=f"gc-{number}")
 
     async def read_all(self) -> None:
-        """Take in every object there is, and look at those that may have to go."""
+        """Index every object there is, and look at those that may have to go."""
         self._index.clear()
         for resource in self._registry.stored:
             async for key, value in stored.scan(self._store, resource):
@@ -64,9 +64,9 @@ class Collector:
                     self._queue.add(key)
 
     def note(self, event: Event) -> None:
-        """Take in a change, and remember whom it concerns."""
+        """Process a change, and remember whom it concerns."""
         if event.type == "ADDED" and b'"ownerReferences"' not in event.value:
-            return  # belongs to nobody, and is new: true of most
+            return  # has no owner, and is new: true of most
         key, found = event.key, stored.decode_header(event.value)
         if event.type == "DELETED":
             self._index.remove(key)
@@ -119,7 +119,7 @@ class Collector:
     def _state(self, dependent: Key, owner: OwnerReference) -> Owner:
         key = owner_key(self._registry, dependent, owner)
         if key is None:
-            return Owner.ALIVE  # nobody here can tell
+            return Owner.ALIVE  # unknown to this server
         found = stored.find_header(self._store, key)
         if found is None or found.uid != owner.uid:
             return Owner.GONE

@@ -15,7 +15,7 @@ from livevirt.kube.store import Key
 
 
 class Index:
-    """Objects that name owners, by the uid of the owner; says nothing of any other object."""
+    """Objects that name owners, by the uid of the owner; knows no other object."""
 
     def __init__(self) -> None:
         self._owners: dict[Key, tuple[str, ...]] = {}
@@ -28,7 +28,7 @@ class Index:
         return key in self._owners
 
     def put(self, key: Key, header: Header) -> None:
-        """Take in an object as it is now."""
+        """Index an object as it is now."""
         owners = tuple(owner.uid for owner in header.owners)
         if self._owners.get(key, ()) == owners:
             return
@@ -163,7 +163,7 @@ def _follow_owners(seen: Facts) -> list[Step]:
     if Owner.WAITING in seen.owners and seen.dependents:
         steps: list[Step] = []
         if any(d.header.deleting and d.header.held_by(FOREGROUND) for d in seen.dependents):
-            # The owner may be waiting for us and we for it: somebody has to stop blocking.
+            # The owner may be waiting for us and we for it: one of them has to stop blocking.
             unblocked = (msgspec.structs.replace(o, block_owner_deletion=False)
                          for o in header.owners)  # fmt: skip
             steps.append(SetOwners(item, tuple(unblocked)))

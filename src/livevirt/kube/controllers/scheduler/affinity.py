@@ -83,7 +83,7 @@ def pod_term(term: Mapping[str, Any], namespace: str) -> PodTerm:
 
 @dataclass(frozen=True, slots=True)
 class Affinity:
-    """What a pod says about where it wants to be; weights belong to what it only prefers."""
+    """The affinity terms of a pod; weights belong to preferred terms."""
 
     nodes: tuple[NodeTerm, ...] | None = None  # one of them must match; None: any node
     preferred_nodes: tuple[tuple[int, NodeTerm], ...] = ()

@@ -1,8 +1,10 @@
-"""Watches pods and nodes, binds the pods that have none, and tells why others must wait."""
+"""Watches pods and nodes, binds the pods that have none, and reports why others must wait."""
 
 from __future__ import annotations
 
 import logging
+from collections.abc import Callable
+from dataclasses import dataclass
 from datetime import datetime
 
 from livevirt.errors import Conflict, NotFound
@@ -26,32 +28,43 @@ WORKERS = 32  # bindings under way at once; the store commits them together
 LONGEST_WAIT = 1.0  # seconds until a pod is tried again after something changed
 
 
+@dataclass(frozen=True, slots=True)
+class Sources:
+    """The informers of what a decision depends on."""
+
+    pods: Informer
+    nodes: Informer
+    namespaces: Informer
+
+
 class Scheduler:
-    """Schedules pods of the default scheduler."""
+    """Schedules pods of the default scheduler, but for those that no node runs.
+
+    `not_run` returns why no node runs a pod, empty if nodes do.
+    """
 
     def __init__(
         self,
         client: Client,
         now: Now,
         recorder: Recorder,
-        pod_informer: Informer,
-        node_informer: Informer,
-        namespace_informer: Informer,
+        sources: Sources,
+        not_run: Callable[[Object], str],
     ) -> None:
         self._client, self._now, self._recorder = client, now, recorder
-        self._pods = pod_informer
+        self._pods, self._not_run = sources.pods, not_run
         self._fleet = Fleet()
         self._waiting: dict[Key, None] = {}  # found no node when last tried
         self._lonely: dict[Key, None] = {}  # those of them that want to be near others
         self._tries: dict[Key, int] = {}
         self._backing_off: dict[int, dict[Key, None]] = {}  # to be tried again later, by priority
-        self._informers = (node_informer, namespace_informer, pod_informer)
+        self._informers = (sources.nodes, sources.namespaces, sources.pods)
         self._controller = Controller(
             "scheduler", self.reconcile, workers=WORKERS, queue=Queue(rank=self._priority)
         )
-        node_informer.on_change(self._on_node)
-        namespace_informer.on_change(self._on_namespace)
-        pod_informer.on_change(self._on_pod)
+        sources.nodes.on_change(self._on_node)
+        sources.namespaces.on_change(self._on_namespace)
+        sources.pods.on_change(self._on_pod)
 
     async def run(self) -> None:
         """Schedule until cancelled."""
@@ -63,6 +76,9 @@ class Scheduler:
         """Give a pod a node, or say why there is none."""
         obj = self._pods.get(key)
         if obj is None or not objects.wants_node(obj):
+            return DONE
+        if reason := self._not_run(obj):
+            await self._report(obj, reason)
             return DONE
         pod = objects.read_pod(obj)
         self._backing_off.get(pod.priority, {}).pop(key, None)
@@ -111,7 +127,7 @@ class Scheduler:
                 core.POD, binding, key.namespace, name=key.name, subresource="binding"
             )
             bound = True
-        except (NotFound, Conflict) as error:  # gone, going, or somebody else's by now
+        except (NotFound, Conflict) as error:  # gone, going, or bound by another writer by now
             log.debug("pod was not bound", extra={"pod": str(key), "error": str(error)})
         finally:
             if not bound and self._fleet.forget(pod):
@@ -209,7 +225,7 @@ def _asks_anew(old: Object, new: Object) -> bool:
 
 
 def unschedulable(obj: Object, message: str, now: datetime) -> Object | None:
-    """Return the condition that tells why a pod waits; None if it says so already."""
+    """Return the condition that reports why a pod waits; None if it is set already."""
     before = (obj.get("status") or {}).get("conditions")
     wanted = conditions.condition("PodScheduled", False, "Unschedulable", message)
     found = conditions.find(before, "PodScheduled")

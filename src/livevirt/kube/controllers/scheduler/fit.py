@@ -1,4 +1,4 @@
-"""Which nodes will do for a pod, and what is wrong with the others, in kube-scheduler's words."""
+"""Which nodes fit a pod, and kube-scheduler's messages on what is wrong with the others."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ class Surroundings:
     near: tuple[tuple[PodTerm, Counter[str]], ...]  # each with its count by topology value
     apart: tuple[tuple[PodTerm, Counter[str]], ...]
     kept_away: frozenset[tuple[str, str]]
-    first: bool  # nobody it wants to be near is anywhere yet, and it would be such a one itself
+    first: bool  # no pod matches its term yet, and the pod itself would
 
 
 def surroundings(pod: Pod, fleet: Fleet) -> Surroundings:

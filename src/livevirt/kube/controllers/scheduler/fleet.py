@@ -28,7 +28,7 @@ class Fleet:
         self._matched: dict[PodTerm, Counter[str]] = {}  # nodes of the pods a term chooses
 
     def put_node(self, node: Node) -> None:
-        """Take in a node as it is now."""
+        """Add or replace a node."""
         self.nodes[node.name] = node
 
     def remove_node(self, name: str) -> None:
@@ -36,7 +36,7 @@ class Fleet:
         self.nodes.pop(name, None)
 
     def put_namespace(self, name: str, labels: Mapping[str, str]) -> bool:
-        """Take in the labels of a namespace, by which terms choose pods too; tell if new."""
+        """Set a namespace's labels, by which terms choose pods too; return whether they are new."""
         if self._namespaces.get(name) == labels:
             return False
         self._namespaces[name] = labels
@@ -49,7 +49,7 @@ class Fleet:
             self._matched.clear()
 
     def put_pod(self, pod: Pod) -> bool:
-        """Take in a pod as it is seen on its node; tell whether that was news."""
+        """Add or replace a pod on its node; return whether anything changed."""
         self._assumed.pop(pod.key, None)
         if self._pods.get(pod.key) == pod:
             return False
@@ -64,11 +64,11 @@ class Fleet:
         self._assumed[pod.key] = pod.uid
 
     def forget(self, pod: Pod) -> bool:
-        """Count a pod out whose binding failed; tell whether it still was only assumed."""
+        """Count a pod out whose binding failed; return whether it still was only assumed."""
         return self._assumed.get(pod.key) == pod.uid and self.remove_pod(pod.key)
 
     def remove_pod(self, key: Key) -> bool:
-        """Count a pod out that is gone or has ended; tell whether it was counted."""
+        """Count a pod out that is gone or has ended; return whether it was counted."""
         self._assumed.pop(key, None)
         pod = self._pods.pop(key, None)
         if pod is not None:

@@ -169,7 +169,7 @@ def read_node(obj: Object) -> Node:
         Taint(each["key"], each.get("value") or "", each["effect"])
         for each in spec.get("taints") or ()
     ]
-    # A cluster has a controller that turns a silent node into a tainted one; here nobody else does.
+    # A cluster has a controller that turns a silent node into a tainted one; here this code does.
     missing = _readiness_taint(status)
     if missing is not None and missing not in taints:
         taints.append(missing)

@@ -116,9 +116,9 @@ def _minded(pod: Pod, node: Node) -> float:
 
 def _company(pod: Pod, nodes: Sequence[Node], fleet: Fleet) -> list[float]:
     totals = [0.0] * len(nodes)
-    wishes = [(weight, term) for weight, term in pod.affinity.preferred_near]
-    wishes += [(-weight, term) for weight, term in pod.affinity.preferred_apart]
-    for weight, term in wishes:
+    terms = [(weight, term) for weight, term in pod.affinity.preferred_near]
+    terms += [(-weight, term) for weight, term in pod.affinity.preferred_apart]
+    for weight, term in terms:
         counts = fleet.places(term.topology_key, fleet.chosen(term))
         for at, node in enumerate(nodes):
             place = node.labels.get(term.topology_key)

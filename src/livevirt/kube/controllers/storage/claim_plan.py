@@ -34,9 +34,9 @@ def volume_name(claim: Object) -> str:
 
 
 def objection(claim: Object, no_devices: str) -> str:
-    """Say why no directory can serve the claim, or nothing.
+    """Return why no directory can serve the claim, or nothing.
 
-    `no_devices` tells why no file of this machine can be a block device, if none can.
+    `no_devices` is why no file of this machine can be a block device, if none can.
     """
     spec = claim["spec"]
     if spec.get("volumeMode") == "Block" and no_devices:
@@ -81,7 +81,7 @@ def volume_for(claim: Object, storage_class: Object, root: Path) -> Object:
 
 
 def claim_reference(claim: Object) -> Object:
-    """Return the reference by which a volume says whose it is."""
+    """Return the reference by which a volume names its claim."""
     meta = claim["metadata"]
     return {
         "apiVersion": "v1",
@@ -106,7 +106,7 @@ def best(claim: Object, volumes: Iterable[Object]) -> Object | None:
 
 
 def is_free(volume: Object) -> bool:
-    """Return whether nobody has or is promised the volume."""
+    """Return whether no claim has or is promised the volume."""
     return (
         "claimRef" not in volume["spec"]
         and "deletionTimestamp" not in volume["metadata"]
@@ -243,7 +243,7 @@ class Report:
 
 @dataclass(frozen=True, slots=True)
 class Rest:
-    """Do nothing until something changes, and tell the owner why if there is a word to say."""
+    """Do nothing until something changes, and record an event with the reason, if any."""
 
     type: Literal["Normal", "Warning"] = "Normal"
     reason: str = ""
@@ -325,7 +325,7 @@ def _towards(seen: ClaimSnapshot, volume: Object) -> Step:
     status = bound_status(claim, volume)
     size = whole(min(storage.size(claim), capacity(volume)).bytes)
     if seen.disk is not None and seen.disk < size:
-        # Told first; the capacity comes last, for whoever uses the disk goes by that.
+        # The condition comes first and the capacity last, because users of the disk rely on it.
         current = claim.get("status") or {}
         if conditions.is_true(current.get("conditions"), RESIZING):
             return GrowDisk(size)
@@ -334,7 +334,7 @@ def _towards(seen: ClaimSnapshot, volume: Object) -> Step:
 
 
 def _mismatch(claim: Object, volume: Object) -> str:
-    """Say why the volume a claim names cannot be had, or nothing."""
+    """Return why the volume a claim names cannot be had, or nothing."""
     name = volume["metadata"]["name"]
     if capacity(volume) < storage.size(claim):
         return f'requested PV "{name}" is too small'

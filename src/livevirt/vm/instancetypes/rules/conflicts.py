@@ -1,4 +1,4 @@
-"""Where a VM says itself what its instance type says: one of them must be silent."""
+"""Conflicts: fields that both a VM and its instance type set."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ _CPU_SETTINGS = (
     ("maxSockets", "maxSockets"),
 )
 MEMORY_SETTINGS = ("guest", "hugepages", "maxGuest")
-_NOTHING: tuple[Any, ...] = (None, 0, "", False)  # what a plain field says when it is not set
+_NOTHING: tuple[Any, ...] = (None, 0, "", False)  # the values of a plain field that is not set
 
 
 def conflicts(template: Object, instancetype: Object) -> list[str]:
@@ -50,7 +50,7 @@ def cpu_settings(owned: Object) -> Object:
 
 
 def conflict_error(path: str) -> FieldError:
-    """Return what is told of a conflict."""
+    """Return the message on a conflict."""
     message = f"VM field(s) {path} conflicts with selected instance type"
     return FieldError(path, "FieldValueInvalid", message)
 
@@ -65,7 +65,7 @@ def _placement(spec: Object, instancetype: Object) -> Iterator[str]:
 def _cpu(domain: Object, owned: Object) -> Iterator[str]:
     cpu = domain.get("cpu") or {}
     yield from _resources(domain, "cpu")
-    for name in TOPOLOGY:  # also where the VM says how many: `guest` is the one way to do so
+    for name in TOPOLOGY:  # also where the VM sets the number: `guest` is the one way to do so
         if cpu.get(name):
             yield f"{CPU}.{name}"
     if owned.get("guest") is not None and cpu.get("guest") is not None:

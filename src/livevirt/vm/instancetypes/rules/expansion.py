@@ -22,7 +22,7 @@ class Sizing(msgspec.Struct, frozen=True):
 
 
 class Expanded(msgspec.Struct, frozen=True):
-    """A template that says everything itself, and why it does not, if so.
+    """A template with all sizes filled in, and why it is not, if so.
 
     With conflicts or errors it is as its owner wrote it. It shares parts with what it was made
     from: never change it.
@@ -58,7 +58,7 @@ def expand(template: Object, sizing: Sizing) -> Expanded:
         return Expanded(template, tuple(clashes), tuple(errors))
     if instancetype is not None:
         sizes.apply(spec, instancetype)
-    undivided = sizes.set_topology(spec, instancetype, sizes.wish(preference))
+    undivided = sizes.set_topology(spec, instancetype, sizes.topology_preference(preference))
     if undivided:
         return Expanded(template, (), tuple(undivided))
     if preference is not None:

@@ -88,7 +88,7 @@ def instance_annotations(vm: Object) -> dict[str, str]:
 
 
 def detached(vm: Object) -> Object:
-    """Return an expanded VM without matchers and what the status says of them."""
+    """Return an expanded VM without matchers and the status fields about them."""
     made = {**vm, "spec": {k: v for k, v in vm["spec"].items() if k not in _FIELDS}}
     if "status" in vm:
         made["status"] = {k: v for k, v in vm["status"].items() if k not in _REFERENCES}

@@ -19,12 +19,12 @@ class Role:
     """Instance type or preference: the two are found in the same way under other names."""
 
     field: str  # of the VM's spec
-    words: str
+    noun: str
     matcher: str
     namespaced: Kind
     cluster: Kind
     not_found: str  # reason of the VM's Failure condition
-    reference: str  # the field of the VM's status that says what is in use
+    reference: str  # the field of the VM's status that names what is in use
     spellings: Mapping[str, Kind]  # of both kinds, in lower case
 
     @property
@@ -97,7 +97,7 @@ def reference_policy(kubevirt: Object | None) -> str:
 
 
 def to_be_rewritten(vm: Object, policy: str) -> bool:
-    """Tell whether a VM is to lose its matchers: by `expand` only one that holds no revision."""
+    """Return whether a VM is to lose its matchers: by `expand` only one that holds no revision."""
     if policy == REFERENCE or not any(vm["spec"].get(role.field) for role in ROLES):
         return False
     status = vm.get("status") or {}
@@ -124,7 +124,7 @@ class _Unread(Exception):
 
 
 class _Read:
-    """Knows what is at hand or was fetched, and says what it was asked for beyond that."""
+    """Holds the objects at hand or fetched; raises for each other one that is read."""
 
     def __init__(self, at_hand: Lookup | None) -> None:
         self.known: dict[tuple[Kind, str, str], Object | None] = {}
@@ -143,12 +143,12 @@ class _Read:
 async def decide(decision: Callable[[Lookup], T], fetch: Fetch, at_hand: Lookup | None = None) -> T:
     """Return what a pure decision comes to, fetching what it looks up and is not at hand.
 
-    The decision is made again after each object it lacked, so it must only depend on them. They
+    The decision is made again after each missing object, so it must only depend on them. They
     are few, and a decision costs less than the fetch.
     """
     read = _Read(at_hand)
     while True:
         try:
             return decision(read)
-        except _Unread as lacking:
-            read.known[lacking.key] = await fetch(*lacking.key)
+        except _Unread as missing:
+            read.known[missing.key] = await fetch(*missing.key)

@@ -1,4 +1,4 @@
-"""The least a VM must have for its preference, in KubeVirt's words."""
+"""The least a VM must have for its preference, with KubeVirt's messages."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from livevirt.kube.objects.field_error import FieldError
 from livevirt.kube.objects.quantity import ZERO, Quantity, parse
 from livevirt.kube.objects.request import Object
 from livevirt.vm.instancetypes.rules.conflicts import CPU, MEMORY
-from livevirt.vm.instancetypes.rules.sizes import ANY, SPREAD, wish
+from livevirt.vm.instancetypes.rules.sizes import ANY, SPREAD, topology_preference
 from livevirt.vm.spec import defaults, sizes
 from livevirt.vm.spec.instance import Instance, read
 from livevirt.vm.verdict.comparison import TEMPLATE
@@ -69,7 +69,7 @@ def _cpu(
 
 def _shape(least: int, instance: Instance, preference: Object) -> FieldError | None:
     """A VM without an instance type must have its vCPUs where the preference wants them."""
-    wanted = wish(preference)
+    wanted = topology_preference(preference)
     topology = sizes.topology(instance.domain.cpu, instance.domain.resources)
     provided = prod(getattr(topology, field) for field in wanted.fields)
     if provided >= least:

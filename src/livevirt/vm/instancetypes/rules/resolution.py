@@ -68,7 +68,7 @@ class Choice(msgspec.Struct, frozen=True):
         return str(self.object["metadata"]["name"])
 
     def reference(self, revision: str) -> Object:
-        """Return what the VM's status says about it once the revision is there."""
+        """Return the VM's status field about it once the revision exists."""
         found: Object = {
             "name": self.name,
             "kind": self.kind.kind,
@@ -210,7 +210,7 @@ def _pinned(role: Role, vm: Object, used: Object, lookup: Lookup) -> Choice | No
 
 
 def _left_behind(pin: str, name: str, used: Object, vm: Object) -> bool:
-    """Tell whether a pin to a revision that is gone was one of something else.
+    """Return whether a pin to a revision that is gone was one of something else.
 
     What is gone cannot say what it held: its name does, and what the VM goes by.
     """
@@ -223,7 +223,7 @@ def _left_behind(pin: str, name: str, used: Object, vm: Object) -> bool:
 def _recorded(
     role: Role, vm: Object, used: Object, name: str, kind: Kind, lookup: Lookup
 ) -> Choice | None:
-    """Return what the status says is in use, if that is what the matcher names."""
+    """Return what is in use by the status, if that is what the matcher names."""
     recorded = (used.get("controllerRevisionRef") or {}).get("name")
     if not recorded or used.get("name") != name:
         return None
@@ -233,7 +233,7 @@ def _recorded(
             return None
         message = (
             f'controllerrevisions.apps "{recorded}" not found: it holds what this VM was given of'
-            f" {role.words} {name}; `virtctl vm update-{role.words.replace(' ', '-')}"
+            f" {role.noun} {name}; `virtctl vm update-{role.noun.replace(' ', '-')}"
             f" {vm['metadata']['name']} {kind.singular}/{name}` takes it as it is now"
         )
         raise _Nowhere(role, "", message, passing=True)

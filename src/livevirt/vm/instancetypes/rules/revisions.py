@@ -97,19 +97,19 @@ def content(role: Role, revision: Object) -> Object:
 
 
 def is_current(revision: Object) -> bool:
-    """Tell whether a revision holds the version we store; others are to be taken again."""
+    """Return whether a revision holds the version we store; others are to be taken again."""
     labels = revision["metadata"].get("labels") or {}
     return labels.get(VERSION) == conversion.STORED
 
 
 def is_owned(revision: Object, vm: Object) -> bool:
-    """Tell whether a revision goes with a VM, and not with an earlier one of its name."""
+    """Return whether a revision goes with a VM, and not with an earlier one of its name."""
     owners = revision["metadata"].get("ownerReferences") or ()
     return any(owner.get("uid") == vm["metadata"]["uid"] for owner in owners)
 
 
 def is_named_for(name: str, vm: Object, obj: str) -> bool:
-    """Tell by the name of a revision whether a VM took it of the object of that name."""
+    """Return whether a revision, by its name, is one a VM took of the object of that name."""
     at = f"{vm['metadata']['name']}-{obj}-"
     return any(
         name.startswith(f"{at}{version}-") for version in (conversion.OLD, conversion.STORED)
@@ -117,7 +117,7 @@ def is_named_for(name: str, vm: Object, obj: str) -> bool:
 
 
 def is_same(revision: Object, wanted: Object) -> bool:
-    """Tell whether a stored revision holds what one to be made would, amounts by value."""
+    """Return whether a stored revision holds what one to be made would, amounts by value."""
     stored, data = revision.get("data") or {}, wanted["data"]
     return bool(
         stored.get("kind") == data["kind"]
@@ -126,7 +126,7 @@ def is_same(revision: Object, wanted: Object) -> bool:
 
 
 def unexpected(name: str) -> str:
-    """Return what is told when a revision of the right name holds something else."""
+    """Return the message for the case that a revision of the right name holds something else."""
     return f"found existing ControllerRevision with unexpected data: {name}"
 
 
@@ -143,7 +143,7 @@ def _meaning(value: Any, field: str = "") -> Any:
 
 
 def _shortened(text: str, longest: int) -> str:
-    """Return a text that fits, still telling apart what it told apart before."""
+    """Return a shortened text that is still unique."""
     if len(text) <= longest:
         return text
     digest = hashlib.sha256(text.encode()).hexdigest()[:_DIGEST]

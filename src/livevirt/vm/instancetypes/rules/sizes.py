@@ -36,8 +36,8 @@ class Undivided(ValueError):
     """The vCPUs cannot be spread so; the message has room for who provides them."""
 
 
-class Wish(msgspec.Struct, frozen=True):
-    """What a preference says about the topology, defaults filled in."""
+class TopologyPreference(msgspec.Struct, frozen=True):
+    """The topology that a preference asks for, defaults filled in."""
 
     topology: str = SOCKETS
     across: str = SOCKETS_CORES
@@ -57,26 +57,26 @@ class Wish(msgspec.Struct, frozen=True):
         }[self.across]
 
 
-_NO_WISH = Wish()
+_NO_PREFERENCE = TopologyPreference()
 
 
-def wish(preference: Object | None) -> Wish:
+def topology_preference(preference: Object | None) -> TopologyPreference:
     """Return what the spec of a preference wants; what `problem` finds in it counts as unsaid."""
     cpu = (preference or {}).get("cpu")
     if preference is None or not cpu:
-        return _NO_WISH
+        return _NO_PREFERENCE
     named = cpu.get("preferredCPUTopology") or SOCKETS
     topology = ALIASES.get(named, named)
     if topology != SPREAD:
-        return Wish(topology)
+        return TopologyPreference(topology)
     across = (cpu.get("spreadOptions") or {}).get("across") or SOCKETS_CORES
-    return Wish(topology, across, _ratio(preference))
+    return TopologyPreference(topology, across, _ratio(preference))
 
 
 def problem(preference: Object) -> tuple[str, str] | None:
     """Return the field of a preference that no topology follows from, and why; None if all do."""
-    found = wish(preference)
-    if found is _NO_WISH and not preference.get("preferSpreadSocketToCoreRatio"):
+    found = topology_preference(preference)
+    if found is _NO_PREFERENCE and not preference.get("preferSpreadSocketToCoreRatio"):
         return None
     options = (preference.get("cpu") or {}).get("spreadOptions") or {}
     if found.topology not in TOPOLOGIES:
@@ -96,7 +96,7 @@ def problem(preference: Object) -> tuple[str, str] | None:
     return None
 
 
-def spread(vcpus: int, wanted: Wish) -> Topology:
+def spread(vcpus: int, wanted: TopologyPreference) -> Topology:
     """Return the topology of so many vCPUs; raises Undivided if they do not come out even.
 
     A single one needs no spreading, whatever is wanted.
@@ -145,7 +145,7 @@ _TYPE_VCPUS = "instancetype.spec.cpu.guest"  # the field KubeVirt names for thos
 
 
 def apply(spec: Object, instancetype: Object) -> None:
-    """Put what an instance type says into a spec, in place; vCPUs are left to `set_topology`."""
+    """Put an instance type's fields into a spec, in place; vCPUs are left to `set_topology`."""
     domain = spec["domain"]
     for name in ("nodeSelector", "schedulerName"):
         if instancetype.get(name):
@@ -199,7 +199,9 @@ def missing_errors(spec: Object, instancetype: Object, name: str) -> list[FieldE
     return found
 
 
-def set_topology(spec: Object, instancetype: Object | None, wanted: Wish) -> list[FieldError]:
+def set_topology(
+    spec: Object, instancetype: Object | None, wanted: TopologyPreference
+) -> list[FieldError]:
     """Turn a number of vCPUs into a topology, in place; list why it cannot be."""
     cpu = spec["domain"].get("cpu") or {}
     owned = ((instancetype or {}).get("cpu") or {}).get("guest")

@@ -211,7 +211,8 @@ class VirtualMachines:
         for step in steps:
             match step:
                 case AddFinalizer():
-                    vm = await self._writer.set_finalizer(vm, present=True)
+                    stored = await self._writer.set_finalizer(vm, present=True)
+                    vm = {**vm, "metadata": stored["metadata"]}  # its spec stays expanded
                 case RemoveFinalizer():
                     await self._writer.set_finalizer(vm, present=False)
                 case Adopt() if vmi is not None:

@@ -82,7 +82,7 @@ def plan(seen: VmSnapshot) -> list[Step]:
         return _leave(seen)
     steps: list[Step] = [] if vm.has_finalizer else [AddFinalizer()]
     if guest is not None and guest.owner != "this":
-        if guest.owner == "nobody" and not guest.deleting:
+        if guest.owner == "none" and not guest.deleting:
             steps.append(Adopt(guest.uid))  # left behind by a VM of this name
         return steps
     run = _absent(seen) if guest is None else _present(seen, guest)

@@ -15,7 +15,7 @@ from livevirt.vm.spec.defaults import run_strategy
 START, STOP = "Start", "Stop"
 ORPHAN = "orphan"  # the finalizer of a deletion that leaves dependents behind
 LATE_VOLUMES = "kubevirt.io/immediate-data-volume-creation"
-#: A DataVolume in one of these is filled, or will be once somebody uses it.
+#: A DataVolume in one of these is filled, or will be once a pod uses it.
 USABLE = ("Succeeded", "WaitForFirstConsumer", "PendingPopulation")
 
 
@@ -59,7 +59,7 @@ class Guest:
 
     uid: str
     phase: str = ""
-    owner: str = "this"  # this, nobody, another
+    owner: str = "this"  # this, none, another
     deleting: bool = False
     ran: bool = False
 
@@ -107,7 +107,7 @@ def machine(vm: Object) -> Machine:
 
 
 def _volume_names(spec: Object) -> Iterator[str]:
-    """Yield the DataVolumes of a VM; of one on its way out nobody has checked their names."""
+    """Yield the DataVolumes of a VM; of one being deleted their names may be unchecked."""
     for template in spec.get("dataVolumeTemplates") or ():
         if name := (template.get("metadata") or {}).get("name"):
             yield name
@@ -133,7 +133,7 @@ def _owner(meta: Object, uid: str) -> str:
     for owner in meta.get("ownerReferences") or ():
         if owner.get("controller"):
             return "this" if owner["uid"] == uid else "another"
-    return "nobody"
+    return "none"
 
 
 def _request(written: Object) -> Request:

@@ -46,7 +46,7 @@ def changes(
 ) -> dict[str, Any]:
     """Return the fields of the status that must change, None for those that must go.
 
-    Without a judgement, what the status says of pending edits stays; so does the list of them where
+    Without a judgement, pending edits stay in the status; so does the list of them where
     the edit cannot be judged. `failure` is what went wrong in this pass, if anything did.
     """
     wanted = status(vm, vmi, seen, failure, judgement, newer)
@@ -227,7 +227,7 @@ def _known_strategy(seen: VmSnapshot) -> str | None:
 def _requests(vm: Object, seen: VmSnapshot) -> list[Object] | None:
     """Return the requests that are still to be done.
 
-    A failed rerun asks for a start itself. Who halts a VM takes back the start of a restart; only
+    A failed rerun asks for a start itself. Halting a VM cancels the start of a restart; only
     a paused start is asked of a halted one.
     """
     written: list[Object] = (vm.get("status") or {}).get("stateChangeRequests") or []
@@ -256,7 +256,7 @@ def has_all(vmi: Object, vm: Object) -> bool:
 
 
 def noted(vmi: Object | None) -> str:
-    """Return the newest generation of the VM of which an instance has all, as it says."""
+    """Return the newest generation of the VM that is complete in the instance."""
     annotations = (vmi or {"metadata": {}})["metadata"].get("annotations") or {}
     return str(annotations.get(GENERATION, ""))
 

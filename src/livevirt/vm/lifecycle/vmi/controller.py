@@ -289,7 +289,7 @@ class Instances:
             raise Conflict(f"instance {meta['name']} has changed since it was read")
 
     async def _check_own(self, vmi: Object, name: str) -> None:
-        """Raise Conflict if the pod of our name is somebody else's."""
+        """Raise Conflict if the pod of our name has another owner."""
         found = await self._client.get(core.POD, name, vmi["metadata"]["namespace"])
         if vmi["metadata"]["uid"] not in _launched_for(found):
             raise Conflict(f"pod {name} belongs to another owner")
@@ -334,7 +334,7 @@ def _launched_for(pod: Object) -> list[str]:
 
 
 def _made_for(claim: Object | None, data: Object) -> bool:
-    """Tell whether a claim is the one that a DataVolume fills."""
+    """Return whether a claim is the one that a DataVolume fills."""
     owners = (claim["metadata"].get("ownerReferences") or ()) if claim is not None else ()
     return any(owner["uid"] == data["metadata"]["uid"] for owner in owners)
 

@@ -35,6 +35,22 @@ _COPIED = (
 )  # fmt: skip
 
 
+def owner(pod: Object) -> Object | None:
+    """Return the reference to the instance that a pod runs, if it runs one."""
+    for each in pod["metadata"].get("ownerReferences") or ():
+        if each.get("controller") and each.get("kind") == kinds.VMI.kind:
+            found: Object = each
+            return found
+    return None
+
+
+def not_run(pod: Object) -> str:
+    """Return why no node runs a pod, empty if it is the pod of an instance."""
+    if owner(pod) is not None:
+        return ""
+    return "livevirt runs the pods of virtual machines only, and this one belongs to none"
+
+
 def pod_name(vmi: Object) -> str:
     """Return the name of an instance's pod.
 

@@ -82,7 +82,7 @@ def plan(seen: InstanceSnapshot) -> list[Step]:
 
 
 def _may(pod: Launcher, grace: int) -> bool:
-    """Tell whether deleting a pod changes anything: it ends, or ends sooner."""
+    """Return whether deleting a pod changes anything: it ends, or ends sooner."""
     return not pod.deleting or pod.grace > max(grace, 1)
 
 

@@ -62,7 +62,7 @@ def _placed(status: Object, pod: Object, node: str) -> dict[str, Any]:
         "launcherContainerImageVersion": launcher.image_of(pod),
         "runtimeUser": launcher.RUN_AS,
     }
-    if not status.get("nodeName"):  # a migration moves it, and says so itself
+    if not status.get("nodeName"):  # after a migration the node sets it
         found["nodeName"] = node
     if qos := (pod.get("status") or {}).get("qosClass"):
         found["qosClass"] = qos
@@ -96,7 +96,7 @@ def _ready(pod: Object | None, seen: InstanceSnapshot) -> Condition:
         return _false("Ready", "PodNotExists", "virt-launcher pod has not yet been scheduled")
     if seen.pod.deleting or seen.pod.ended:
         return _false("Ready", "PodTerminating", "virt-launcher pod is terminating")
-    # The guest may be reported before its pod is, which says the rest a moment later.
+    # The guest may be reported before its pod is, which reports the rest a moment later.
     if phase(seen) != "Running" or seen.pod.phase == "Pending":
         return _false("Ready", "GuestNotRunning", "Guest VM is not reported as running")
     found = conditions.find((pod.get("status") or {}).get("conditions"), "Ready")
@@ -119,22 +119,22 @@ CLAIM_NOT_FOUND = "FailedPvcNotFound"
 
 
 def pod_created(recorder: Recorder, vmi: Object, pod: str) -> None:
-    """Tell that the pod was created."""
+    """Return the event of a created pod."""
     recorder.event(vmi, "Normal", SUCCESSFUL_CREATE, f"Created virtual machine pod {pod}")
 
 
 def pod_deleted(recorder: Recorder, vmi: Object, pod: str) -> None:
-    """Tell that the pod was asked to end."""
+    """Return the event of a pod that is being deleted."""
     recorder.event(vmi, "Normal", SUCCESSFUL_DELETE, f"Deleted virtual machine pod {pod}")
 
 
 def pod_failed(recorder: Recorder, vmi: Object, why: str) -> None:
-    """Tell that the pod could not be created."""
+    """Return the event of a pod that could not be created."""
     recorder.event(vmi, "Warning", FAILED_CREATE, f"Error creating pod: {why}")
 
 
 def resize_asked(recorder: Recorder, vmi: Object, pod: Object, containers: list[Object]) -> None:
-    """Tell what the pod is to hold from now on."""
+    """Return the event of a pod resize."""
     for old, new in zip(pod["spec"]["containers"], containers, strict=True):
         before = (old.get("resources") or {}).get("requests") or {}
         after = (new.get("resources") or {}).get("requests") or {}

@@ -72,7 +72,7 @@ class InstanceSnapshot:
     missing: Problem | None = None  # a claim is not there, or a DataVolume cannot be used yet
     failure: Problem | None = None  # of this pass
     obstacle: Obstacle | None = None  # to a change of size
-    left: timedelta = timedelta(0)  # how long the guest's end has been waiting to be told
+    left: timedelta = timedelta(0)  # how long the guest's end has been unknown
 
     @property
     def pod(self) -> Launcher | None:
@@ -92,7 +92,7 @@ def instance(vmi: Object) -> Instance:
 
 
 def is_home(pod: Object, vmi: Object) -> bool:
-    """Tell whether an instance's guest is in a pod, or is to start in it and not to come."""
+    """Return whether an instance's guest is in a pod, or is to start in it and not to come."""
     node = (vmi.get("status") or {}).get("nodeName")
     if node:
         return bool(pod["spec"].get("nodeName") == node)

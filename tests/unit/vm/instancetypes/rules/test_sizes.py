@@ -13,11 +13,11 @@ from livevirt.vm.instancetypes.rules.sizes import (
     ACROSS,
     ALIASES,
     TOPOLOGIES,
+    TopologyPreference,
     Undivided,
-    Wish,
     problem,
     spread,
-    wish,
+    topology_preference,
 )
 from livevirt.vm.spec.sizes import Topology
 
@@ -60,7 +60,7 @@ SHAPES = {
 
 @pytest.mark.parametrize(("preference", "vcpus", "shape"), SHAPES.values(), ids=SHAPES)
 def test_spread(preference: Object | None, vcpus: int, shape: tuple[int, int, int]) -> None:
-    assert spread(vcpus, wish(preference)) == Topology(*shape)
+    assert spread(vcpus, topology_preference(preference)) == Topology(*shape)
 
 
 UNEVEN = {
@@ -91,7 +91,7 @@ def test_vcpus_that_do_not_come_out_even_are_refused(
     preference: Object, vcpus: int, text: str
 ) -> None:
     with pytest.raises(Undivided) as refusal:
-        spread(vcpus, wish(preference))
+        spread(vcpus, topology_preference(preference))
     assert str(refusal.value) == text
 
 
@@ -157,7 +157,7 @@ def test_given_any_preference_without_problems_when_spread_then_no_vcpu_is_lost(
     preference = a_preference(topology, across=across, ratio=ratio)
     if problem(preference) is not None:
         return
-    wanted = wish(preference)
+    wanted = topology_preference(preference)
     try:
         shape = spread(vcpus, wanted)
     except Undivided:
@@ -171,5 +171,5 @@ def test_given_any_preference_without_problems_when_spread_then_no_vcpu_is_lost(
 
 
 def test_the_order_of_fields_is_that_of_messages() -> None:
-    assert Wish("any").fields == ("cores", "sockets", "threads")
-    assert Wish("spread", "CoresThreads").fields == ("cores", "threads")
+    assert TopologyPreference("any").fields == ("cores", "sockets", "threads")
+    assert TopologyPreference("spread", "CoresThreads").fields == ("cores", "threads")

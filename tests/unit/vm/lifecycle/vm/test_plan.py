@@ -96,8 +96,8 @@ RULES: dict[str, tuple[VmSnapshot, list[Step]]] = {
         seen(a_machine("Once", failure=failed(9))), [Wait(NOON + timedelta(seconds=9))],
     ),
     # other people's instances
-    "given an instance of nobody, then adopt it": (
-        seen(a_machine(), a_guest(owner="nobody")), [Adopt("g1")],
+    "given an instance without an owner, then adopt it": (
+        seen(a_machine(), a_guest(owner="none")), [Adopt("g1")],
     ),
     "given an instance of another, then leave it alone": (
         seen(a_machine("Halted"), a_guest(owner="another")), [],

@@ -7,7 +7,7 @@ from livevirt.qemu.plan import MachineSnapshot, Step, Wanted, disks, resize
 
 
 @dataclass(frozen=True, slots=True)
-class Wish:
+class MachineGoal:
     """What the running machine should be; `disks` are all of them, empty drives too."""
 
     sockets: int
@@ -16,7 +16,7 @@ class Wish:
     paused: bool = False
 
 
-def plan(wish: Wish, seen: MachineSnapshot) -> list[Step]:
+def plan(goal: MachineGoal, seen: MachineSnapshot) -> list[Step]:
     """List the steps to all of it."""
-    size = Wanted(wish.sockets, wish.memory, paused=wish.paused)
-    return [*resize(size, seen), *disks(wish.disks, seen)]
+    size = Wanted(goal.sockets, goal.memory, paused=goal.paused)
+    return [*resize(size, seen), *disks(goal.disks, seen)]
