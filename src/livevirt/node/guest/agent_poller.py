@@ -56,12 +56,13 @@ class AgentPoller:
             if answer is not None:
                 self.answered = True
                 self._heard()
-                self._views.show(replace(self._views.current, agent=self._merged(answer)))
-            elif self._views.current.agent is not None:
+                view, merged = self._views.current, self._merged(answer)
+                self._views.show(replace(view, agent=merged, agent_silent=False))
+            else:
                 self._not_heard()
-            elif not self.silent:
-                self.silent = True
-                self._wake()
+                if self._views.current.agent is None and not self.silent:
+                    self.silent = True
+                    self._wake()
             often = 0 if answer and answer.has_address else max(0, often - 1)
             soon = often or self._unanswered == 1
             with contextlib.suppress(TimeoutError):
@@ -131,9 +132,10 @@ class AgentPoller:
             return
         self._unanswered += 1
         if self._unanswered > 1 and time.monotonic() - self._last_answer > SILENT_SECONDS:
-            log.warning("guest agent does not answer", extra=self._who())
+            if not self._views.current.agent_silent:
+                log.warning("guest agent does not answer", extra=self._who())
             self.silent = True
-            self._views.show(replace(self._views.current, agent=None))
+            self._views.show(replace(self._views.current, agent=None, agent_silent=True))
 
     async def _poll(self) -> AgentView | None:
         known, client = self._views.current.agent, self.client
