@@ -79,9 +79,12 @@ class GuestMemory:
         return [each for each in self.blocks if first <= each.phys_index <= last]
 
 
-async def read(agent: GuestAgent) -> GuestMemory:
-    """Return the guest's blocks; raises CommandFailed if its agent cannot list them."""
-    size = (await agent.ask(BLOCK_INFO, _BlockInfo)).size
+async def read(agent: GuestAgent, block_size: int = 0) -> GuestMemory:
+    """Return the guest's blocks; raises CommandFailed if its agent cannot list them.
+
+    Their size stays the same until the guest boots again, and is asked for if it is not given.
+    """
+    size = block_size or (await agent.ask(BLOCK_INFO, _BlockInfo)).size
     found = await agent.ask(BLOCKS, tuple[MemoryBlock, ...])
     return GuestMemory(size, tuple(sorted(found, key=lambda each: each.phys_index)))
 

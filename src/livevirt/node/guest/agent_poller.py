@@ -177,7 +177,8 @@ class AgentPoller:
             # There is nothing to ask for yet; what matters is whether it could be.
             return GuestMemory() if agent.commands >= _REPORTS_BLOCKS else None
         try:
-            return await guest_memory.read(self.client)
+            known = agent.blocks.block_size if agent.blocks is not None else 0
+            return await guest_memory.read(self.client, known)
         except CommandFailed as error:
             log.debug("guest agent reports no memory blocks", extra=self._fields(error))
             return None
