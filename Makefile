@@ -56,10 +56,12 @@ test-long: setup debian ## the wider guest tests
 
 test-soak: setup debian ## the fault suites in full and the whole matrices (hours; not part of CI)
 	$(PYTEST) -m "soak and not kubernetes" -p no:cacheprovider --durations=15
+	tools/cluster build
+	$(PYTEST) -m "soak and kubernetes" -p no:cacheprovider --durations=15
 
 test-kubernetes: setup image ## suites on a real Kubernetes built from the package registries
 	tools/cluster build
-	$(PYTEST) -m kubernetes -p no:cacheprovider
+	$(PYTEST) -m "kubernetes and not soak" -p no:cacheprovider
 
 image: ## container image of all components, as .cache/image/livevirt.tar
 	@tools/setup --python-only

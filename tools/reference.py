@@ -19,6 +19,7 @@ import click
 from livevirt.cli import livevirt, virtctl
 from livevirt.cluster import controller as cluster_controller
 from livevirt.cluster import rbac
+from livevirt.cluster import webhook as cluster_webhook
 from livevirt.kube.control import requests
 from livevirt.kube.objects import core, schema
 from livevirt.kube.objects.kind import Kind
@@ -376,7 +377,11 @@ _SOURCES = {
     "Objects": collector.FAMILIES,
     "QEMU and guests": guest_metrics.FAMILIES,
     "Host": storage_metrics.FAMILIES,
-    "Components on Kubernetes": (*cluster_controller.FAMILIES, *requests.FAMILIES),
+    "Components on Kubernetes": (
+        *cluster_controller.FAMILIES,
+        *requests.FAMILIES,
+        *cluster_webhook.FAMILIES,
+    ),
 }
 _ENDINGS = {"counter": "_total", "gauge": "", "histogram": ""}  # that the library adds
 

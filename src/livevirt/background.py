@@ -136,7 +136,7 @@ def _restrict(data: DataDir, images: ImageStore) -> None:
 
 
 async def _hold(reserve: Reserve) -> None:
-    """Take back the space that a full disk made us release, as soon as there is some again."""
+    """Reserve the space again that a full disk made us release, as soon as there is some."""
     while True:
         await asyncio.to_thread(reserve.hold)
         await asyncio.sleep(_HOLD_SECONDS)

@@ -57,7 +57,7 @@ class Example:
     fields: tuple[str, ...] = ()  # that a refusal names; none for a kind that is not served
 
 
-_NO_CLAIM = "waits for its claim, and says so"
+_NO_CLAIM = "waits for its claim; the status names it"
 _NO_SIDECARS = "no container runs beside a guest"
 _SIDECAR = {SIDECARS: '[{"args": ["--version", "v1alpha2"], "image": "hook"}]'}
 _SIDECARS_OF_VM = (f"spec.template.metadata.annotations[{SIDECARS}]",)
@@ -199,7 +199,7 @@ EXAMPLES: dict[str, Example] = {
     "vmi-fedora-isolated": Example(
         a_vmi("vmi-fedora-isolated", a_spec(cpu=ISOLATED)),
         "accepted",
-        "boots on a node that has exclusive CPUs for it; waits for one, and says so",
+        "boots on a node that has exclusive CPUs for it; waits for one; the status names it",
     ),
     "vmi-fedora": Example(a_vmi("vmi-fedora"), "boots"),
     "vmi-gpu": Example(
@@ -310,7 +310,7 @@ Images are imported first, under the names that the manifests use. This page is 
 kinds and fields of each and keeps the page current.
 
 - **boots**: the guest starts.
-- **accepted**: stored and used; or it waits for something, and says so in its status.
+- **accepted**: stored and used; or it waits for something that its status names.
 - **refused**: with the reason and, where there is one, the field.
 
 | example | kind | result | needs first | limits, or why |

@@ -167,3 +167,13 @@ MANIFESTS: tuple[Object, ...] = (
         "firmware": {"bootloader": {"efi": {"secureBoot": True}}}})),
     a_vmi("vmi-with-sidecar-hook", a_spec(), annotations=HOOK),
 )  # fmt: skip
+
+#: Those with fields that would be ignored at the guest's cost; our rules refuse them.
+REFUSED = frozenset(
+    (
+        "vm-cirros-with-sidecar-hook-configmap",
+        "vmi-host-disk",
+        "vmi-kernel-boot",
+        "vmi-with-sidecar-hook",
+    )
+)

@@ -226,7 +226,10 @@ def _own(user: bool | None) -> bool:
 def _installed(own: bool) -> Path:
     file = unit_file(own)
     if not file.exists():
-        raise ServiceError(f"the service is not installed: there is no {file}")
+        raise ServiceError(
+            f"the service is not installed: there is no {file}; install it with"
+            " `livevirt service install`"
+        )
     return file
 
 

@@ -9,7 +9,7 @@ import click
 
 from livevirt.cli import cluster, frame
 
-_ANY = ("0.0.0.0", "::")  # addresses that nobody is reached by
+_ANY = ("0.0.0.0", "::")  # every address; no server is reached by it
 
 
 def _duration(_: click.Context, __: click.Parameter, value: str) -> timedelta:
@@ -84,7 +84,10 @@ def webhook(
         return
 
     from livevirt.cluster import webhook as server
+    from livevirt.kube.client.limits import COMPONENT
     from livevirt.kube.client.remote import RemoteClient
+    from livevirt.kube.client.transport import Transport
+    from livevirt.kube.control.requests import Requests
 
     host, port = listen
     settings = server.Settings(
@@ -92,12 +95,18 @@ def webhook(
         certificates.Lifetimes(ca_lifetime, certificate_lifetime),
     )  # fmt: skip
     logs.configure(log_level)
-    client = RemoteClient(cluster.access(cluster.chosen()), manager="livevirt-webhook")
+    access, requests = cluster.component_access(cluster.chosen()), Requests()
+    now, sources = lambda: datetime.now(UTC), (requests.samples,)
 
     def ready(taken: int) -> None:
         click.echo(f"ready: https://{host}:{taken}")
 
-    process.run(lambda: server.serve(settings, client, lambda: datetime.now(UTC), ready))
+    async def serve() -> None:
+        transport = Transport(access, allowed=COMPONENT, observer=requests)
+        client = RemoteClient(access, manager=endpoint.name, transport=transport)
+        await server.serve(settings, client, now, sources, ready)
+
+    process.run(serve)
 
 
 def _names(host: str, url: str) -> tuple[str, ...]:

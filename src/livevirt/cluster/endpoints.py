@@ -35,17 +35,19 @@ class Endpoints:
     def __post_init__(self) -> None:
         ProcessCollector(registry=self.registry)
 
+    def routes(self) -> list[web.RouteDef]:
+        """Return the endpoints, for a server that has others as well."""
+        return [
+            web.get("/healthz", self._health),
+            web.get("/readyz", self._readiness),
+            web.get("/metrics", self._metrics),
+        ]
+
     @asynccontextmanager
     async def listening(self, host: str, port: int) -> AsyncIterator[int]:
         """Serve while the context is open, and yield the port."""
         application = web.Application()
-        application.add_routes(
-            [
-                web.get("/healthz", self._health),
-                web.get("/readyz", self._readiness),
-                web.get("/metrics", self._metrics),
-            ]
-        )
+        application.add_routes(self.routes())
         runner = web.AppRunner(application, access_log=None, shutdown_timeout=1)
         await runner.setup()
         try:

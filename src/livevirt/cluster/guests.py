@@ -19,6 +19,10 @@ from livevirt.vm.kinds.subresources import NO_NODE_AGENT
 class NoNodeAgent:
     """Refuses everything that reaches into a guest (`GuestEndpoint` and `GuestAccess`)."""
 
+    def agent_answered(self, namespace: str, vmi: str) -> bool:
+        """Return False: only the node agent has talked to the guest agent."""
+        return False
+
     async def pause(self, namespace: str, vmi: str) -> None:
         """Refuse to stop the guest's CPUs."""
         _refuse("pause", vmi)

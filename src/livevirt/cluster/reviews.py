@@ -8,7 +8,6 @@ API server before a rule may conclude that it does not exist.
 from __future__ import annotations
 
 import base64
-import contextlib
 import copy
 import logging
 from collections.abc import Callable, Iterable, Mapping
@@ -18,7 +17,14 @@ from typing import Any, Protocol, TypeVar
 import jsonpatch
 import msgspec
 
-from livevirt.errors import ApiError, BadRequest, NotFound
+from livevirt.errors import (
+    ApiError,
+    BadRequest,
+    Conflict,
+    LivevirtError,
+    NotFound,
+    TooManyRequests,
+)
 from livevirt.kube.client.interface import Client
 from livevirt.kube.control.clock import Now
 from livevirt.kube.objects import core, refusals, structural
@@ -35,6 +41,10 @@ T = TypeVar("T")
 ADMISSION, CONVERSION = "admission.k8s.io/v1", "apiextensions.k8s.io/v1"
 _VERBS = {"CREATE": "create", "UPDATE": "update"}
 _NO_RULES = Rules()
+
+
+class LookupFailed(LivevirtError):
+    """Something that a rule depends on could not be read, so that nothing can be decided."""
 
 
 class EvictionGuard(Protocol):
@@ -139,8 +149,11 @@ class Admission:
         def warnings(request: AdmissionRequest, read: Reader) -> Object:
             if request.schema_errors():
                 return {}
-            review = self._prepared(request, read)
-            refused = self._rules_of(request).validate(review)
+            try:
+                review = self._prepared(request, read)
+                refused = self._rules_of(request).validate(review)
+            except ApiError:
+                return {}  # the other webhook refuses it
             found = list(dict.fromkeys(review.warnings))
             return {"warnings": found} if found and not refused else {}
 
@@ -156,7 +169,7 @@ class Admission:
             if pod is not None:
                 dry_run = bool(request.get("dryRun") or options.get("dryRun"))
                 await self.guard(pod, dry_run=dry_run)
-        except ApiError as error:
+        except (TooManyRequests, Conflict) as error:
             return _response(ADMISSION, "AdmissionReview", request, _denied(error))
         return _response(ADMISSION, "AdmissionReview", request, {"allowed": True})
 
@@ -211,9 +224,12 @@ class Admission:
         return self.rules.get(request.kind.resource, _NO_RULES)
 
     async def _fetch(self, kind: Kind, name: str, namespace: str) -> Object | None:
-        with contextlib.suppress(NotFound):
+        try:
             return await self.client.get(kind, name, namespace)
-        return None
+        except NotFound:
+            return None
+        except ApiError as error:
+            raise LookupFailed(f"cannot read {kind.resource} {name}: {error}") from error
 
 
 def convert(kinds: Iterable[Kind], body: Object) -> Object:

@@ -5,13 +5,14 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import logging
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import msgspec
 from aiohttp import web
 
-from livevirt.cluster import reviews
+from livevirt.cluster import fields, reviews
 from livevirt.cluster.certificate_rotation import (
     CertificateRotation,
     Identity,
@@ -21,7 +22,8 @@ from livevirt.cluster.certificate_rotation import (
 )
 from livevirt.cluster.certificates import Lifetimes
 from livevirt.cluster.crds import CONVERTED
-from livevirt.cluster.reviews import Admission
+from livevirt.cluster.endpoints import Endpoints
+from livevirt.cluster.reviews import Admission, LookupFailed
 from livevirt.cluster.webhook_manifests import (
     CONVERT_PATH,
     DEFAULT_PATH,
@@ -36,6 +38,7 @@ from livevirt.cluster.webhook_manifests import (
 from livevirt.errors import ApiError, BadRequest, LivevirtError
 from livevirt.kube.client.interface import Client
 from livevirt.kube.control.clock import Now
+from livevirt.kube.control.metrics import Family, Histogram, Sample, Source
 from livevirt.kube.control.runtime import InformerReader, Informers
 from livevirt.kube.objects import core
 from livevirt.kube.objects.kind import Kind
@@ -46,19 +49,28 @@ from livevirt.vm.migration.eviction import Guard
 log = logging.getLogger(__name__)
 
 SECRET = "livevirt-webhook-certificates"
-HEALTH_PATH, READY_PATH = "/healthz", "/readyz"
 _LARGEST_BODY = 16 * 1024 * 1024  # old and new object, each as large as etcd takes, with room
 _SHUTDOWN_SECONDS = 5.0
-#: What the rules look up, besides the kinds that the room of a pod depends on.
+#: What the rules look up, besides the kinds that the room of a pod depends on. Revisions are as
+#: large as VMs and read once per edit, so they are not cached.
 LOOKED_UP: tuple[Kind, ...] = (
     kinds.KUBEVIRT, kinds.VMI, kinds.MIGRATION, kinds.INSTANCETYPE, kinds.CLUSTER_INSTANCETYPE,
-    kinds.PREFERENCE, kinds.CLUSTER_PREFERENCE, core.REVISION,
+    kinds.PREFERENCE, kinds.CLUSTER_PREFERENCE, core.PRIORITY_CLASS,
 )  # fmt: skip
 
 _FAILED = ApiError("an internal error occurred; the log of the webhook has the details")
 
 Handler = Callable[[web.Request], Awaitable[web.Response]]
 Answer = Callable[[Object], Awaitable[Object]]
+Ready = Callable[[int], None]
+
+SECONDS = Family(
+    "livevirt_webhook_review_seconds", "histogram",
+    "How long the webhook took to answer kube-apiserver, by path and outcome: accepted, refused or"
+    " error.",
+    ("webhook", "outcome"),
+)  # fmt: skip
+FAMILIES: tuple[Family, ...] = (SECONDS,)
 
 
 @dataclass(frozen=True, slots=True)
@@ -83,99 +95,115 @@ class CachedReader(InformerReader):
         return super().get(kind, name, namespace) if kind.resource in self._informers else None
 
 
-async def serve(settings: Settings, client: Client, now: Now, ready: Callable[[int], None]) -> None:
-    """Serve until cancelled; call `ready` with the port once requests are answered."""
-    marking = client.for_component("eviction-guard")
+class Reviews:
+    """Answers reviews over HTTP and counts them."""
+
+    def __init__(self, admission_: Admission, synced: asyncio.Event) -> None:
+        self._admission, self._synced = admission_, synced
+        self._seconds = Histogram(SECONDS)
+
+    def routes(self) -> list[web.RouteDef]:
+        """Return the paths that kube-apiserver calls."""
+        answers: dict[str, Answer] = {
+            DEFAULT_PATH: self._admission.default,
+            VALIDATE_PATH: self._admission.validate,
+            WARN_PATH: self._admission.warn,
+            EVICT_PATH: self._admission.evict,
+        }
+        admitting = [web.post(path, self._handler(answer)) for path, answer in answers.items()]
+        # Informers of an older version need conversion before they are complete.
+        return [*admitting, web.post(CONVERT_PATH, self._handler(_convert, cached=False))]
+
+    async def samples(self) -> list[Sample | Histogram]:
+        """Return the current metrics."""
+        return [self._seconds]
+
+    def _handler(self, answer: Answer, *, cached: bool = True) -> Handler:
+        """Return the handler of a path: JSON in, JSON out; what fails is refused with a Status."""
+
+        async def handle(request: web.Request) -> web.Response:
+            began = asyncio.get_running_loop().time()
+            try:
+                if cached:
+                    await self._synced.wait()  # as long as the caller is willing to
+                found, status = await answer(_decoded(await request.read())), 200
+            except ApiError as error:
+                found, status = error.status(), error.status_code
+            except LookupFailed as error:
+                log.warning("review failed", extra={"path": request.path, "error": str(error)})
+                found, status = _FAILED.status(), _FAILED.status_code
+            except Exception:
+                log.exception("review failed", extra={"path": request.path})
+                found, status = _FAILED.status(), _FAILED.status_code
+            labels = (request.path.removeprefix("/"), _outcome(found))
+            self._seconds.observe(labels, asyncio.get_running_loop().time() - began)
+            body = msgspec.json.encode(found)
+            return web.Response(body=body, status=status, content_type="application/json")
+
+        return handle
+
+
+async def _convert(body: Object) -> Object:
+    return reviews.convert(CONVERTED, body)
+
+
+def _decoded(body: bytes) -> Any:
     try:
-        await _serve(settings, client, marking, now, ready)
-    finally:
-        await marking.close()
-        await client.close()
+        return msgspec.json.decode(body)
+    except msgspec.DecodeError as error:
+        raise BadRequest(f"the body is not JSON: {error}") from error
 
 
-async def _serve(
-    settings: Settings, client: Client, marking: Client, now: Now, ready: Callable[[int], None]
+def _outcome(answer: Object) -> str:
+    """Return what an answer is counted as."""
+    response = answer.get("response")
+    if response is None:
+        return "error"
+    result = (response.get("result") or {}).get("status") == "Success"
+    return "accepted" if response.get("allowed") or result else "refused"
+
+
+async def serve(
+    settings: Settings, client: Client, now: Now, sources: Sequence[Source], ready: Ready
 ) -> None:
-    informers = Informers(client)
+    """Serve until cancelled; call `ready` with the port once requests are answered.
+
+    `sources` are the metrics of others that are shown with our own.
+    """
+    informers = Informers(client, fields.transform)
     reader = CachedReader(informers)
-    rotation = CertificateRotation(client, _identity(settings), _trusting(settings), now,
-                                   settings.lifetimes)  # fmt: skip
+    rotation = CertificateRotation(
+        client, _identity(settings), _trusting(settings), now, settings.lifetimes
+    )
     answering = Admission(
         kinds={(kind.group, kind.plural): kind for kind in kinds.KINDS},
         rules=admission.RULES,
         informers=reader,
         client=client,
-        guard=Guard(marking),
+        guard=Guard(client.for_component("eviction-guard")),
         now=now,
     )
     synced = asyncio.Event()
-    async with asyncio.TaskGroup() as group:
-        informers.start(group)
-        group.create_task(rotation.run(), name="certificate-rotation")
-        await rotation.serving.wait()
-        async with _listening(settings, rotation, application(answering, synced)) as port:
-            await reader.wait_synced()
-            synced.set()
-            log.info("ready", extra={"port": port})
-            ready(port)
-            await asyncio.Event().wait()
-
-
-def application(answering: Admission, synced: asyncio.Event) -> web.Application:
-    """Return the paths of the webhook; `synced` is set once the caches are complete."""
-
-    async def convert(body: Object) -> Object:
-        return reviews.convert(CONVERTED, body)
-
-    async def healthy(_: web.Request) -> web.Response:
-        return web.Response(text="ok\n")
-
-    async def is_ready(_: web.Request) -> web.Response:
-        if synced.is_set():
-            return web.Response(text="ok\n")
-        return web.Response(status=503, text="the caches are not complete yet\n")
-
-    def synchronised(answer: Answer) -> Answer:
-        async def answered(body: Object) -> Object:
-            await synced.wait()  # the caller's timeout bounds it
-            return await answer(body)
-
-        return answered
-
+    served = Reviews(answering, synced)
+    endpoints = Endpoints(
+        ready=lambda: "" if synced.is_set() else "the caches are not complete yet",
+        sources=(served.samples, *sources),
+    )
     app = web.Application(client_max_size=_LARGEST_BODY)
-    app.router.add_get(HEALTH_PATH, healthy)
-    app.router.add_get(READY_PATH, is_ready)
-    app.router.add_post(CONVERT_PATH, _handler(convert))
-    for path, answer in (
-        (DEFAULT_PATH, answering.default),
-        (VALIDATE_PATH, answering.validate),
-        (WARN_PATH, answering.warn),
-        (EVICT_PATH, answering.evict),
-    ):
-        app.router.add_post(path, _handler(synchronised(answer)))
-    return app
-
-
-def _handler(answer: Answer) -> Handler:
-    """Return the handler of a path: JSON in, JSON out; what fails is refused with a Status."""
-
-    async def handle(request: web.Request) -> web.Response:
-        try:
-            try:
-                body = msgspec.json.decode(await request.read())
-            except msgspec.DecodeError as error:
-                raise BadRequest(f"the body is not JSON: {error}") from error
-            found, status = await answer(body), 200
-        except ApiError as error:
-            found, status = error.status(), error.status_code
-        except Exception:
-            log.exception("review failed", extra={"path": request.path})
-            found, status = _FAILED.status(), _FAILED.status_code
-        return web.Response(
-            body=msgspec.json.encode(found), status=status, content_type="application/json"
-        )
-
-    return handle
+    app.add_routes([*endpoints.routes(), *served.routes()])
+    try:
+        async with asyncio.TaskGroup() as group:
+            informers.start(group)
+            group.create_task(rotation.run(), name="certificate-rotation")
+            await rotation.serving.wait()
+            async with _listening(settings, rotation, app) as port:
+                await reader.wait_synced()
+                synced.set()
+                log.info("ready", extra={"port": port})
+                ready(port)
+                await asyncio.Event().wait()
+    finally:
+        await client.close()
 
 
 @contextlib.asynccontextmanager

@@ -325,7 +325,7 @@ async def test_a_migration_is_cancelled(served: Served, played: Played) -> None:
     )
     ran = await served.virtctl("migrate-cancel", "web")  # a failed one is none to cancel
     assert (ran.status, ran.out) == (1, "")
-    assert ran.err == "error: Found no migration to cancel for web\n"
+    assert ran.err.startswith("error: Found no migration to cancel for web; `kubectl get vmim`")
 
 
 @pytest.mark.slow

@@ -525,7 +525,7 @@ async def test_virtctl_plan_reads_manifests(served: Served, guest: World, tmp_pa
 async def test_virtctl_plan_errors_exit_with_1(served: Served, tmp_path: Path) -> None:
     for arguments, why in (
         (("none",), 'virtualmachines.kubevirt.io "none" not found'),
-        ((), "nothing to plan"),
+        ((), "nothing to plan: give -f FILE"),
         (("web", "-f", "x.yaml"), "either -f FILE"),
         (("web", "--patch", "{"), "neither JSON nor YAML"),
         (("-f", str(tmp_path / "none.yaml")), "No such file"),

@@ -132,7 +132,8 @@ async def test_what_cannot_be_is_told_on_one_line(served: Served, world: World) 
     for arguments, why in (
         (
             ("addvolume", "web", "--volume-name=none"),
-            "error adding volume, Volume none is not a DataVolume or PersistentVolumeClaim\n",
+            "error adding volume, Volume none is not a DataVolume or PersistentVolumeClaim; create"
+            " one, for example with `livevirt volume import FILE --pvc none`\n",
         ),
         (
             ("removevolume", "web", "--volume-name=root"),

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import base64
 import copy
+from dataclasses import replace
 from datetime import UTC, datetime
 from typing import Any, cast
 
@@ -13,18 +14,20 @@ import pytest
 
 from livevirt.cluster import reviews
 from livevirt.cluster.crds import CONVERTED
-from livevirt.cluster.reviews import Admission
-from livevirt.errors import BadRequest, NotFound, TooManyRequests
+from livevirt.cluster.reviews import Admission, LookupFailed
+from livevirt.errors import ApiError, BadRequest, Forbidden, NotFound, TooManyRequests
 from livevirt.kube.client.interface import Client
 from livevirt.kube.objects import core
+from livevirt.kube.objects.field_error import FieldError
 from livevirt.kube.objects.kind import Kind
 from livevirt.kube.objects.node_share import Share
 from livevirt.kube.objects.request import Object
+from livevirt.kube.objects.review import Review, Rules
 from livevirt.vm import kinds
 from livevirt.vm.admission import RULES
 
-from ..admission import vm_door
-from ..admission.vm_door import COMPONENT, JANE, LIVE, a_spec, a_vm, a_vmi
+from ..vm import vm_review
+from ..vm.vm_review import COMPONENT, JANE, LIVE, a_spec, a_vm, a_vmi
 
 NOON = datetime(2030, 1, 1, 12, tzinfo=UTC)
 UID = "0b5d7a3e-9d0e-4c39-8a54-0d5b6a1c2e3f"
@@ -53,9 +56,12 @@ class Server:
     def __init__(self, *stored: tuple[Kind, Object]) -> None:
         self.stored = Caches(*stored)
         self.asked: list[tuple[str, str]] = []
+        self.refusal: ApiError | None = None
 
     async def get(self, kind: Kind, name: str, namespace: str = "") -> Object:
         self.asked.append((kind.kind, name))
+        if self.refusal is not None:
+            raise self.refusal
         found = self.stored.get(kind, name, namespace)
         if found is None:
             raise NotFound(f"there is no {name}")
@@ -146,7 +152,7 @@ async def test_given_a_write_then_both_servers_decide_alike(
 ) -> None:
     as_user = COMPONENT if user == COMPONENT.name else JANE
     plain = {key: value for key, value in new["spec"].items() if value is not None}
-    stored, errors, warnings = vm_door.review(kind, {**new, "spec": plain}, old, user=as_user)
+    stored, errors, warnings = vm_review.review(kind, {**new, "spec": plain}, old, user=as_user)
     admission = an_admission()
     sent = a_review(kind, new, old, user)
     defaulted = patched({**new, "spec": plain}, response(await admission.default(sent)))
@@ -182,13 +188,17 @@ async def test_given_no_uid_yet_then_the_identity_comes_from_the_request() -> No
     assert await firmware("one") != await firmware("another")
 
 
+def sized_by_small() -> Object:
+    matcher = {"kind": kinds.INSTANCETYPE.kind, "name": "small"}
+    return a_vm({"domain": {"devices": {}}}, instancetype=matcher)
+
+
 async def test_given_a_lagging_cache_then_what_it_lacks_is_read_from_the_server() -> None:
     small: Object = {
         "metadata": {"name": "small", "namespace": "default", "uid": "i"},
         "spec": {"cpu": {"guest": 1}, "memory": {"guest": "1Gi"}},
     }
-    matcher = {"kind": kinds.INSTANCETYPE.kind, "name": "small"}
-    vm = a_vm({"domain": {"devices": {}}}, instancetype=matcher)
+    vm = sized_by_small()
     server = Server((kinds.INSTANCETYPE, small))
     warned = response(await an_admission(server=server).warn(a_review(kinds.VM, vm)))
     assert "warnings" not in warned
@@ -196,6 +206,27 @@ async def test_given_a_lagging_cache_then_what_it_lacks_is_read_from_the_server(
 
     missing = response(await an_admission(server=Server()).warn(a_review(kinds.VM, vm)))
     assert len(missing["warnings"]) == 1
+
+
+async def test_given_a_lookup_that_fails_then_nothing_is_decided() -> None:
+    """A right that the webhook itself lacks is no reason to refuse a user's write."""
+    server = Server()
+    server.refusal = Forbidden("the webhook may not read it")
+    review = a_review(kinds.VM, sized_by_small())
+    for answer in (an_admission(server=server).validate, an_admission(server=server).warn):
+        with pytest.raises(LookupFailed):
+            await answer(review)
+
+
+async def test_given_a_rule_that_refuses_then_warnings_leave_that_to_validation() -> None:
+    class Refusing(Rules):
+        def validate(self, review: Review) -> list[FieldError]:
+            raise Forbidden("not allowed")
+
+    admission = replace(an_admission(), rules={kinds.VM.resource: Refusing()})
+    review = a_review(kinds.VM, a_vm())
+    assert response(await admission.validate(review))["status"]["code"] == Forbidden.code
+    assert response(await admission.warn(review)) == {"uid": UID, "allowed": True}
 
 
 async def test_given_objects_in_the_caches_then_the_server_is_not_asked() -> None:
