@@ -159,3 +159,60 @@ def test_given_a_full_disk_then_down_still_stops_the_guests() -> None:
             assert host.qemus() == []
         finally:
             host.end()
+
+
+# ------------------------------------------------------------ what is admitted
+
+
+def pressure(disk: SmallDisk) -> str:
+    found, node = disk.request("GET", "/api/v1/nodes/node01")
+    listed = (node.get("status") or {}).get("conditions") or [] if found == 200 else []
+    return next((each["status"] for each in listed if each["type"] == "DiskPressure"), "")
+
+
+@pytest.mark.slow
+def test_given_a_disk_that_is_nearly_full_then_the_node_has_disk_pressure(
+    disk: SmallDisk,
+) -> None:
+    until("a node", lambda: pressure(disk) == "False")
+    disk.fill()
+    until("pressure", lambda: pressure(disk) == "True", 30)
+    _, node = disk.request("GET", "/api/v1/nodes/node01")
+    assert [each["key"] for each in node["spec"]["taints"]] == ["node.kubernetes.io/disk-pressure"]
+    disk.ballast.unlink()
+    until("no pressure", lambda: pressure(disk) == "False", 30)
+    _, node = disk.request("GET", "/api/v1/nodes/node01")
+    assert not node["spec"].get("taints")
+
+
+def a_claim(name: str, size: str) -> dict[str, object]:
+    spec = {"accessModes": ["ReadWriteOnce"], "resources": {"requests": {"storage": size}}}
+    return {"metadata": {"name": name, "annotations": BIND_NOW}, "spec": spec}
+
+
+BIND_NOW = {"cdi.kubevirt.io/storage.bind.immediate.requested": "true"}
+
+
+def test_given_claims_beyond_the_disk_then_no_volume_is_made_for_them(disk: SmallDisk) -> None:
+    claims = "/api/v1/namespaces/default/persistentvolumeclaims"
+    for name, size in (("fits", "100Mi"), ("beyond", "100Mi")):  # the limit is 192Mi
+        status, answer = disk.request("POST", claims, a_claim(name, size))
+        assert status == 201, answer
+        until("a decision", lambda: decided(disk, name))  # noqa: B023 - at once
+    assert [phase(disk, name) for name in ("fits", "beyond")] == ["Bound", "Pending"]
+    assert disk.request("DELETE", f"{claims}/fits")[0] == 200
+    until("its space", lambda: phase(disk, "beyond") == "Bound")
+
+
+def phase(disk: SmallDisk, name: str) -> str:
+    _, claim = disk.request("GET", f"/api/v1/namespaces/default/persistentvolumeclaims/{name}")
+    return str((claim.get("status") or {}).get("phase"))
+
+
+def decided(disk: SmallDisk, name: str) -> bool:
+    _, events = disk.request("GET", "/api/v1/namespaces/default/events")
+    reasons = ("ProvisioningSucceeded", "ProvisioningFailed")
+    return any(
+        each["involvedObject"]["name"] == name and each["reason"] in reasons
+        for each in events["items"]
+    )

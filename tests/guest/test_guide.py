@@ -12,6 +12,7 @@ import pytest
 from livevirt.paths import default_data_dir
 
 from ..server_process import BIN, short_directory
+from . import distributions
 from .guest_host import IMAGE, image_missing
 
 pytestmark = [
@@ -38,8 +39,8 @@ def blocks(page: str) -> list[str]:
     return [text for language, text in fence.findall((ROOT / page).read_text()) if not language]
 
 
-def guide() -> list[str]:
-    lines = (line for block in blocks("docs/guide.md") for line in block.splitlines())
+def guide(page: str = "docs/guide.md") -> list[str]:
+    lines = (line for block in blocks(page) for line in block.splitlines())
     return [line[2:] for line in lines if line.startswith("$ ")]
 
 
@@ -75,7 +76,7 @@ def test_the_pages_say_where_the_commands_are() -> None:
     assert readme()[0].split("#")[0].strip() == guide()[0] == "export PATH=$PWD/.venv/bin:$PATH"
 
 
-def run(lines: list[str], where: Path = ROOT) -> list[str]:
+def run(lines: list[str], where: Path = ROOT, seconds: float = SECONDS) -> list[str]:
     """Run commands in one shell and a directory $DIR of their own; return what each printed."""
     if image_missing():
         pytest.skip(f"image {IMAGE} is not imported: make setup does it")
@@ -93,7 +94,7 @@ def run(lines: list[str], where: Path = ROOT) -> list[str]:
         script = "\n".join(["set -euo pipefail", *marked])
         try:
             done = subprocess.run(
-                ["bash", "-c", script], env=environment, cwd=where, timeout=SECONDS,
+                ["bash", "-c", script], env=environment, cwd=where, timeout=seconds,
                 stdin=subprocess.DEVNULL, capture_output=True, text=True, check=False,
             )  # fmt: skip
         finally:
@@ -113,6 +114,32 @@ def test_every_command_of_the_readme_and_the_guide_does_what_it_says() -> None:
     assert len(lines) > 25
     said = run(lines)
     assert said[lines.index(DOWN) - 1].splitlines()[-1] == "2", "the README's guest has two CPUs"
+
+
+# ---------------------------------------------------------------- a real distribution
+
+DEBIAN_SECONDS = 1500.0  # two minutes where nothing else runs
+
+
+@pytest.mark.long
+def test_every_command_on_debian_does_what_it_says() -> None:
+    distributions.disk("12-cloud")
+    lines = guide("docs/guide-debian.md")
+    try:
+        said = run(lines, seconds=DEBIAN_SECONDS)
+    finally:  # it is imported into the store of whoever runs the tests
+        remove = [BIN / "livevirt", "image", "remove", "debian:12"]
+        subprocess.run(remove, check=False, capture_output=True, timeout=60)
+    answers = list(zip(lines, said, strict=True))
+
+    def inside(command: str) -> list[str]:
+        return [text for line, text in answers if line == f"livevirt exec debian -- {command}"]
+
+    assert "Debian GNU/Linux 12" in inside("grep PRETTY_NAME /etc/os-release")[0]
+    assert inside("hostname") == ["debian"]
+    assert inside("nproc") == ["1", "2"]
+    before, after = (int(text.split()[1]) for text in inside("grep MemTotal /proc/meminfo"))
+    assert after - before == 512 * 1024, "in KiB"
 
 
 # ---------------------------------------------------------------- moving, and editing

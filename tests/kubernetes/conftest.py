@@ -6,6 +6,7 @@ from collections.abc import Iterator
 import pytest
 
 from .cluster import KubernetesCluster, running_cluster
+from .controller_process import prepared_cluster
 from .webhook_process import WebhookProcess, running_webhook
 
 
@@ -14,6 +15,14 @@ def cluster() -> Iterator[KubernetesCluster]:
     """Two real nodes and two hollow ones, shared by all tests, with an audit log."""
     name = f"test-{os.getpid()}"
     with running_cluster(name, "--nodes", "2", "--hollow", "2", "--audit") as started:
+        yield started
+
+
+@pytest.fixture(scope="session")
+def controlled(tmp_path_factory: pytest.TempPathFactory) -> Iterator[KubernetesCluster]:
+    """A cluster of hollow nodes for the controllers, with the bodies of writes in its audit log."""
+    directory = tmp_path_factory.mktemp("controlled")
+    with prepared_cluster(f"controlled-{os.getpid()}", directory) as started:
         yield started
 
 

@@ -10,15 +10,13 @@ from typing import TYPE_CHECKING
 import click
 
 from livevirt.cli import cluster, frame
+from livevirt.cli.vm.flags import times_out
 
 if TYPE_CHECKING:
     from livevirt.cluster.install import Waiting
     from livevirt.kube.client.remote import RemoteClient
 
-_timeout = click.option(
-    "--timeout", default=300.0, show_default=True, type=click.FloatRange(min=0), metavar="SECONDS",
-    help="For how long to wait for each step.",
-)  # fmt: skip
+_timeout = times_out("How long to wait for each step")
 
 
 @click.command()
@@ -54,7 +52,7 @@ def install(
     output: str,
     adopt: bool,
     wait: bool,
-    timeout: float,
+    timeout: float | None,
 ) -> None:
     """Install livevirt on a Kubernetes cluster, or upgrade it.
 
@@ -93,7 +91,7 @@ def install(
     "--force", is_flag=True, help="Also delete VMs, instances and DataVolumes, with their disks."
 )
 @_timeout
-def uninstall(force: bool, timeout: float) -> None:
+def uninstall(force: bool, timeout: float | None) -> None:
     """Remove livevirt from a Kubernetes cluster, with all objects of its kinds.
 
     It refuses while VMs, instances or DataVolumes exist.
@@ -111,7 +109,7 @@ def uninstall(force: bool, timeout: float) -> None:
     click.echo("uninstalled")
 
 
-def _run(work: Callable[[RemoteClient, Waiting], Awaitable[None]], timeout: float) -> None:
+def _run(work: Callable[[RemoteClient, Waiting], Awaitable[None]], timeout: float | None) -> None:
     """Do the work on the cluster that the flags choose, and report what is done."""
     from livevirt.cluster.install import MANAGER, Waiting
     from livevirt.kube.client.remote import RemoteClient

@@ -56,7 +56,10 @@ class Session:
             async with asyncio.timeout(self.timeout):
                 return await self.client.raw(method, path, body=body)
         except TimeoutError:
-            raise Timeout(f"no answer within {self.timeout:g} s") from None
+            raise Timeout(
+                f"the server did not answer within {self.timeout:g} s; try again, or wait longer"
+                " with --request-timeout"
+            ) from None
         except UnicodeEncodeError as error:  # JSON has only Unicode, arguments may be any bytes
             raise click.UsageError(f"{error.object!a} is no text in UTF-8") from None
 

@@ -74,7 +74,8 @@ def new_claim(request: ImportRequest, virtual_size: int) -> Object:
     wanted = fitting if request.size is None else _size(request.size)
     if wanted.bytes < virtual_size:
         raise VolumeError(
-            f"--size {request.size} is too small: the disk in the file needs {fitting}"
+            f"--size {request.size} is too small: the disk in the file needs {fitting};"
+            " give at least that, or leave out --size"
         )
     return {
         "apiVersion": "v1",
@@ -95,7 +96,9 @@ def _size(text: str) -> Quantity:
     try:
         return parse(text)
     except QuantityError as error:
-        raise VolumeError(f"--size {text} is no size such as 20Gi: {error}") from error
+        raise VolumeError(
+            f"--size {text} is not a size: {error}; write for example 20Gi"
+        ) from error
 
 
 def refuse_present(claim: Object, request: ImportRequest) -> None:
@@ -104,7 +107,9 @@ def refuse_present(claim: Object, request: ImportRequest) -> None:
     if "deletionTimestamp" in meta:
         raise VolumeError(f"claim {request.key} is being deleted; try again when it is gone")
     if any(each.get("kind") == "DataVolume" for each in meta.get("ownerReferences") or ()):
-        raise VolumeError(f"claim {request.key} belongs to a DataVolume, which fills it")
+        raise VolumeError(
+            f"claim {request.key} belongs to a DataVolume, which fills it; name another claim"
+        )
     asked = storage.size(claim)
     if request.size is not None and _size(request.size) != asked:
         raise VolumeError(
@@ -135,7 +140,9 @@ async def _until_bound(client: Client, claim: Object, key: Key) -> Object:
         )  # fmt: skip
         async for event in events:
             if event.type == "DELETED":
-                raise VolumeError(f"claim {key} was deleted")
+                raise VolumeError(
+                    f"claim {key} was deleted before it was bound; run the command again"
+                )
             if event.type in ("ADDED", "MODIFIED"):
                 claim = event.object
                 break
@@ -158,7 +165,8 @@ async def _order(client: Client, directories: Directories, claim: Object, image:
     name = found["metadata"]["name"]
     if not claim_plan.is_ours(found) or not directories.exists(name):
         raise VolumeError(
-            f"volume {name} is not kept in {directories.root}, so it cannot be filled here"
+            f"volume {name} is not kept in {directories.root}, so it cannot be filled here; name a"
+            " claim of the default storage class, or a new one"
         )
     if directories.disk(name).exists():
         raise VolumeError(

@@ -96,7 +96,7 @@ class CertificateRotation:
         try:
             return await self._reconcile()
         except (AlreadyExists, Conflict):
-            log.debug("somebody else has written meanwhile", extra=self._facts())
+            log.debug("another replica has written meanwhile", extra=self._facts())
         except ApiError as error:
             log.warning("certificates cannot be updated", extra=self._facts(error))
         return RETRY

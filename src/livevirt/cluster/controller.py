@@ -68,8 +68,9 @@ class Replica:
     def __init__(self, access: Access, settings: Settings) -> None:
         self._settings = settings
         self._requests = Requests()
-        timeout = Limits(timeout=settings.candidacy.timing.renew)
-        # Renewals must not wait behind the requests of the controllers.
+        # Renewals must not wait behind the requests of the controllers, and one that is not
+        # answered leaves time for another.
+        timeout = Limits(timeout=settings.candidacy.timing.renew / 2)
         self._lease_transport = Transport(access, allowed=timeout, observer=self._requests)
         lease_client = RemoteClient(access, manager=NAME, transport=self._lease_transport)
         self._leader = Leader(lease_client, settings.candidacy, utc_now)

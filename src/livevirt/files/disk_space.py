@@ -46,23 +46,23 @@ def pressure(folder: Path) -> str:
 
 def promised(folders: Iterable[Path]) -> int:
     """Return the bytes that the disks in the directories of `folders` may grow to."""
-    return sum(_size(disk) for folder in folders for disk in folder.glob("*/*"))
+    return sum(size(disk) for folder in folders for disk in folder.glob("*/*"))
 
 
-def refusal(folder: Path, already: int, size: int) -> str:
-    """Return why a disk of `size` bytes may not be added to those of `already`, "" if it may."""
+def refusal(folder: Path, already: int, wanted: int) -> str:
+    """Return why a disk of `wanted` bytes may not be added to those of `already`, "" if it may."""
     limit = int(total(folder) * OVERCOMMIT)
-    if already + size <= limit:
+    if already + wanted <= limit:
         return ""
     return (
-        f"a disk of {size >> 20} MiB does not fit: disks below {folder} may grow to"
+        f"a disk of {wanted >> 20} MiB does not fit: disks below {folder} may grow to"
         f" {already >> 20} MiB already, and {limit >> 20} MiB is the limit"
         f" ({OVERCOMMIT:g} times the file system)"
     )
 
 
-def _size(disk: Path) -> int:
-    """Return the size that a guest sees."""
+def size(disk: Path) -> int:
+    """Return the size of a disk that a guest sees; 0 if there is none."""
     with contextlib.suppress(OSError):
         handle = os.open(disk, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK)
         try:

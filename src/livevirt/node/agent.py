@@ -6,10 +6,12 @@ It can be killed at any moment, and guests run on. What it finds when it starts 
 from __future__ import annotations
 
 import asyncio
+import functools
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
+from livevirt.files import disk_space
 from livevirt.kube.client.interface import Client
 from livevirt.kube.control.cache import Change, Key, key_of
 from livevirt.kube.control.clock import Now
@@ -77,7 +79,9 @@ class Agent:
             shared_cpus=self._cgroups.cpuset_problem,
             retired=node.retired,
         )
-        self._registration = Registration(client, facts, now)
+        self._registration = Registration(
+            client, facts, now, functools.partial(disk_space.pressure, data.root)
+        )
         self._watched = Watched(client, name)
         self._recorder = Recorder(client, events.COMPONENT, now, name)
         api = NodeApi(name, client, self._watched, self._recorder, now)

@@ -173,7 +173,10 @@ class ImageStore:
         with self._locked():
             index = self._read()
             if wanted not in index:
-                raise ImageError(f"there is no image {wanted}")
+                raise ImageError(
+                    f"there is no image {wanted} in {self.root}; `livevirt image list` shows what"
+                    " there is"
+                )
             del index[wanted]
             self._write(index)
             self._drop_unnamed(index)

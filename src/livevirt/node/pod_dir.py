@@ -103,7 +103,7 @@ class PodDir:
         return False
 
     def note_process(self, note: bytes) -> None:
-        """Note which process is QEMU, where its cgroup does not tell; a full disk may refuse it."""
+        """Note which process is QEMU, if its cgroup does not show it; a full disk may refuse it."""
         try:
             self.process.write_bytes(note)
         except OSError as error:

@@ -7,8 +7,8 @@ import contextlib
 import logging
 import os
 import platform
-from collections.abc import Collection, Iterable, Mapping
-from dataclasses import dataclass
+from collections.abc import Callable, Collection, Iterable, Mapping
+from dataclasses import dataclass, replace
 from datetime import datetime
 from pathlib import Path
 
@@ -37,6 +37,7 @@ PODS = 110
 MADE_BY = "livevirt-"  # the prefix of the version that our nodes report
 _DEVICES = "1k"  # as many guests as KubeVirt's device plugin offers a device to
 ACCELERATED, CONFINED = "livevirt.io/Accelerated", "livevirt.io/Confined"
+DISK_PRESSURE = "node.kubernetes.io/disk-pressure"  # the taint that keeps new pods away
 RETIRED = "livevirt runs with fewer nodes now: this one keeps its guests and takes no new ones"
 _ARCHITECTURES = {"x86_64": "amd64", "aarch64": "arm64"}
 
@@ -54,6 +55,7 @@ class Facts:
     offer: Offer = NOTHING
     shared_cpus: str = ""  # why no pod has dedicated CPUs; empty if it can
     retired: bool = False  # it finishes what it has and takes nothing new
+    disk_pressure: str = ""  # why the disk is nearly full; empty if it is not
 
 
 def machine_capacity(nodes: int = 1) -> dict[str, Quantity]:
@@ -116,6 +118,14 @@ def labels(facts: Facts, old: Mapping[str, str]) -> dict[str, str | None]:
     return {**{name: None for name in old if name.startswith(ours)}, **wanted}
 
 
+def taints(facts: Facts, old: Iterable[Object]) -> list[Object]:
+    """Return the taints of a Node: those it has, and ours while its disk is nearly full. Pure."""
+    others = [each for each in old if each["key"] != DISK_PRESSURE]
+    return (
+        [*others, {"key": DISK_PRESSURE, "effect": "NoSchedule"}] if facts.disk_pressure else others
+    )
+
+
 def status(facts: Facts, old: Object, now: datetime) -> Object:
     """Return the Node's status; conditions keep the time they last changed. Pure but for uname."""
     kvm = facts.accelerator.name == "kvm"
@@ -147,12 +157,17 @@ def status(facts: Facts, old: Object, now: datetime) -> Object:
 def _conditions(facts: Facts) -> list[Condition]:
     good = [
         ("MemoryPressure", "KubeletHasSufficientMemory"),
-        ("DiskPressure", "KubeletHasNoDiskPressure"),
         ("PIDPressure", "KubeletHasSufficientPID"),
     ]
     kvm = facts.accelerator.name == "kvm"
     return [
         *({"type": type_, "status": "False", "reason": reason} for type_, reason in good),
+        conditions.condition(
+            "DiskPressure",
+            bool(facts.disk_pressure),
+            "KubeletHasDiskPressure" if facts.disk_pressure else "KubeletHasNoDiskPressure",
+            facts.disk_pressure or "the disk has enough free space",
+        ),
         conditions.condition(
             ACCELERATED, kvm, "KVM" if kvm else "Emulated", facts.accelerator.reason
         ),
@@ -190,15 +205,19 @@ def _info(facts: Facts) -> Object:
 class Registration:
     """Keeps the Node there and its Lease fresh, while `run` runs."""
 
-    def __init__(self, client: Client, facts: Facts, now: Now) -> None:
+    def __init__(
+        self, client: Client, facts: Facts, now: Now, pressure: Callable[[], str] = lambda: ""
+    ) -> None:
         self._client, self._facts, self._now = client, facts, now
+        self._pressure = pressure
 
     async def run(self) -> None:
         """Register, then renew the lease until cancelled."""
         registered = False
         while True:
             try:
-                if not registered or not await self._exists():
+                changed = await self._look_at_disk()
+                if changed or not registered or not await self._exists():
                     await self.register()
                     registered = True
                 await self.renew()
@@ -207,6 +226,18 @@ class Registration:
                     "heartbeat failed", extra={"node": self._facts.name, "error": str(error)}
                 )
             await asyncio.sleep(RENEW_SECONDS)
+
+    async def _look_at_disk(self) -> bool:
+        """Find out whether the disk is nearly full; return whether that has changed."""
+        try:
+            found = await asyncio.to_thread(self._pressure)
+        except OSError as error:
+            found = f"the file system does not answer: {error}"
+        changed = bool(found) != bool(self._facts.disk_pressure)
+        if changed:
+            log.warning("disk pressure", extra={"node": self._facts.name, "why": found or "ended"})
+            self._facts = replace(self._facts, disk_pressure=found)
+        return changed
 
     async def _exists(self) -> bool:
         try:
@@ -229,6 +260,10 @@ class Registration:
             found = await self._client.patch(
                 core.NODE, self._facts.name, "", {"metadata": metadata}
             )
+        old = (found.get("spec") or {}).get("taints") or []
+        if (wanted_taints := taints(self._facts, old)) != old:
+            patch = {"spec": {"taints": wanted_taints}}
+            await self._client.patch(core.NODE, self._facts.name, "", patch)
         new = status(self._facts, found.get("status") or {}, self._now())
         await self._client.patch(
             core.NODE, self._facts.name, "", {"status": new}, subresource="status"

@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import Any, cast
 
 from livevirt.errors import LivevirtError, NotFound
-from livevirt.files import loop_device, private, raw_file
+from livevirt.files import disk_space, loop_device, private, raw_file
 from livevirt.kube.client.interface import Client
 from livevirt.kube.objects import conditions, core, quantity
 from livevirt.kube.objects.conditions import FINAL
@@ -142,7 +142,7 @@ class Volumes:
             case {"containerDisk": dict(disk)}:
                 return await self._overlay(await self._stored(disk), folder / f"{name}.qcow2")
             case {"emptyDisk": dict(disk)}:
-                return self._empty(folder / f"{name}.img", name, disk)
+                return await self._empty(folder / f"{name}.img", name, disk)
             case {"cloudInitNoCloud": dict(source)}:
                 secrets = await self._secrets(scratch.secret_names(source), namespace)
                 return self._disc(folder / f"{name}.iso", source, metadata, secrets)
@@ -170,6 +170,7 @@ class Volumes:
 
     async def _overlay(self, below: Prepared, path: Path) -> Prepared:
         base = below.image
+        await self._admit(path, await asyncio.to_thread(disk_space.size, Path(base.path)))
         await _qemu_img(
             *("create", "-q", "-f", "qcow2", "-F", base.format, "-b", base.path, str(path))
         )
@@ -179,12 +180,21 @@ class Volumes:
         direct = below.direct and _takes_direct(str(path))
         return replace(below, image=image, direct=direct, discard=True)
 
-    def _empty(self, path: Path, name: str, disk: Object) -> Prepared:
+    async def _admit(self, path: Path, size: int) -> None:
+        """Refuse a scratch disk that would promise more than the file system can give."""
+        folders = (path.parent.parent, *self._roots)
+        own = await asyncio.to_thread(disk_space.size, path)  # of an earlier attempt
+        already = await asyncio.to_thread(disk_space.promised, folders)
+        if why := disk_space.refusal(path.parent, already - own, size):
+            raise VolumeProblem(DISK_FULL, why)
+
+    async def _empty(self, path: Path, name: str, disk: Object) -> Prepared:
         size = raw_file.whole(quantity.parse(disk["capacity"]).bytes)
         if size <= 0:
             raise VolumeProblem(
                 "CreateContainerConfigError", f"the size for volume {name} is too low"
             )
+        await self._admit(path, size)
         raw_file.create(path, size)
         self._give(path)
         return Prepared(Image(str(path), "raw"), direct=_takes_direct(str(path)))

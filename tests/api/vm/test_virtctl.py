@@ -194,7 +194,8 @@ REFUSED = {
     "a halted VM has nothing to pause": (
         "Halted",
         ["pause", "vm", "web"],
-        "Error pausing VirtualMachineInstance web: VirtualMachine web is not set to run",
+        "Error pausing VirtualMachineInstance web: VirtualMachine web is not set to run; start it"
+        " with `virtctl start web`",
     ),
     "a VM that is not there is not started": (
         "Halted",

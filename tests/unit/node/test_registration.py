@@ -119,3 +119,18 @@ def test_nodes_on_one_machine_share_what_it_has() -> None:
     one, two = registration.machine_capacity(1), registration.machine_capacity(2)
     assert two["cpu"].milli() == one["cpu"].milli() // 2
     assert 0 < two["memory"].bytes <= one["memory"].bytes // 2
+
+
+def test_given_a_disk_that_is_nearly_full_then_the_node_says_so_and_takes_no_new_pods() -> None:
+    theirs = {"key": "example.com/mine", "effect": "NoExecute"}
+    full = dataclasses.replace(FAST, disk_pressure="1 MiB is free")
+    under = registration.taints(full, [theirs])
+    assert under == [theirs, {"key": "node.kubernetes.io/disk-pressure", "effect": "NoSchedule"}]
+    assert registration.taints(full, under) == under
+    assert registration.taints(FAST, under) == [theirs]
+    found = conditions.find(registration.status(full, {}, NOON)["conditions"], "DiskPressure")
+    assert found is not None
+    assert (found["status"], found["reason"]) == ("True", "KubeletHasDiskPressure")
+    found = conditions.find(registration.status(FAST, {}, NOON)["conditions"], "DiskPressure")
+    assert found is not None
+    assert (found["status"], found["reason"]) == ("False", "KubeletHasNoDiskPressure")

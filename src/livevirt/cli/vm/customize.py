@@ -93,7 +93,10 @@ def _size(spec: Object, changes: Changes) -> None:
         memory["maxGuest"] = changes.max_guest
         size = _amount(memory.get("guest"))
         if size is not None and parse(changes.max_guest) < size:
-            raise click.UsageError(f"--max-guest {changes.max_guest} is less than its memory")
+            raise click.UsageError(
+                f"--max-guest {changes.max_guest} is less than its memory; give more, or less"
+                " --memory"
+            )
 
 
 def _follows(limit: Any, old: Any, new: Any) -> bool:

@@ -148,7 +148,10 @@ def _disk(disk_type: str, bus: str, serial: str, cache: str) -> Object:
         what = "disk" if disk_type == "disk" else "LUN disk"
         raise click.ClickException(f"Invalid bus type '{bus}' for {what}. Only {only} supported.")
     if cache and cache not in _CACHES:
-        raise click.ClickException(f"error adding volume, invalid cache value {cache}")
+        raise click.ClickException(
+            f"error adding volume, invalid cache value {cache}, supported values are:"
+            f" {', '.join(_CACHES)}"
+        )
     return {disk_type: {"bus": bus}, "serial": serial} | ({"cache": cache} if cache else {})
 
 
@@ -166,7 +169,10 @@ async def find_source(session: Session, name: str) -> Object:
         except NotFound:
             continue
         return source
-    raise BadRequest(f"Volume {name} is not a DataVolume or PersistentVolumeClaim")
+    raise BadRequest(
+        f"Volume {name} is not a DataVolume or PersistentVolumeClaim; create one, for example with"
+        f" `livevirt volume import FILE --pvc {name}`"
+    )
 
 
 def lists_of(obj: Object) -> Lists:

@@ -40,7 +40,9 @@ async def _of_vm(session: Session, name: str, verb: str, body: object) -> None:
     except NotFound:
         spec = vm["spec"]
         if spec.get("runStrategy") == "Halted" or spec.get("running") is False:
-            raise BadRequest(f"VirtualMachine {name} is not set to run") from None
+            raise BadRequest(
+                f"VirtualMachine {name} is not set to run; start it with `virtctl start {name}`"
+            ) from None
         raise
 
 

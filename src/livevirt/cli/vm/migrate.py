@@ -239,7 +239,9 @@ def migrate_cancel(vm: str, dry_run: bool, waits: bool, timeout: float | None) -
     async def work(session: Session) -> int:
         found = unfinished(await _migrations(session), vm)
         if not found:
-            raise click.ClickException(f"Found no migration to cancel for {vm}")
+            raise click.ClickException(
+                f"Found no migration to cancel for {vm}; `kubectl get vmim` lists migrations"
+            )
         meta = found[0]["metadata"]
         if not dry_run:
             await session.client.delete(
@@ -286,7 +288,9 @@ async def _made_since(session: Session, vm: str, before: list[Object]) -> Object
     for each in await _migrations(session):
         if each["spec"].get("vmiName") == vm and each["metadata"]["uid"] not in known:
             return each
-    raise NotFound(f"{vm}: its migration was deleted at once")
+    raise NotFound(
+        f"{vm}: its migration was deleted right after it was created; run the command again"
+    )
 
 
 async def _ended(

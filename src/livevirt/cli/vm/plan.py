@@ -84,7 +84,7 @@ def _asked(vm: str, filename: str | None, patch: str | None) -> list[tuple[str, 
             raise click.UsageError("give either -f FILE, or VM with or without --patch")
         return manifests(filename)
     if not vm:
-        raise click.UsageError("nothing to plan: give -f FILE, or VM --patch PATCH")
+        raise click.UsageError("nothing to plan: give -f FILE, or VM with or without --patch")
     body = parsed(patch or "{}", "--patch")[0]
     if not isinstance(body, dict):
         raise click.UsageError("--patch must be an object, such as '{\"spec\": …}'")

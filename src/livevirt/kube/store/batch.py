@@ -71,7 +71,7 @@ class Ages:
 
 
 class Sizes:
-    """Counts the bytes of history, and tells how much of it has to go to fit a budget."""
+    """Counts the bytes of history, and computes how much of it must be dropped to fit a budget."""
 
     def __init__(self, revision: int, size: int) -> None:
         self._marks = deque([(revision, size)])  # bytes that became history up to a revision

@@ -119,7 +119,7 @@ def verify(database: sqlite3.Connection, path: Path) -> None:
 
 
 def verify_file(path: Path) -> None:
-    """Raise StoreCorrupt unless the database is sound; may take long, and disturbs nobody."""
+    """Raise StoreCorrupt unless the database is sound. May take long; blocks no connection."""
     with closing(_open(path, "ro")) as database:
         verify_content(database, path)
 

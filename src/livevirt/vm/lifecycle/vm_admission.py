@@ -207,7 +207,7 @@ def _metadata_errors(at: str, meta: Object) -> list[FieldError]:
 
 
 def _data_volume_warnings(new: Object, old: Object | None, get: Get) -> Iterator[str]:
-    """Yield what the DataVolumes of new or changed templates ask for in vain."""
+    """Yield what the DataVolumes of new or changed templates ask for without effect."""
     before = ((old or {}).get("spec") or {}).get("dataVolumeTemplates") or ()
     for number, template in enumerate(new["spec"].get("dataVolumeTemplates") or ()):
         if template not in before:

@@ -6,7 +6,7 @@ import logging
 from dataclasses import dataclass, replace
 
 from livevirt.errors import AlreadyExists, LivevirtError, NotFound
-from livevirt.files import durable, loop_device
+from livevirt.files import disk_space, durable, loop_device
 from livevirt.files.raw_file import Directories, write_problem
 from livevirt.kube.client.interface import Client, if_unchanged
 from livevirt.kube.control.cache import Key, key_of
@@ -15,7 +15,7 @@ from livevirt.kube.control.events import Recorder
 from livevirt.kube.control.informer import Informer
 from livevirt.kube.controllers.storage import claim_plan
 from livevirt.kube.controllers.storage.claim_plan import ClaimSnapshot, Step, Usage, plan
-from livevirt.kube.objects import core, storage
+from livevirt.kube.objects import core, quantity, storage
 from livevirt.kube.objects.request import Object
 
 log = logging.getLogger(__name__)
@@ -148,6 +148,7 @@ class Claims:
 
     async def _provision(self, claim: Object, volume: Object) -> Object:
         name = volume["metadata"]["name"]
+        self._check_space(claim, volume)
         try:
             made = await self._client.create(core.VOLUME, volume)
         except AlreadyExists:  # the copy we read from is late
@@ -156,6 +157,15 @@ class Claims:
         self._recorder.event(claim, "Normal", "ProvisioningSucceeded", message)
         log.info("volume made", extra={"claim": str(key_of(claim)), "volume": name})
         return made
+
+    def _check_space(self, claim: Object, volume: Object) -> None:
+        """Refuse a volume that would promise more than the file system can give."""
+        root = self._directories.root
+        root = root if root.exists() else root.parent
+        already = sum(map(_capacity, filter(claim_plan.is_ours, self._volumes.list())))
+        if why := disk_space.refusal(root, already, _capacity(volume)):
+            self._recorder.event(claim, "Warning", "ProvisioningFailed", why)
+            raise LivevirtError(why)
 
     async def _patch_claim(self, claim: Object, patch: Object, subresource: str = "") -> Object:
         meta = claim["metadata"]
@@ -177,6 +187,10 @@ class Claims:
     def _of_class(self, storage_class: Object) -> list[Key]:
         name = storage_class["metadata"]["name"]
         return [key_of(claim) for claim in self._claims.by(_UNBOUND, name)]
+
+
+def _capacity(volume: Object) -> int:
+    return quantity.parse(volume["spec"]["capacity"]["storage"]).bytes
 
 
 def volume_claim(volume: Object) -> list[Key]:
