@@ -91,7 +91,7 @@ def webhook(
 
     host, port = listen
     settings = server.Settings(
-        host, port, endpoint, _names(host, url),
+        host, port, endpoint, certificate_names(host, url),
         certificates.Lifetimes(ca_lifetime, certificate_lifetime),
     )  # fmt: skip
     logs.configure(log_level)
@@ -110,7 +110,7 @@ def webhook(
     process.run(serve)
 
 
-def _names(host: str, url: str) -> tuple[str, ...]:
+def certificate_names(host: str, url: str) -> tuple[str, ...]:
     """Return the names the certificate needs besides those of the Service."""
     named = urlsplit(url).hostname if url else None
     return tuple(each for each in (named, host) if each and each not in _ANY)
