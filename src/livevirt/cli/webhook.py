@@ -99,7 +99,8 @@ def webhook(
     now, sources = lambda: datetime.now(UTC), (requests.samples,)
 
     def ready(taken: int) -> None:
-        click.echo(f"ready: https://{host}:{taken}")
+        shown = f"[{host}]" if ":" in host else host
+        click.echo(f"ready: https://{shown}:{taken}")
 
     async def serve() -> None:
         transport = Transport(access, allowed=COMPONENT, observer=requests)
