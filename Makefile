@@ -1,6 +1,6 @@
 # Run `make` to see what there is. Every target sets up what it needs by itself.
 .DEFAULT_GOAL := help
-.PHONY: help setup distributions demo test test-fast test-long test-soak test-kubernetes image check bench clean
+.PHONY: help setup distributions debian demo test test-fast test-long test-soak test-kubernetes image check bench clean
 SHELL := /bin/bash
 BIN := .venv/bin
 PYTEST := $(BIN)/python -m pytest
@@ -15,7 +15,16 @@ setup: ## virtual environment, system packages and the test guest
 distributions: setup ## Debian guests from packages: DISTRIBUTIONS="debian-12-cloud debian-13-cloud"
 	@tools/distributions/build.py --import $(DISTRIBUTIONS)
 
-check: ## format, lint, types, layers, sizes and phrases: the static half of CI
+# The Debian guests that a test target needs; without them those tests are skipped, with a reason.
+debian: setup ## the Debian guests that tests need, if they can be built
+	@tools/distributions/build.py --import $(DISTRIBUTIONS) || \
+	  echo "make: no Debian guests ($(DISTRIBUTIONS)): tests that need them are skipped" >&2
+
+test: DISTRIBUTIONS := debian-12-cloud
+test-long: DISTRIBUTIONS := debian-12-cloud debian-13-cloud
+test-soak: DISTRIBUTIONS := debian-12-cloud debian-12-generic debian-13-cloud debian-13-generic
+
+check: ## format, lint, types, layers, sizes, phrases, repetition: the static half of CI
 	@tools/setup --python-only
 	$(BIN)/ruff format --check src tests benchmarks tools
 	$(BIN)/ruff check src tests benchmarks tools
@@ -23,6 +32,7 @@ check: ## format, lint, types, layers, sizes and phrases: the static half of CI
 	$(BIN)/lint-imports --no-cache
 	$(BIN)/python tools/limits.py
 	$(BIN)/python tools/phrases.py
+	$(BIN)/python tools/duplicates.py
 
 # Behaviour must not depend on the text of a message: the API suites, the unit suites once more and a
 # guest test of each capability, with a restart of the server, run with all messages scrambled.
@@ -33,7 +43,7 @@ SCRAMBLED_GUESTS := tests/guest/test_lifecycle.py::test_given_a_stop_then_the_gu
   tests/guest/test_migration.py::test_given_a_migration_is_cancelled_then_the_guest_stays_and_no_target_is_left \
   tests/guest/test_instancetypes.py::test_given_virtctl_waits_then_it_tells_what_goes_on_and_ends_when_the_guest_has_it
 
-test: setup ## every suite, with small rounds of the fault suites (under 17 minutes)
+test: setup debian ## every suite, with small rounds of the fault suites (under 17 minutes)
 	$(PYTEST) -m "$(SHORT)" -p no:cacheprovider --ignore=tests/api
 	$(PYTEST) -m "$(SHORT) and wording" -p no:cacheprovider -q tests/api
 	$(PYTEST) -m "$(SHORT)" -p no:cacheprovider -q --scramble-messages tests/unit tests/api $(SCRAMBLED_GUESTS)
@@ -42,10 +52,10 @@ test-fast: ## what needs no guest and takes no time (under 2 minutes)
 	@tools/setup --python-only
 	$(PYTEST) -m "not long and not soak and not slow and not guest and not kubernetes" -p no:cacheprovider -q
 
-test-long: setup ## the wider guest tests
+test-long: setup debian ## the wider guest tests
 	$(PYTEST) -m "long and not soak and not kubernetes" -p no:cacheprovider --durations=15
 
-test-soak: setup ## the fault suites in full and the whole matrices (hours; not part of CI)
+test-soak: setup debian ## the fault suites in full and the whole matrices (hours; not part of CI)
 	$(PYTEST) -m "soak and not kubernetes" -p no:cacheprovider --durations=15
 	tools/cluster build
 	$(PYTEST) -m "soak and kubernetes" -p no:cacheprovider --durations=15

@@ -74,8 +74,8 @@ def new_claim(request: ImportRequest, virtual_size: int) -> Object:
     wanted = fitting if request.size is None else _size(request.size)
     if wanted.bytes < virtual_size:
         raise VolumeError(
-            f"--size {request.size} is too small: the disk in the file needs {fitting}; give at least"
-            " that, or leave out --size"
+            f"--size {request.size} is too small: the disk in the file needs {fitting};"
+            " give at least that, or leave out --size"
         )
     return {
         "apiVersion": "v1",

@@ -39,10 +39,6 @@ class NoNodeAgent:
         """Refuse to reset the machine."""
         _refuse("reset", vmi)
 
-    def agent_answered(self, namespace: str, vmi: str) -> bool:
-        """Return False: no guest is followed from here."""
-        return False
-
     async def guest_os_info(self, namespace: str, vmi: str) -> Object:
         """Refuse to query the guest agent."""
         _refuse("guestosinfo", vmi)

@@ -145,6 +145,8 @@ def _unasked(seen: GuestSnapshot) -> bool:
     observed = seen.view.observed
     if seen.view.agent is not None or observed is None or not observed.agent_open:
         return False
+    if seen.view.agent_silent:
+        return False
     listed = (seen.vmi.get("status") or {}).get("conditions")
     return conditions.is_true(listed, "AgentConnected")
 

@@ -423,6 +423,16 @@ def test_a_guest_found_again_keeps_the_memory_it_had_confirmed() -> None:
     assert (found["guestCurrent"], found["confirmed"]) == ("384Mi", True)
 
 
+def test_an_agent_that_hangs_confirms_nothing_any_more() -> None:
+    vmi = followed(a_vmi(), changed(view=reporting((True, False))))
+    assert conditions.is_true(vmi["status"]["conditions"], "AgentConnected")
+    hanging = replace(RUNNING, observed=replace(GROWN, agent_open=True), agent_silent=True)
+    vmi = followed(vmi, changed(vmi, hanging))
+    assert not conditions.is_true(vmi["status"]["conditions"], "AgentConnected")
+    found = vmi["status"]["memory"]
+    assert (found["guestCurrent"], found["confirmed"]) == ("512Mi", False)
+
+
 REVISIONS = {"sizeRevision": {"memory": 2}, "observedSizeRevision": {"memory": 2}}
 CONFIRMATIONS = {
     "never changed": ({}, RUNNING, None),

@@ -101,7 +101,7 @@ def _waiting(vm: Object, vmi: Object | None) -> Iterator[str]:
         found = True
         yield from _change(vmi or {}, type_)
     for obj, type_, step in (
-        (vmi, hot_change.VOLUME, "see the message"),
+        (vmi, hot_change.VOLUME, "follow the message"),
         (vm, RESTART_REQUIRED, f"virtctl restart {vm['metadata']['name']}, or revert the edit"),
         (vm, "Failure", "correct the VM; the controller tries again"),
     ):

@@ -1,4 +1,4 @@
-"""Notices when the event loop was blocked: nobody is answered meanwhile."""
+"""Notices when the event loop was blocked: no client is answered meanwhile."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ FAMILIES = (STALLS, LONGEST)
 
 
 class StallMonitor:
-    """Sleeps for a moment again and again, and counts how often it oversleeps."""
+    """Sleeps for a moment, repeatedly, and counts how often it oversleeps."""
 
     def __init__(self) -> None:
         self.count = 0

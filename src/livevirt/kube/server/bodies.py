@@ -33,7 +33,7 @@ Body = tuple[Any, tuple[str, ...]]  # decoded, and the paths of duplicate keys
 
 
 async def off_loop(read: Callable[[], Body], size: int) -> Body:
-    """Return what `read` does; of a large body in a thread, so that nobody waits for it.
+    """Return what `read` does; of a large body in a thread, so that no other client waits for it.
 
     Admission looks at every value, in the event loop, so their number is limited too.
     """

@@ -1,4 +1,4 @@
-"""Limits on connections, so that clients who open many or send slowly keep nobody else out.
+"""Limits on connections, so that clients who open many or send slowly do not keep others out.
 
 Clients with a certificate of ours, as kubectl and our own components are, have capacity that
 others cannot take: connections without a certificate are limited in total and by their address.

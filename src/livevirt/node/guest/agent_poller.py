@@ -56,12 +56,13 @@ class AgentPoller:
             if answer is not None:
                 self.answered = True
                 self._heard()
-                self._views.show(replace(self._views.current, agent=self._merged(answer)))
-            elif self._views.current.agent is not None:
+                view, merged = self._views.current, self._merged(answer)
+                self._views.show(replace(view, agent=merged, agent_silent=False))
+            else:
                 self._not_heard()
-            elif not self.silent:
-                self.silent = True
-                self._wake()
+                if self._views.current.agent is None and not self.silent:
+                    self.silent = True
+                    self._wake()
             often = 0 if answer and answer.has_address else max(0, often - 1)
             soon = often or self._unanswered == 1
             with contextlib.suppress(TimeoutError):
@@ -95,17 +96,15 @@ class AgentPoller:
 
     async def online_memory(self, blocks: tuple[int, ...]) -> None:
         """Let the guest bring blocks of memory online, where they can be taken away if it may."""
-        try:
-            await guest_memory.online_as_movable(self.client, blocks)
+        left = await guest_memory.online_as_movable(self.client, blocks)
+        if not left:
             return
-        except CommandFailed as error:
-            log.debug("memory not brought online as movable", extra=self._fields(error))
-        done = await guest_memory.bring_online(self.client, blocks)
+        done = await guest_memory.bring_online(self.client, left)
         if done:
             self._unmovable = True
             self._update(unmovable=True)
-        if done < len(blocks):
-            raise UnplugRefused(f"the guest brought {done} of {len(blocks)} memory blocks online")
+        if done < len(left):
+            raise UnplugRefused(f"the guest left {len(left) - done} memory blocks offline")
 
     def _update(self, **fields: object) -> None:
         agent = self._views.current.agent
@@ -131,9 +130,10 @@ class AgentPoller:
             return
         self._unanswered += 1
         if self._unanswered > 1 and time.monotonic() - self._last_answer > SILENT_SECONDS:
-            log.warning("guest agent does not answer", extra=self._who())
+            if not self._views.current.agent_silent:
+                log.warning("guest agent does not answer", extra=self._who())
             self.silent = True
-            self._views.show(replace(self._views.current, agent=None))
+            self._views.show(replace(self._views.current, agent=None, agent_silent=True))
 
     async def _poll(self) -> AgentView | None:
         known, client = self._views.current.agent, self.client
@@ -175,7 +175,8 @@ class AgentPoller:
             # There is nothing to ask for yet; what matters is whether it could be.
             return GuestMemory() if agent.commands >= _REPORTS_BLOCKS else None
         try:
-            return await guest_memory.read(self.client)
+            known = agent.blocks.block_size if agent.blocks is not None else 0
+            return await guest_memory.read(self.client, known)
         except CommandFailed as error:
             log.debug("guest agent reports no memory blocks", extra=self._fields(error))
             return None

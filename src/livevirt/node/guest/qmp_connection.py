@@ -132,6 +132,7 @@ class QmpConnection:
                 machine_type=machine_type,
                 standing=standing(observed.run_state, self._last_shutdown),
                 agent=self._views.current.agent if observed.agent_open else None,
+                agent_silent=self._views.current.agent_silent and observed.agent_open,
             )
         )
 

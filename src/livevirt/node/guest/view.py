@@ -52,6 +52,7 @@ class View:
     observed: Observed | None = None
     machine_type: str = ""  # the one that an alias such as `q35` stands for
     agent: AgentView | None = None
+    agent_silent: bool = False  # it has its port open and has not answered for long
 
     @property
     def agent_open(self) -> bool:

@@ -265,10 +265,12 @@ async def test_given_an_agent_that_hangs_then_what_it_reported_is_void_until_it_
         assert guest.seen.vcpus is not None
         inside.well = False
         await until(lambda: guest.view.agent is None)
+        assert guest.view.agent_silent
         assert guest.seen is not None  # plans are made without it
         assert guest.seen.vcpus is None
         inside.well = True
         await until(lambda: guest.view.agent is not None)
+        assert not guest.view.agent_silent
 
 
 async def test_given_a_guest_that_stands_still_then_its_agent_is_not_given_up(
