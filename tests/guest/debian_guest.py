@@ -13,9 +13,9 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from livevirt.kube.objects.quantity import parse
-from livevirt.node.images import ImageStore
-from livevirt.paths import default_data_dir
 
+from .distributions import image as image
+from .distributions import missing as missing
 from .guest_host import GuestHost, Object, a_vm, until
 from .live_guest import CPU, MEMORY, sized
 
@@ -27,16 +27,6 @@ AUTO_ONLINE = "/sys/devices/system/memory/auto_online_blocks"
 _SERIAL = re.compile(rb"id=serial0,path=([^,\0]+)")
 _ESCAPES = re.compile(r"\x1b\[[?0-9;]*[a-zA-Z]")  # of a shell that believes in a terminal
 _KERNEL = re.compile(r"^\[ *\d+\.\d+\] ")  # what the kernel logs to the console meanwhile
-
-
-def image(distribution: str) -> str:
-    """Return the image of a distribution such as `12-cloud`."""
-    return f"livevirt/debian:{distribution}"
-
-
-def missing(distribution: str) -> bool:
-    """Return whether the image has still to be built: `make distributions` does it."""
-    return ImageStore(default_data_dir() / "images").find(image(distribution)) is None
 
 
 def a_debian(name: str, distribution: str = "12-cloud", user_data: str = "") -> Object:
