@@ -19,7 +19,7 @@ from .distributions import missing as missing
 from .guest_host import GuestHost, Object, a_vm, until
 from .live_guest import CPU, MEMORY, sized
 
-BOOT_SECONDS = 560.0  # with cloud-init, on an emulated CPU of a busy machine
+BOOT_SECONDS = 900.0  # with cloud-init, on an emulated CPU of a busy machine
 COMMAND_SECONDS = 120.0
 CHANGE_SECONDS = 90.0
 MIB = 1 << 20
