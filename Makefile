@@ -24,7 +24,7 @@ test: DISTRIBUTIONS := debian-12-cloud
 test-long: DISTRIBUTIONS := debian-12-cloud debian-13-cloud
 test-soak: DISTRIBUTIONS := debian-12-cloud debian-12-generic debian-13-cloud debian-13-generic
 
-check: ## format, lint, types, layers, sizes and phrases: the static half of CI
+check: ## format, lint, types, layers, sizes, phrases, repetition: the static half of CI
 	@tools/setup --python-only
 	$(BIN)/ruff format --check src tests benchmarks tools
 	$(BIN)/ruff check src tests benchmarks tools
@@ -32,6 +32,7 @@ check: ## format, lint, types, layers, sizes and phrases: the static half of CI
 	$(BIN)/lint-imports --no-cache
 	$(BIN)/python tools/limits.py
 	$(BIN)/python tools/phrases.py
+	$(BIN)/python tools/duplicates.py
 
 # Behaviour must not depend on the text of a message: the API suites, the unit suites once more and a
 # guest test of each capability, with a restart of the server, run with all messages scrambled.

@@ -19,10 +19,11 @@ from .distributions import missing as missing
 from .guest_host import GuestHost, Object, a_vm, until
 from .live_guest import CPU, MEMORY, sized
 
-BOOT_SECONDS = 560.0  # with cloud-init, on an emulated CPU of a busy machine
+BOOT_SECONDS = 900.0  # with cloud-init, on an emulated CPU of a busy machine
 COMMAND_SECONDS = 120.0
 CHANGE_SECONDS = 90.0
 MIB = 1 << 20
+AUTO_ONLINE = "/sys/devices/system/memory/auto_online_blocks"
 _SERIAL = re.compile(rb"id=serial0,path=([^,\0]+)")
 _ESCAPES = re.compile(r"\x1b\[[?0-9;]*[a-zA-Z]")  # of a shell that believes in a terminal
 _KERNEL = re.compile(r"^\[ *\d+\.\d+\] ")  # what the kernel logs to the console meanwhile
@@ -107,6 +108,7 @@ class DebianGuest:
         self.host, self.manifest = host, manifest
         self.name: str = manifest["metadata"]["name"]
         self.console: Console
+        self.used = False  # by a test
         self._total_at_boot = 0
 
     def start(self) -> None:
@@ -147,6 +149,32 @@ class DebianGuest:
         self.console.run("systemctl stop qemu-guest-agent")
         self.agent_is(False)
 
+    def start_agent(self, *blocked: str) -> None:
+        """Start the agent again, without some of its commands; return once it is connected."""
+        self.stop_agent()
+        drop_in = "/run/systemd/system/qemu-guest-agent.service.d"
+        self.console.run(f"rm -rf {drop_in}")
+        if blocked:
+            line = f"/usr/sbin/qemu-ga --block-rpcs={','.join(blocked)}"
+            text = f"[Service]\\nExecStart=\\nExecStart={line}\\n"
+            self.console.run(f"mkdir -p {drop_in}; printf '{text}' > {drop_in}/blocked.conf")
+        self.console.run("systemctl daemon-reload; systemctl start qemu-guest-agent")
+        self.agent_is(True)
+
+    def set_auto_online(self, setting: str) -> None:
+        """Change what the kernel does with new memory, as if it had booted that way."""
+        self.console.run(f"echo {setting} > {AUTO_ONLINE}")
+        self.start_agent()  # what was known of the guest is asked again
+
+    def boot_id(self) -> str:
+        """Return what the kernel calls its boot."""
+        return self.console.run("cat /proc/sys/kernel/random/boot_id")
+
+    def boot_again(self) -> str:
+        """Return the same of a guest that is rebooting, once there is a shell."""
+        self.console.wait_for_shell()
+        return self.boot_id()
+
     # ------------------------------------------------------------ the API's view
 
     @property
@@ -161,6 +189,11 @@ class DebianGuest:
         sockets = status["currentCPUTopology"]["sockets"]
         return Inside(sockets, parse(status["memory"]["guestCurrent"]).bytes)
 
+    def given(self) -> Inside:
+        """Return what the instance asks for."""
+        domain = self.host.get("vmi", self.name)["spec"]["domain"]
+        return Inside(domain["cpu"]["sockets"], parse(domain["memory"]["guest"]).bytes)
+
     def ask(self, sockets: int, memory: str) -> None:
         """Ask for a size with kubectl, and return while it is under way."""
         self.manifest = sized(self.manifest, sockets, memory)
@@ -169,6 +202,17 @@ class DebianGuest:
     def wait(self) -> str:
         """Wait as its owner does; return what `virtctl` prints."""
         return self.host.run("virtctl", "vm", "wait", self.name, "--timeout", "3m")
+
+    def waits(self, type_: str, reason: str) -> None:
+        """Wait until a change stands there."""
+        until(f"{type_}: {reason}", lambda: self.reason(type_) == reason, CHANGE_SECONDS)
+
+    def settles(self, sockets: int, memory: str) -> None:
+        """Wait until the status and the guest have a size, and nothing is under way."""
+        size = Inside(sockets, parse(memory).bytes)
+        has = lambda: not self.changes() and self.reported == size  # noqa: E731
+        until(f"{size} of {self.name}", has, CHANGE_SECONDS)
+        assert self.inside() == size
 
     def becomes(self, sockets: int, memory: str) -> None:
         """Ask for a size; expect it in the status and inside the guest."""

@@ -13,14 +13,6 @@ from livevirt.kube.objects import quantity
 from livevirt.paths import DataDir, default_data_dir
 from livevirt.settings import Settings
 
-_data_dir = click.option(
-    "--data-dir",
-    type=click.Path(path_type=Path, file_okay=False),
-    default=None,
-    help="Where everything is kept (default: /var/lib/livevirt as root, else"
-    " ~/.local/share/livevirt).",
-)
-
 
 def _data(given: Path | None) -> DataDir:
     return DataDir((given or default_data_dir()).absolute())
@@ -73,7 +65,7 @@ def cli() -> None:
 
 
 @cli.command()
-@_data_dir
+@process.data_dir_option
 @click.option(
     "--listen", default="127.0.0.1:6443", show_default=True, callback=frame.address,
     metavar="HOST:PORT", help="Where to serve the API; port 0 takes any free one.",
@@ -133,7 +125,7 @@ def up(
 
 
 @cli.command()
-@_data_dir
+@process.data_dir_option
 @click.option(
     "--guests", type=click.Choice(["keep", "stop"]), default="keep", show_default=True,
     help="Whether running guests go on without the server or are stopped first.",
@@ -151,7 +143,7 @@ def down(data_dir: Path | None, guests: str) -> None:
 
 
 @cli.command()
-@_data_dir
+@process.data_dir_option
 @cluster.flags(without=("-n",))
 @click.option(
     "-o", "--output", type=click.Choice(["text", "json"]), default="text", show_default=True,

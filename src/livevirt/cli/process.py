@@ -24,6 +24,13 @@ from livevirt.settings import Settings
 if TYPE_CHECKING:
     from livevirt.kube.store.lock import Lock
 
+data_dir_option = click.option(
+    "--data-dir",
+    type=click.Path(path_type=Path, file_okay=False),
+    default=None,
+    help="Where everything is kept (default: /var/lib/livevirt as root, else"
+    " ~/.local/share/livevirt).",
+)
 _MODULE = "livevirt.main"
 _START_SECONDS = 60.0
 _STOP_SECONDS = 30.0

@@ -6,6 +6,7 @@ from pathlib import Path
 
 import click
 
+from livevirt.cli import process
 from livevirt.errors import LivevirtError
 from livevirt.kube.store import backup as store_backup
 from livevirt.kube.store.backup import UPGRADE, Backup
@@ -17,13 +18,7 @@ class RollbackError(LivevirtError):
 
 
 @click.command()
-@click.option(
-    "--data-dir",
-    type=click.Path(path_type=Path, file_okay=False),
-    default=None,
-    help="Where everything is kept (default: /var/lib/livevirt as root, else"
-    " ~/.local/share/livevirt).",
-)
+@process.data_dir_option
 @click.option(
     "--to", "name", metavar="BACKUP", default=None,
     help="The backup to restore, by the name that --list shows (default: the newest that an"

@@ -101,13 +101,6 @@ _user = click.option(
     default=None,
     help="Use your own systemd or the system's (default: the system's as root, else your own).",
 )
-_data_dir = click.option(
-    "--data-dir",
-    type=click.Path(path_type=Path, file_okay=False),
-    default=None,
-    help="Where everything is kept (default: /var/lib/livevirt as root, else"
-    " ~/.local/share/livevirt).",
-)
 
 
 @click.group()
@@ -125,7 +118,7 @@ def service() -> None:
 
 @service.command()
 @_user
-@_data_dir
+@process.data_dir_option
 @click.option("--dry-run", is_flag=True, help="Print the unit file and change nothing.")
 @click.argument("flags", nargs=-1, type=click.UNPROCESSED)
 def install(

@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from datetime import datetime
 
+from livevirt.kube.control import backoff
 from livevirt.kube.objects import conditions
 from livevirt.kube.objects.conditions import Condition
 from livevirt.kube.objects.request import Object
@@ -177,7 +178,7 @@ class Failures:
     def note(self, node: str, problem: Problem, now: float) -> None:
         """Remember that one failed."""
         attempts = self._known[node].attempts + 1 if node in self._known else 1
-        wait = min(_FIRST_WAIT * 2 ** (attempts - 1), _LONGEST_WAIT)
+        wait = backoff.delay(attempts, _FIRST_WAIT, _LONGEST_WAIT)
         self._known[node] = _Failure(problem, attempts, now + wait)
 
     def waits(self, node: str | None, now: float) -> bool:

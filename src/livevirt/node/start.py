@@ -9,6 +9,7 @@ from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 
 from livevirt.errors import LivevirtError
+from livevirt.kube.control import backoff
 from livevirt.kube.objects import pod_resources, quantity
 from livevirt.kube.objects.request import Object
 from livevirt.kube.objects.times import format_time
@@ -37,7 +38,7 @@ from livevirt.qemu.observe import Observed
 from livevirt.vm.spec import disks
 from livevirt.vm.volumes.volume_lists import claim_of
 
-_FIRST_RETRY, _LAST_RETRY = timedelta(seconds=2), timedelta(seconds=60)
+_FIRST_RETRY, _LAST_RETRY = 2.0, 60.0  # seconds
 _BACK_OFF = {"ErrImagePull": "ImagePullBackOff"}
 
 
@@ -55,8 +56,7 @@ class NotReady(LivevirtError):
 
     def retry(self, attempts: int) -> timedelta:
         """Return how long to wait before the next attempt."""
-        doubled: int = 1 << min(attempts - 1, 10)
-        return min(_FIRST_RETRY * doubled, _LAST_RETRY)
+        return timedelta(seconds=backoff.delay(attempts, _FIRST_RETRY, _LAST_RETRY))
 
 
 @dataclass(frozen=True, slots=True)

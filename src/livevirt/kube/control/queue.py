@@ -18,6 +18,7 @@ from itertools import count
 from typing import Generic, Protocol, TypeVar
 
 from livevirt.errors import LivevirtError
+from livevirt.kube.control import backoff
 from livevirt.kube.control.clock import Clock, Timer
 
 K = TypeVar("K", bound=Hashable)
@@ -108,7 +109,7 @@ class Queue(Generic[K]):
         if self._metrics:
             self._metrics.retried()
         # The exponent is bounded too: a key may fail more often than a float can double.
-        return min(self._base * 2.0 ** min(failures, 64), self._cap)
+        return backoff.delay(failures + 1, self._base, self._cap)
 
     def forget(self, key: K) -> None:
         """Let the key's next failure be its first."""

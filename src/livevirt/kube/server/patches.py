@@ -20,6 +20,7 @@ from jsonpatch import JsonPatch, JsonPatchException
 from jsonpointer import JsonPointer, JsonPointerException
 
 from livevirt.errors import BadRequest, Invalid, RequestEntityTooLarge, UnsupportedMediaType
+from livevirt.kube.objects import merge_patch
 from livevirt.kube.objects.kind import Kind
 from livevirt.kube.objects.request import Object
 from livevirt.kube.objects.schema import Type
@@ -33,23 +34,10 @@ def apply_merge_patch(target: Object, patch: Any) -> Object:
     if not isinstance(patch, dict):
         raise BadRequest(f"a merge patch is a JSON object, not {type(patch).__name__}")
     try:
-        return _merged(target, patch)
+        patched: Object = merge_patch.apply(patch, target)
+        return patched
     except RecursionError:
         raise BadRequest("the merge patch is nested too deeply") from None
-
-
-def _merged(target: Object, patch: Object) -> Object:
-    result = dict(target)
-    for key, value in patch.items():
-        if value is None:
-            result.pop(key, None)
-        elif isinstance(value, dict):
-            below = result.get(key)
-            # Also where nothing was there before: nulls in the patch must not become values.
-            result[key] = _merged(below if isinstance(below, dict) else {}, value)
-        else:
-            result[key] = value
-    return result
 
 
 # ---------------------------------------------------------------- JSON patch

@@ -8,6 +8,7 @@ from datetime import datetime, timedelta
 
 from livevirt.errors import ApiError
 from livevirt.kube.client.refusals import Refusal, classify
+from livevirt.kube.control import backoff
 from livevirt.kube.objects import conditions
 from livevirt.kube.objects.quantity import parse
 from livevirt.kube.objects.request import Object
@@ -79,7 +80,7 @@ class Attempts:
             return max(self.retried + _PLUG_WAIT - now, timedelta(0))
         if self.last is None:
             return timedelta(0)
-        seconds = min(_FIRST_WAIT * 2 ** min(self.count - 1, 10), _LONGEST_WAIT)
+        seconds = backoff.delay(self.count, _FIRST_WAIT, _LONGEST_WAIT)
         return max(self.last + timedelta(seconds=seconds) - now, timedelta(0))
 
 

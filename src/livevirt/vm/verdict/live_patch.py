@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any
-
+from livevirt.kube.objects.merge_patch import apply, difference
 from livevirt.kube.objects.quantity import Quantity
 from livevirt.kube.objects.request import Object
 from livevirt.vm.config import settings
@@ -49,7 +48,7 @@ def _patch(live: set[str], judgement: Judgement, vmi: Object) -> Object:
     patch: Object = {}
     for path, field in _PLACEMENT.items():
         if path in live:
-            patch[field] = merge_patch(spec.get(field), wanted.get(field))
+            patch[field] = difference(spec.get(field), wanted.get(field))
     domain: Object = {}
     requests: dict[str, str] = {}
     limits: dict[str, str] = {}
@@ -85,28 +84,6 @@ def followed(change: Ruling) -> bool:
 
 def _patched(change: Ruling) -> bool:
     return followed(change) and not change.volume
-
-
-def merge_patch(old: Any, new: Any) -> Any:
-    """Return the JSON merge patch that makes `old` into `new`."""
-    if not isinstance(old, dict) or not isinstance(new, dict):
-        return new
-    gone = {name: None for name in old if name not in new}
-    changed = {n: merge_patch(old.get(n), v) for n, v in new.items() if old.get(n) != v}
-    return {**gone, **changed}
-
-
-def apply(patch: Any, value: Any) -> Any:
-    """Return what a JSON merge patch makes of a value."""
-    if not isinstance(patch, dict):
-        return patch
-    found = dict(value) if isinstance(value, dict) else {}
-    for name, inner in patch.items():
-        if inner is None:
-            found.pop(name, None)
-        else:
-            found[name] = apply(inner, found.get(name))
-    return found
 
 
 def _follow_sockets(

@@ -13,6 +13,7 @@ from livevirt.kube.client.interface import Client
 from livevirt.kube.objects import core, node_share, structural
 from livevirt.kube.objects.field_error import FieldError
 from livevirt.kube.objects.kind import Kind
+from livevirt.kube.objects.merge_patch import apply
 from livevirt.kube.objects.node_share import NodeUsage, Share
 from livevirt.kube.objects.request import Answer, Object
 from livevirt.kube.objects.structural import shape
@@ -29,7 +30,6 @@ from livevirt.vm.verdict.comparison import TEMPLATE
 from livevirt.vm.verdict.gather import gather
 from livevirt.vm.verdict.growth import pod_changes
 from livevirt.vm.verdict.judgement import Judgement
-from livevirt.vm.verdict.live_patch import apply
 from livevirt.vm.verdict.summary import RELABELLED, plan_document
 from livevirt.vm.verdict.verdict import judge, refuse
 from livevirt.vm.verdict.verdict_inputs import VerdictInputs

@@ -11,6 +11,7 @@ from collections.abc import Iterable
 from msgspec.structs import replace
 
 from livevirt.kube.objects.field_error import FieldError
+from livevirt.kube.objects.merge_patch import apply
 from livevirt.kube.objects.quantity import ZERO, Quantity, parse
 from livevirt.kube.objects.request import Object
 from livevirt.vm.config.settings import LIVE_UPDATE_GATE
@@ -31,7 +32,7 @@ from livevirt.vm.verdict.growth import (
     needs_migration,
 )
 from livevirt.vm.verdict.judgement import Judgement, Reason, Ruling, Verdict
-from livevirt.vm.verdict.live_patch import MEMORY, MEMORY_REQUEST, SOCKETS, apply, live_patch
+from livevirt.vm.verdict.live_patch import MEMORY, MEMORY_REQUEST, SOCKETS, live_patch
 from livevirt.vm.verdict.verdict_inputs import VerdictInputs
 
 PARTIAL_GATE = "PartialLiveUpdate"

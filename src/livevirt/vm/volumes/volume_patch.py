@@ -72,16 +72,6 @@ def volume_patch(judgement: Judgement, vmi: Object) -> Object:
     return {"spec": patch} if patch else {}
 
 
-def merged(*patches: Object) -> Object:
-    """Return one JSON merge patch that does what several do; they name different fields."""
-    found: Object = {}
-    for patch in patches:
-        for name, value in patch.items():
-            both = isinstance(value, dict) and isinstance(found.get(name), dict)
-            found[name] = merged(found[name], value) if both else value
-    return found
-
-
 def _live(judgement: Judgement, part: tuple[str, ...]) -> set[str]:
     """Return the names whose disk, or volume, changes while the guest runs."""
     prefix = f"{in_vm(part)}["

@@ -8,11 +8,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from livevirt.kube.objects.merge_patch import apply
 from livevirt.kube.objects.quantity import parse
 from livevirt.kube.objects.request import Object
 from livevirt.vm.sizing.reservation import asked, held, reported_size, reservation
 from livevirt.vm.verdict.judgement import Judgement
-from livevirt.vm.verdict.live_patch import apply, live_patch, settles
+from livevirt.vm.verdict.live_patch import live_patch, settles
 
 from ..cases import STAGE, a_spec, judged, rulings, running
 

@@ -9,6 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from livevirt.kube.objects.merge_patch import apply
 from livevirt.kube.objects.quantity import parse
 from livevirt.kube.objects.request import Object
 from livevirt.vm.lifecycle.vmi import launcher
@@ -17,7 +18,7 @@ from livevirt.vm.spec import instance
 from livevirt.vm.spec.resources import Compute, Namespace, compute
 from livevirt.vm.verdict.growth import BY_MIGRATION, amounts, growth, pod_changes, shortages
 from livevirt.vm.verdict.judgement import Verdict
-from livevirt.vm.verdict.live_patch import apply, live_patch
+from livevirt.vm.verdict.live_patch import live_patch
 from livevirt.vm.verdict.verdict import judge
 from livevirt.vm.verdict.verdict_inputs import Bound, VerdictInputs
 

@@ -5,13 +5,12 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 
+from livevirt.kube.objects.merge_patch import apply
 from livevirt.kube.objects.quantity import parse
 from livevirt.vm.spec import instance
 from livevirt.vm.spec.resources import compute
-from livevirt.vm.verdict.live_patch import apply, live_patch, merge_patch
+from livevirt.vm.verdict.live_patch import live_patch
 
 from ..cases import GONE, KVM, LIVE, STAGE, a_claim, a_spec, edited, judged, running, with_defaults
 
@@ -120,15 +119,3 @@ def test_given_a_guest_that_grew_when_it_starts_again_then_its_pod_is_as_large(
     assert pods[0] == pods[1]
     for pod in pods:
         assert parse(pod.limits["memory"]).bytes >= parse("2Gi").bytes + pod.overhead
-
-
-values = st.recursive(
-    st.integers() | st.text(max_size=2),
-    lambda inner: st.dictionaries(st.sampled_from("abc"), inner, max_size=3) | st.lists(inner),
-    max_leaves=8,
-)
-
-
-@given(values, values)
-def test_a_merge_patch_makes_one_into_the_other(old: Any, new: Any) -> None:
-    assert apply(merge_patch(old, new), old) == new

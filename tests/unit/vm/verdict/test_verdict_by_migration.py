@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 
+from livevirt.kube.objects.merge_patch import apply
 from livevirt.kube.objects.quantity import parse
 from livevirt.kube.objects.request import Object
 from livevirt.vm.config.settings import Config
@@ -14,7 +15,7 @@ from livevirt.vm.migration.migratability import NOT_ALLOWED
 from livevirt.vm.sizing import resizing
 from livevirt.vm.sizing.reservation import held, reported_size
 from livevirt.vm.spec.resources import Namespace
-from livevirt.vm.verdict.live_patch import apply, live_patch
+from livevirt.vm.verdict.live_patch import live_patch
 from livevirt.vm.verdict.summary import exit_status, plan_document
 from livevirt.vm.verdict.verdict_inputs import Bound
 

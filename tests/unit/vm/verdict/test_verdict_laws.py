@@ -9,12 +9,13 @@ from typing import Any
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from livevirt.kube.objects.merge_patch import apply
 from livevirt.kube.objects.quantity import parse
 from livevirt.kube.objects.request import Object
 from livevirt.vm.config.settings import Config
 from livevirt.vm.spec.effective import canonical, filled, refilled
 from livevirt.vm.verdict.judgement import Judgement, Verdict
-from livevirt.vm.verdict.live_patch import apply, live_patch
+from livevirt.vm.verdict.live_patch import live_patch
 from livevirt.vm.verdict.summary import condition, pending
 from livevirt.vm.verdict.verdict import judge
 from livevirt.vm.verdict.verdict_inputs import VerdictInputs

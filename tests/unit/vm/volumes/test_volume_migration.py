@@ -9,11 +9,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from livevirt.kube.objects.merge_patch import apply
 from livevirt.kube.objects.request import Object
 from livevirt.node.volumes import DATA_FAILED, DATA_NOT_READY, PVC_NOT_FOUND
 from livevirt.vm.config.settings import Config
 from livevirt.vm.verdict.judgement import Judgement
-from livevirt.vm.verdict.live_patch import apply, settles
+from livevirt.vm.verdict.live_patch import settles
 from livevirt.vm.verdict.verdict import judge
 from livevirt.vm.verdict.verdict_inputs import VerdictInputs
 from livevirt.vm.volumes.volume_lists import claim_of

@@ -8,9 +8,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from livevirt.kube.objects.merge_patch import apply, combined
 from livevirt.vm.verdict.judgement import Verdict
-from livevirt.vm.verdict.live_patch import apply, live_patch, settles
-from livevirt.vm.volumes.volume_patch import merged, volume_patch
+from livevirt.vm.verdict.live_patch import live_patch, settles
+from livevirt.vm.volumes.volume_patch import volume_patch
 
 from ..cases import GONE, STAGE, a_claim, a_spec, edited, judged, running
 
@@ -108,7 +109,7 @@ def test_sizes_and_volumes_go_in_one_patch() -> None:
     vmi = running(a_spec())
     wanted = edited(a_spec(), {"domain.cpu.sockets": 2, "volumes.+": a_claim("more")})
     judgement = judged(a_spec(), wanted, vmi=vmi)
-    patch = merged(live_patch(judgement, vmi), volume_patch(judgement, vmi))
+    patch = combined(live_patch(judgement, vmi), volume_patch(judgement, vmi))
     assert patch["spec"]["domain"]["cpu"] == {"sockets": 2}
     assert len(patch["spec"]["domain"]["devices"]["disks"]) == 4
     assert settles(judgement)

@@ -9,6 +9,7 @@ from datetime import datetime
 
 from livevirt.errors import Conflict, NotFound
 from livevirt.kube.client.interface import Client, Patch
+from livevirt.kube.control import backoff
 from livevirt.kube.control.cache import Change, Key
 from livevirt.kube.control.clock import Now
 from livevirt.kube.control.controller import DONE, Controller, Result
@@ -25,7 +26,7 @@ from livevirt.kube.objects.request import Object
 log = logging.getLogger(__name__)
 
 WORKERS = 32  # bindings under way at once; the store commits them together
-LONGEST_WAIT = 1.0  # seconds until a pod is tried again after something changed
+FIRST_WAIT, LONGEST_WAIT = 0.2, 1.0  # seconds until a pod is tried again after a change
 
 
 @dataclass(frozen=True, slots=True)
@@ -164,7 +165,7 @@ class Scheduler:
             self._leave(key)
             if self._fleet.put_pod(objects.read_pod(new)):
                 self._retry()  # it may be smaller now, or company for another
-        elif objects.wants_node(new) and (old is None or _asks_anew(old, new)):
+        elif objects.wants_node(new) and (old is None or _asks_again(old, new)):
             self._controller.queue.add(key)
 
     def _leave(self, key: Key) -> None:
@@ -212,10 +213,10 @@ class Scheduler:
 
 def back_off(tries: int) -> float:
     """Return after how many seconds a pod is tried again for the given time."""
-    return 0.0 if tries == 1 else min(0.05 * 2.0 ** min(tries, 10), LONGEST_WAIT)
+    return backoff.delay(tries - 1, FIRST_WAIT, LONGEST_WAIT)
 
 
-def _asks_anew(old: Object, new: Object) -> bool:
+def _asks_again(old: Object, new: Object) -> bool:
     """Return whether a pod changed in a way that bears on where it can be."""
     return (
         old["spec"] != new["spec"]

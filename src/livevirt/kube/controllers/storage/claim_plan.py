@@ -186,14 +186,14 @@ class ClaimSnapshot:
 
 @dataclass(frozen=True, slots=True)
 class Protect:
-    """Hold the claim for as long as something uses it."""
+    """Hold the claim, or volume, for as long as something uses it."""
 
     finalizers: tuple[str, ...]
 
 
 @dataclass(frozen=True, slots=True)
 class Release:
-    """Hold the claim no longer."""
+    """Hold the claim or volume no longer."""
 
     finalizers: tuple[str, ...]
 

@@ -15,6 +15,7 @@ from livevirt.kube.control.events import Recorder
 from livevirt.kube.controllers.storage import claim_plan
 from livevirt.kube.controllers.storage import volume_plan as steps
 from livevirt.kube.controllers.storage.claim_controller import Sources, volume_claim
+from livevirt.kube.controllers.storage.claim_plan import Protect, Release
 from livevirt.kube.controllers.storage.volume_plan import Facts, Step, plan
 from livevirt.kube.objects import core
 from livevirt.kube.objects.request import Object
@@ -80,7 +81,7 @@ class Volumes:
         name = seen.volume["metadata"]["name"]
         patch: Object
         match step:
-            case steps.Protect(finalizers) | steps.Release(finalizers):
+            case Protect(finalizers) | Release(finalizers):
                 patch = {"metadata": {"finalizers": list(finalizers)}}
                 return replace(seen, volume=await self._patch(seen.volume, patch))
             case steps.SetPhase(phase):

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from livevirt.kube.controllers.storage import claim_plan
-from livevirt.kube.controllers.storage.claim_plan import VOLUME_PROTECTION
+from livevirt.kube.controllers.storage.claim_plan import VOLUME_PROTECTION, Protect, Release
 from livevirt.kube.objects.request import Object
 
 
@@ -17,20 +17,6 @@ class Facts:
     claim: Object | None  # of the name the volume's claimRef gives
     directory: bool = False  # of a volume of ours: whether its directory is there
     used: bool = False  # something that runs names a claim that was torn away, or a new namesake
-
-
-@dataclass(frozen=True, slots=True)
-class Protect:
-    """Hold the volume for as long as it is a claim's."""
-
-    finalizers: tuple[str, ...]
-
-
-@dataclass(frozen=True, slots=True)
-class Release:
-    """Hold the volume no longer."""
-
-    finalizers: tuple[str, ...]
 
 
 @dataclass(frozen=True, slots=True)

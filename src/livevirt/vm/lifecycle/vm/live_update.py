@@ -12,6 +12,7 @@ from livevirt.kube.control.events import Recorder
 from livevirt.kube.control.runtime import InformerReader
 from livevirt.kube.objects import core
 from livevirt.kube.objects.kind import Kind
+from livevirt.kube.objects.merge_patch import combined
 from livevirt.kube.objects.node_share import Share
 from livevirt.kube.objects.request import Object
 from livevirt.vm import kinds
@@ -24,7 +25,7 @@ from livevirt.vm.verdict.gather import gather
 from livevirt.vm.verdict.judgement import Judgement
 from livevirt.vm.verdict.live_patch import live_patch, settles
 from livevirt.vm.verdict.verdict import judge
-from livevirt.vm.volumes.volume_patch import merged, volume_patch
+from livevirt.vm.volumes.volume_patch import volume_patch
 
 log = logging.getLogger(__name__)
 
@@ -55,7 +56,7 @@ class LiveUpdate:
 
         Return whether the VM or the instance was changed.
         """
-        patch = merged(live_patch(judgement, vmi), volume_patch(judgement, vmi))
+        patch = combined(live_patch(judgement, vmi), volume_patch(judgement, vmi))
         if patch:
             copies = await self._volumes.copies(vmi, judgement, patch)
             if copies is not None and await self._volumes.record(vm, vmi, patch, copies):
