@@ -34,9 +34,9 @@ from livevirt import programs
 from livevirt.files import durable, private
 from livevirt.node import process
 from livevirt.node.oci import ImageError, extract_disk, open_image
+from livevirt.paths import default_data_dir
 from livevirt.vm.datavolumes import qemu_img
 from livevirt.vm.datavolumes.filling import ImportRefused
-from livevirt.paths import default_data_dir
 
 __all__ = ["Image", "ImageError", "ImageStore", "Reference"]
 
