@@ -472,7 +472,7 @@ async def test_virtctl_plan_prints_a_table_and_exits_by_the_verdict(
     ran = await served.virtctl("plan", "web", "--patch", json.dumps(SSD))
     assert ran.status == 0, ran.err
     head, row, *_, last = ran.out.splitlines()
-    assert head.split() == ["FIELD", "RUNS", "WANTED", "VERDICT", "WHY"]
+    assert head.split() == ["FIELD", "CURRENT", "DESIRED", "VERDICT", "WHY"]
     assert row.split()[:4] == ["nodeSelector", "-", '{"disk":"ssd"}', "Live"]
     assert last == "web: live: no restart is needed"
     ran = await served.virtctl("plan", "web", "--patch", json.dumps(CORES), "-o", "json")
