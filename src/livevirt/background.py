@@ -17,6 +17,8 @@ from livevirt.kube.control.cache import Key
 from livevirt.kube.control.events import Recorder
 from livevirt.kube.control.metrics import Family, Source
 from livevirt.kube.control.runtime import Factory, Runtime
+from livevirt.kube.control.stalls import FAMILIES as STALL_FAMILIES
+from livevirt.kube.control.stalls import StallMonitor
 from livevirt.kube.control.supervisor import FAMILIES as SUPERVISOR_FAMILIES
 from livevirt.kube.control.supervisor import Supervisor
 from livevirt.kube.controllers import embedded
@@ -60,6 +62,7 @@ FAMILIES: tuple[Family, ...] = (
     *guest_metrics.FAMILIES,
     *storage_metrics.FAMILIES,
     *SUPERVISOR_FAMILIES,
+    *STALL_FAMILIES,
 )
 NODE_AGENT = "livevirt-node"
 STORAGE = "livevirt-storage"
@@ -78,7 +81,10 @@ async def run(
     logs = Logs(endpoints, lambda namespace, name: services.reader.get(core.POD, name, namespace))
     images = ImageStore(Path(settings.image_store or default_data_dir() / FOLDER))
     machines = Collector()
-    sources = (*metrics_sources(machines, agents, data, images), supervisor.samples)
+    stalls = StallMonitor()
+    sources = (
+        *metrics_sources(machines, agents, data, images), supervisor.samples, stalls.samples,
+    )  # fmt: skip
     front.attach(verbs.handle, {(core.POD.resource, "log"): logs.stream}, sources)
     services.usage_sources.append(
         PodUsage(lambda: ((agent.name, agent.pods()) for agent in agents), services.now)
@@ -100,6 +106,7 @@ async def run(
             Environment(launcher.not_run, supervisor),
         )
         group.create_task(running, name="controllers")
+        group.create_task(supervisor.keep("stall-monitor", stalls.run))
         group.create_task(supervisor.keep("verify-database", services.store.verify))
         group.create_task(supervisor.keep("disk-reserve", lambda: _hold(Reserve(data.reserve))))
         # The controllers run meanwhile.

@@ -8,6 +8,8 @@ import gc
 import importlib
 import logging
 import os
+import platform
+import resource
 import signal
 import sys
 from collections.abc import Callable
@@ -48,6 +50,7 @@ log = logging.getLogger(__name__)
 
 #: How seldom cyclic garbage is looked for. A request leaves next to none, but makes many objects;
 #: by Python's own thresholds a seventh of the time of a write went into looking.
+MOST_FILES = 65536  # that the process opens at most, if the system allows it
 COLLECT = (50_000, 20, 50)
 
 CONTROLLER = User(
@@ -96,6 +99,7 @@ async def _serve(
     services.space_guards.append(reserve.shortage)
     services.eviction_guards.append(eviction.Guard(client.for_component("eviction-guard")))
     front = Front(api, Authenticator(tokens, reader, utc_now), Metrics(store))
+    front.names = frozenset({settings.host.lower(), platform.node().lower()})
     await bootstrap.ensure(client)
     await controller.ensure(client)
     async with listening(front.handle, keys, settings.host, settings.port) as port:
@@ -131,6 +135,7 @@ def main() -> None:
     settings = msgspec.json.decode(sys.argv[1], type=Settings)
     logs.configure(settings.log_level)
     os.umask(private.UMASK)
+    _raise_file_limit()
     gc.set_threshold(*COLLECT)
 
     def ready(url: str) -> None:
@@ -146,6 +151,14 @@ def main() -> None:
         log.error("stopped by an internal error", exc_info=group)
         print(f"error: livevirt stopped: {_first(group)}", file=sys.stderr)
         sys.exit(1)
+
+
+def _raise_file_limit() -> None:
+    """Allow as many open files as we may: connections, guests and disks each take some."""
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    wanted = MOST_FILES if hard == resource.RLIM_INFINITY else min(hard, MOST_FILES)
+    if soft != resource.RLIM_INFINITY and soft < wanted:
+        resource.setrlimit(resource.RLIMIT_NOFILE, (wanted, hard))
 
 
 def _first(group: BaseException) -> BaseException:

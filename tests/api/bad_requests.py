@@ -17,7 +17,7 @@ from dataclasses import dataclass, field
 from typing import Any
 from urllib.parse import quote
 
-from .manifests import Object, a_map, a_pod, a_vm
+from .manifests import Object, a_halted_vm, a_map, a_pod
 
 SPACE = "bad-input"  # holds a ConfigMap `a`, a Pod `p` and a VM `web`
 CORE = f"/api/v1/namespaces/{SPACE}"
@@ -25,7 +25,7 @@ VMS = f"/apis/kubevirt.io/v1/namespaces/{SPACE}/virtualmachines"
 COLLECTIONS: dict[str, Callable[[], Object]] = {
     f"{CORE}/configmaps": lambda: a_map("new", {"tier": "front"}, x="1"),
     f"{CORE}/pods": lambda: a_pod("new"),
-    VMS: lambda: a_vm("new"),
+    VMS: lambda: a_halted_vm("new"),
 }
 NAMED = (f"{CORE}/configmaps/a", f"{CORE}/pods/p", f"{VMS}/web")
 JSON = "application/json"
@@ -243,7 +243,8 @@ def wrong_types(chance: random.Random) -> Bad:
         body = COLLECTIONS[path]()
     else:
         method, path = "PUT", chance.choice(NAMED)
-        body = {NAMED[0]: a_map("a", x="1"), NAMED[1]: a_pod("p"), NAMED[2]: a_vm("web")}[path]
+        bodies = (a_map("a", x="1"), a_pod("p"), a_halted_vm("web"))
+        body = dict(zip(NAMED, bodies, strict=True))[path]
     where = chance.choice(list(paths_of(body)))
     holder: Any = body
     for key in where[:-1]:
@@ -281,7 +282,7 @@ def wrong_values(chance: random.Random) -> Bad:
          {"binaryData": {"k": chance.choice(["not base64!", 5, "a"])}}, {"immutable": "yes"},
          {"data": {"k": "x"}, "binaryData": {"k": "eA=="}}]
     )  # fmt: skip
-    vm = a_vm("new")
+    vm = a_halted_vm("new")
     domain = vm["spec"]["template"]["spec"]["domain"]
     domain["cpu"]["sockets"] = chance.choice(["2", 1.5, [], True])
     path, body = chance.choice(
@@ -290,7 +291,7 @@ def wrong_values(chance: random.Random) -> Bad:
             (f"{CORE}/pods", a_pod("new", **{spec: given})),
             (f"{CORE}/configmaps", a_map("new") | data),
             (VMS, vm),
-            (VMS, a_vm("new") | {"spec": {"runStrategy": "Halted"}}),
+            (VMS, a_halted_vm("new") | {"spec": {"runStrategy": "Halted"}}),
         ]
     )
     return ask("wrong value", "POST", path, encoded(body), Content_Type=JSON)
@@ -332,7 +333,7 @@ def with_wrong_template(vm: Object, path: str, value: Any) -> Object:
 
 def wrong_template(chance: random.Random) -> Bad:
     path, value = chance.choice(WRONG_TEMPLATES)
-    body = with_wrong_template(a_vm(word(chance)), path, value)
+    body = with_wrong_template(a_halted_vm(word(chance)), path, value)
     return ask(f"wrong {path}", "POST", VMS, encoded(body), Content_Type=JSON)
 
 

@@ -4,16 +4,15 @@ from __future__ import annotations
 
 from typing import Any
 
-Object = dict[str, Any]
+from livevirt.kube.objects.kind import Kind
+from livevirt.vm import kinds
+
+from . import manifests
+from .manifests import Object, an_object
 
 IMAGE = "quay.io/kubevirt/demo"
 UUID = "0f6e2f5c-8a1d-4c55-9c1e-3f6f6c1f7a10"
 SIDECARS = "hooks.kubevirt.io/hookSidecars"
-KUBEVIRT, INSTANCETYPE = "kubevirt.io/v1", "instancetype.kubevirt.io/v1beta1"
-
-
-def an_object(api: str, kind: str, name: str, **rest: Any) -> Object:
-    return {"apiVersion": api, "kind": kind, "metadata": {"name": name}, **rest}
 
 
 def a_disk(name: str = "root", **volume: Any) -> tuple[Object, Object]:
@@ -43,16 +42,15 @@ def without_disks(**volume: Any) -> Object:
 
 
 def a_vmi(name: str, spec: Object | None = None, **annotations: str) -> Object:
-    vmi = an_object(KUBEVIRT, "VirtualMachineInstance", name, spec=spec or a_spec())
-    if annotations:
-        vmi["metadata"]["annotations"] = annotations
-    return vmi
+    metadata = {"annotations": annotations} if annotations else {}
+    return manifests.a_vmi(name, spec or a_spec(), **metadata)
 
 
 def a_vm(name: str, spec: Object | None = None, **rest: Any) -> Object:
-    template: Object = {"metadata": rest.pop("metadata", {}), "spec": spec or a_spec()}
-    machine = {"runStrategy": "Always", "template": template, **rest}
-    return an_object(KUBEVIRT, "VirtualMachine", name, spec=machine)
+    metadata = rest.pop("metadata", {})
+    vm = manifests.a_vm(name, instance=spec or a_spec(), **rest)
+    vm["spec"]["template"]["metadata"] = metadata
+    return vm
 
 
 def a_named_vm(name: str, kind: str, size: str, preference: str = "", **volume: Any) -> Object:
@@ -67,9 +65,13 @@ def a_named_vm(name: str, kind: str, size: str, preference: str = "", **volume: 
     return a_vm(name, spec, **matchers)
 
 
-def a_size(name: str, kind: str = "VirtualMachineInstancetype", cpus: int = 1) -> Object:
+def a_size(name: str, kind: Kind = kinds.INSTANCETYPE, cpus: int = 1) -> Object:
     spec = {"cpu": {"guest": cpus}, "memory": {"guest": "128Mi"}}
-    return an_object(INSTANCETYPE, kind, name, spec=spec)
+    return an_object(kind, name, "v1beta1", spec=spec)
+
+
+def a_preference(name: str, spec: Object) -> Object:
+    return an_object(kinds.PREFERENCE, name, "v1beta1", spec=spec)
 
 
 def a_claim(name: str) -> Object:
@@ -162,10 +164,6 @@ DATA_VOLUME = {
 }
 
 
-def a_priority_class(name: str, policy: str, value: int) -> Object:
-    rest = {"description": name, "preemptionPolicy": policy, "value": value}
-    return an_object("scheduling.k8s.io/v1", "PriorityClass", name, **rest)
-
-
-def a_pool(kind: str, api: str, **spec: Any) -> Object:
-    return an_object(api, kind, kind.lower(), spec=spec)
+def unserved(api: str, kind: str, **spec: Any) -> Object:
+    """Return an object of a kind that the server does not know."""
+    return {"apiVersion": api, "kind": kind, "metadata": {"name": kind.lower()}, "spec": spec}

@@ -9,36 +9,35 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
 
+from livevirt.vm import kinds
+
 from .example_manifests import (
     DATA_VOLUME,
     DEVICE,
     GPU,
     GPU_CLAIM,
     GPU_REQUEST,
-    INSTANCETYPE,
     ISOLATED,
     KERNEL,
-    KUBEVIRT,
     MASQUERADED,
     POLICY,
     SECURE_BOOT,
     SIDECARS,
     WINDOWS,
     WINDOWS_PREFERENCE,
-    Object,
     a_claim,
     a_disk,
     a_named_vm,
-    a_pool,
-    a_priority_class,
+    a_preference,
     a_size,
     a_spec,
     a_vm,
     a_vmi,
-    an_object,
     multus,
+    unserved,
     without_disks,
 )
+from .manifests import Object, a_priority_class, an_object
 
 PAGE = Path(__file__).resolve().parents[2] / "docs" / "examples.md"
 
@@ -80,42 +79,45 @@ _WINDOWS_IGNORED = (
 EXAMPLES: dict[str, Example] = {
     "clarge": Example(a_size("clarge", cpus=2), "accepted"),
     "cluster-csmall": Example(
-        a_size("cluster-csmall", "VirtualMachineClusterInstancetype"), "accepted"
+        a_size("cluster-csmall", kinds.CLUSTER_INSTANCETYPE), "accepted"
     ),
     "csmall": Example(a_size("csmall"), "accepted"),
     "example-migration-policy": Example(
-        an_object("migrations.kubevirt.io/v1alpha1", "MigrationPolicy", "policy", spec=POLICY),
+        an_object(kinds.MIGRATION_POLICY, "policy", spec=POLICY),
         "accepted",
         "guests are stopped for the rest instead of switched to post-copy",
     ),
     "migration-job": Example(
-        an_object(
-            KUBEVIRT, "VirtualMachineInstanceMigration", "job", spec={"vmiName": "vmi-migratable"}
-        ),
+        an_object(kinds.MIGRATION, "job", spec={"vmiName": "vmi-migratable"}),
         "refused",
         "while the instance does not exist or does not run",
         fields=("spec.vmiName",),
     ),
     "non-preemtible": Example(
-        a_priority_class("non-preemtible", "Never", 999999999), "accepted"
+        a_priority_class(
+            "non-preemtible", 999999999, description="keeps others", preemptionPolicy="Never"
+        ),
+        "accepted",
     ),
     "pgpu-resource-claim-tmpl": Example(
-        an_object(
-            "resource.k8s.io/v1", "ResourceClaimTemplate", "gpu",
-            spec={"metadata": {}, "spec": {"devices": {"requests": [GPU_REQUEST]}}},
+        unserved(
+            "resource.k8s.io/v1", "ResourceClaimTemplate",
+            metadata={}, spec={"devices": {"requests": [GPU_REQUEST]}},
         ),
         "refused",
         _NOT_SERVED,
     ),
     "preemtible": Example(
-        a_priority_class("preemtible", "PreemptLowerPriority", 1000000),
+        a_priority_class(
+            "preemtible", 1000000, description="usual", preemptionPolicy="PreemptLowerPriority"
+        ),
         "accepted",
         "orders the scheduling queue; nothing is preempted",
     ),
     "virtio": Example(
-        an_object(
-            INSTANCETYPE, "VirtualMachinePreference", "virtio",
-            spec={"devices": {"preferredDiskBus": "virtio", "preferredInterfaceModel": "virtio"}},
+        a_preference(
+            "virtio",
+            {"devices": {"preferredDiskBus": "virtio", "preferredInterfaceModel": "virtio"}},
         ),
         "accepted",
     ),
@@ -163,8 +165,8 @@ EXAMPLES: dict[str, Example] = {
     ),
     "vm-cirros": Example(a_vm("vm-cirros"), "boots"),
     "vm-pool-cirros": Example(
-        a_pool(
-            "VirtualMachinePool", "pool.kubevirt.io/v1beta1", replicas=3,
+        unserved(
+            "pool.kubevirt.io/v1beta1", "VirtualMachinePool", replicas=3,
             selector={"matchLabels": {"kubevirt.io/vmpool": "pool"}},
             virtualMachineTemplate={"spec": a_vm("x")["spec"]},
         ),
@@ -242,8 +244,8 @@ EXAMPLES: dict[str, Example] = {
         "boots",
     ),
     "vmi-preset-small": Example(
-        a_pool(
-            "VirtualMachineInstancePreset", "kubevirt.io/v1alpha3",
+        unserved(
+            "kubevirt.io/v1alpha3", "VirtualMachineInstancePreset",
             domain={"devices": {}, "resources": {}},
             selector={"matchLabels": {"kubevirt.io/vmPreset": "small"}},
         ),
@@ -253,8 +255,8 @@ EXAMPLES: dict[str, Example] = {
         a_vmi("vmi-pvc", a_spec(a_disk(**a_claim("disk-alpine")))), "accepted", _NO_CLAIM
     ),
     "vmi-replicaset-cirros": Example(
-        a_pool(
-            "VirtualMachineInstanceReplicaSet", "kubevirt.io/v1", replicas=3,
+        unserved(
+            "kubevirt.io/v1", "VirtualMachineInstanceReplicaSet", replicas=3,
             selector={"matchLabels": {"kubevirt.io/vmReplicaSet": "set"}},
             template={"spec": a_spec()},
         ),
@@ -294,7 +296,7 @@ EXAMPLES: dict[str, Example] = {
         "refused", _NO_SIDECARS, fields=_SIDECARS_OF_VMI,
     ),
     "windows": Example(
-        an_object(INSTANCETYPE, "VirtualMachinePreference", "windows", spec=WINDOWS_PREFERENCE),
+        a_preference("windows", WINDOWS_PREFERENCE),
         "accepted",
         "a VM that names it is warned of what guests do not get",
     ),

@@ -15,7 +15,7 @@ from livevirt.vm.kinds import REGISTRY
 
 from ..server_process import ServerProcess, running_server
 from .bad_requests import SPACE, Bad, requests
-from .manifests import a_map, a_pod, a_vm
+from .manifests import a_halted_vm, a_map, a_pod
 
 pytestmark = pytest.mark.slow
 SECONDS = 60.0
@@ -30,7 +30,7 @@ def attacked() -> Iterator[ServerProcess]:
     with running_server() as server:
         server.kubectl("create", "namespace", SPACE)
         server.kubectl("-n", SPACE, "wait", "--for=create", "sa/default", "--timeout=50s")
-        for obj in (a_map("a", x="1"), a_pod("p"), a_vm("web")):
+        for obj in (a_map("a", x="1"), a_pod("p"), a_halted_vm("web")):
             server.kubectl("-n", SPACE, "create", "-f", "-", input=json.dumps(obj))
         yield server
 

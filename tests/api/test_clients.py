@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import functools
 import subprocess
 import sys
 from collections.abc import AsyncIterator, Callable, Iterator
@@ -28,6 +29,8 @@ from livevirt.kube.server.api import Api
 from livevirt.kube.server.services import Services, StoreReader
 from livevirt.kube.store import Store
 from livevirt.vm import kinds
+
+from . import manifests
 
 
 def now() -> datetime:
@@ -65,8 +68,7 @@ async def client(request: pytest.FixtureRequest, tmp_path: Path) -> AsyncIterato
         await store.close()
 
 
-def a_map(name: str, **data: str) -> Object:
-    return {"metadata": {"name": name, "namespace": "default"}, "data": data}
+a_map = functools.partial(manifests.a_map, namespace="default")
 
 
 async def eventually(condition: Callable[[], object]) -> None:

@@ -374,13 +374,9 @@ async def test_a_pod_gets_the_room_another_leaves(world: World) -> None:
     await world.until(lambda: world.node_of("second") == "n1")
 
 
-async def a_priority_class(world: World, name: str, value: int) -> None:
-    await world.create(core.PRIORITY_CLASS, name, value=value)
-
-
 async def test_pods_are_scheduled_by_priority(quiet: World) -> None:
-    await a_priority_class(quiet, "high", 1000)
-    await a_priority_class(quiet, "low", -10)
+    await quiet.create(core.PRIORITY_CLASS, "high", value=1000)
+    await quiet.create(core.PRIORITY_CLASS, "low", value=-10)
     await quiet.node("n", memory="1Gi")
     await quiet.pod("unimportant", priorityClassName="low")
     await quiet.pod("usual")
@@ -397,7 +393,7 @@ async def test_pods_are_scheduled_by_priority(quiet: World) -> None:
 async def test_a_pod_that_backs_off_is_not_overtaken_by_a_lower_priority(
     world: World, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    await a_priority_class(world, "high", 1000)
+    await world.create(core.PRIORITY_CLASS, "high", value=1000)
     await world.node("n", memory="1Gi")
     await world.pod("first")
     await world.until(lambda: world.node_of("first"))

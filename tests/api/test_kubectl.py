@@ -16,7 +16,7 @@ import pytest
 import yaml
 
 from ..server_process import BIN, ServerProcess
-from .manifests import a_map, a_pod, a_vm, owned_by
+from .manifests import a_halted_vm, a_map, a_pod, owned_by
 
 pytestmark = pytest.mark.slow
 SECONDS = 60.0
@@ -169,9 +169,9 @@ def test_apply_creates_changes_and_then_leaves_alone(kubectl: Kubectl) -> None:
 
 
 def test_apply_of_a_vm_keeps_what_others_wrote(kubectl: Kubectl) -> None:
-    kubectl("apply", "-f", "-", stdin=a_vm("web"))
+    kubectl("apply", "-f", "-", stdin=a_halted_vm("web"))
     kubectl("annotate", "vm", "web", "owner=me")
-    kubectl("apply", "-f", "-", stdin=a_vm("web", sockets=2))
+    kubectl("apply", "-f", "-", stdin=a_halted_vm("web", sockets=2))
     vm = kubectl.json("get", "vm", "web")
     assert vm["spec"]["template"]["spec"]["domain"]["cpu"] == {"sockets": 2}
     assert vm["metadata"]["annotations"]["owner"] == "me"
@@ -179,9 +179,9 @@ def test_apply_of_a_vm_keeps_what_others_wrote(kubectl: Kubectl) -> None:
 
 
 def test_diff_is_empty_before_a_change_and_names_it_after(kubectl: Kubectl) -> None:
-    kubectl("apply", "-f", "-", stdin=a_vm("web"))
-    assert kubectl("diff", "-f", "-", stdin=a_vm("web")) == ""
-    status, printed = kubectl.fails("diff", "-f", "-", stdin=a_vm("web", sockets=4))
+    kubectl("apply", "-f", "-", stdin=a_halted_vm("web"))
+    assert kubectl("diff", "-f", "-", stdin=a_halted_vm("web")) == ""
+    status, printed = kubectl.fails("diff", "-f", "-", stdin=a_halted_vm("web", sockets=4))
     assert status == 1
     assert "-          sockets: 1" in printed
     assert "+          sockets: 4" in printed
@@ -206,7 +206,7 @@ def test_replace_of_an_old_version_is_refused(kubectl: Kubectl) -> None:
 
 
 def test_edit_saves_what_the_editor_wrote(kubectl: Kubectl) -> None:
-    kubectl("apply", "-f", "-", stdin=a_vm("web"))
+    kubectl("apply", "-f", "-", stdin=a_halted_vm("web"))
     editor = {"KUBE_EDITOR": "sed -i s/512Mi/768Mi/"}
     assert "edited" in kubectl("edit", "vm", "web", env=editor)
     shown = kubectl("get", "vm", "web", "-o", "jsonpath={.spec.template.spec.domain.memory.guest}")
@@ -259,7 +259,7 @@ def test_a_dry_run_on_the_server_checks_and_stores_nothing(kubectl: Kubectl) -> 
 
 
 def test_apply_of_a_kustomization(kubectl: Kubectl, tmp_path: Path) -> None:
-    (tmp_path / "vm.yaml").write_text(yaml.safe_dump(a_vm("web")))
+    (tmp_path / "vm.yaml").write_text(yaml.safe_dump(a_halted_vm("web")))
     kustomization = {
         "resources": ["vm.yaml"],
         "namePrefix": "eu-",
@@ -280,7 +280,7 @@ def test_apply_of_a_kustomization(kubectl: Kubectl, tmp_path: Path) -> None:
 def test_apply_of_a_folder_prunes_what_is_no_longer_in_it(kubectl: Kubectl, tmp_path: Path) -> None:
     (below := tmp_path / "below").mkdir()
     (tmp_path / "a.yaml").write_text(yaml.safe_dump(a_map("a", {"team": "blue"})))
-    (below / "vm.yaml").write_text(yaml.safe_dump(a_vm("web", team="blue")))
+    (below / "vm.yaml").write_text(yaml.safe_dump(a_halted_vm("web", team="blue")))
     apply = (
         "apply", "-f", str(tmp_path), "-R", "--prune", "-l", "team=blue",
         "--prune-allowlist=core/v1/ConfigMap", "--prune-allowlist=kubevirt.io/v1/VirtualMachine",
@@ -294,7 +294,7 @@ def test_apply_of_a_folder_prunes_what_is_no_longer_in_it(kubectl: Kubectl, tmp_
 
 
 def test_unknown_fields_are_refused_or_warned_of(kubectl: Kubectl) -> None:
-    wrong = a_vm("web")
+    wrong = a_halted_vm("web")
     wrong["spec"]["runStategy"] = "Always"
     _, said = kubectl.fails("create", "-f", "-", stdin=wrong)
     assert 'strict decoding error: unknown field "spec.runStategy"' in said
@@ -310,7 +310,7 @@ def a_list(*items: Any) -> dict[str, Any]:
 
 
 def test_apply_of_a_list_creates_each_item_and_then_leaves_them_alone(kubectl: Kubectl) -> None:
-    web = a_vm("web", tier="front")
+    web = a_halted_vm("web", tier="front")
     web["spec"]["template"]["metadata"] = {"kept": "as it is"}
     both = a_list(a_map("a", x="1"), web)
     assert kubectl("apply", "-f", "-", stdin=both).splitlines() == [
@@ -326,7 +326,7 @@ def test_apply_of_a_list_creates_each_item_and_then_leaves_them_alone(kubectl: K
 def test_given_a_list_with_an_unknown_field_then_it_is_named_and_nothing_is_made(
     kubectl: Kubectl,
 ) -> None:
-    wrong = a_vm("web")
+    wrong = a_halted_vm("web")
     wrong["spec"]["runStategy"] = "Always"
     given = a_list(a_map("a"), wrong)
     _, said = kubectl.fails("create", "--validate=strict", "-f", "-", stdin=given)
@@ -335,7 +335,7 @@ def test_given_a_list_with_an_unknown_field_then_it_is_named_and_nothing_is_made
 
 
 def test_what_was_read_of_several_kinds_can_be_applied_again(kubectl: Kubectl) -> None:
-    kubectl("apply", "-f", "-", stdin=[a_map("a", x="1"), a_vm("web"), a_pod("p")])
+    kubectl("apply", "-f", "-", stdin=[a_map("a", x="1"), a_halted_vm("web"), a_pod("p")])
     read = yaml.safe_load(kubectl("get", "cm/a", "vm/web", "pod/p", "-o", "yaml"))
     assert read["kind"] == "List"
     read["items"][0]["data"]["x"] = "2"
@@ -438,7 +438,7 @@ def test_get_wide_shows_more_columns(kubectl: Kubectl) -> None:
 
 
 def test_get_of_vms_has_kubevirts_columns(kubectl: Kubectl) -> None:
-    kubectl.create(a_vm("web"))
+    kubectl.create(a_halted_vm("web"))
     head = kubectl("get", "vm").splitlines()[0]
     assert head.split() == ["NAME", "AGE", "STATUS", "READY"]
 
@@ -465,7 +465,7 @@ def test_sort_by_and_chunks_give_everything_once(kubectl: Kubectl) -> None:
 
 
 def test_get_all_and_several_kinds_at_once(kubectl: Kubectl) -> None:
-    kubectl.create(a_vm("web"), a_pod("p"), a_map("a"))
+    kubectl.create(a_halted_vm("web"), a_pod("p"), a_map("a"))
     printed = kubectl("get", "all", "-o", "name").split()
     assert printed == ["pod/p", "virtualmachine.kubevirt.io/web"]
     assert kubectl("get", "vm/web", "pod/p", "-o", "name").split() == printed[::-1]
@@ -536,7 +536,7 @@ def test_wait_for_a_condition(kubectl: Kubectl) -> None:
 
 
 def test_wait_for_a_value(kubectl: Kubectl) -> None:
-    kubectl.create(a_vm("web"))
+    kubectl.create(a_halted_vm("web"))
     wait = ("wait", f"--for=jsonpath={SOCKETS}=4", "vm/web", "--timeout=50s")
     with watching(kubectl, *wait) as until:
         sockets = {"spec": {"template": {"spec": {"domain": {"cpu": {"sockets": 4}}}}}}
@@ -570,7 +570,7 @@ def test_describe_and_events_show_why_a_pod_waits(kubectl: Kubectl) -> None:
 
 
 DESCRIBED = {
-    "vm": (a_vm("it"), "vm", "Run Strategy: Halted"),
+    "vm": (a_halted_vm("it"), "vm", "Run Strategy: Halted"),
     "config map": (a_map("it", x="some text"), "cm", "some text"),
     "pod": (a_pod("it"), "pod", "Image: none"),
     "claim": (

@@ -9,18 +9,12 @@ import pytest
 import yaml
 
 from ..server_process import ServerProcess
+from .manifests import a_domain, a_vmi
 
 pytestmark = pytest.mark.slow
 
-VMI: dict[str, Any] = {
-    "apiVersion": "kubevirt.io/v1",
-    "kind": "VirtualMachineInstance",
-    "metadata": {"name": "web"},
-    "spec": {  # there is no such node, so it waits for ever
-        "nodeSelector": {"disk": "none"},
-        "domain": {"devices": {}, "memory": {"guest": "64Mi"}},
-    },
-}
+#: There is no such node, so it waits forever.
+VMI = a_vmi(spec={"nodeSelector": {"disk": "none"}, "domain": a_domain("64Mi")})
 MIGRATION: dict[str, Any] = {
     "apiVersion": "kubevirt.io/v1",
     "kind": "VirtualMachineInstanceMigration",

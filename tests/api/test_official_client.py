@@ -19,7 +19,7 @@ from livevirt.kube.client.remote import RemoteClient
 from livevirt.vm.kinds import VM
 
 from ..server_process import ServerProcess
-from .manifests import a_vm
+from .manifests import a_halted_vm
 
 pytestmark = pytest.mark.slow
 SECONDS = 60
@@ -71,7 +71,7 @@ def as_told(seen: list[tuple[str, int]]) -> list[tuple[str, int]]:
 
 def test_the_dynamic_client_creates_lists_and_deletes_vms(vms: Any, namespace: str) -> None:
     for name in ("web", "db"):
-        vms.create(body=a_vm(name, tier=name), namespace=namespace)
+        vms.create(body=a_halted_vm(name, tier=name), namespace=namespace)
     listed = vms.get(namespace=namespace)
     assert [vm.metadata.name for vm in listed.items] == ["db", "web"]
     selected = vms.get(namespace=namespace, label_selector="tier=db")
@@ -85,7 +85,7 @@ def test_the_dynamic_client_creates_lists_and_deletes_vms(vms: Any, namespace: s
 
 
 def test_the_dynamic_client_patches_and_replaces_vms(vms: Any, namespace: str) -> None:
-    created = vms.create(body=a_vm("web"), namespace=namespace)
+    created = vms.create(body=a_halted_vm("web"), namespace=namespace)
     patched = vms.patch(
         name="web", namespace=namespace, body=to_sockets(2),
         content_type="application/merge-patch+json",
@@ -99,11 +99,11 @@ def test_the_dynamic_client_patches_and_replaces_vms(vms: Any, namespace: str) -
     with pytest.raises(ConflictError):
         vms.replace(body=created.to_dict(), namespace=namespace)
     with pytest.raises(UnprocessibleEntityError):
-        vms.create(body=a_vm("No Name"), namespace=namespace)
+        vms.create(body=a_halted_vm("No Name"), namespace=namespace)
 
 
 def test_the_dynamic_client_watches_vms(vms: Any, namespace: str) -> None:
-    vms.create(body=a_vm("web"), namespace=namespace)
+    vms.create(body=a_halted_vm("web"), namespace=namespace)
     version = vms.get(namespace=namespace).metadata.resourceVersion
 
     def change() -> None:
@@ -131,7 +131,7 @@ async def remote(server: ServerProcess) -> AsyncIterator[RemoteClient]:
 async def test_our_remote_client_lists_watches_and_patches_vms(
     remote: RemoteClient, namespace: str
 ) -> None:
-    await remote.create(VM, a_vm("web"), namespace)
+    await remote.create(VM, a_halted_vm("web"), namespace)
     page = await remote.list(VM, namespace)
     assert [vm["metadata"]["name"] for vm in page.items] == ["web"]
     patched = await remote.patch(VM, "web", namespace, to_sockets(2))

@@ -110,7 +110,7 @@ def qmp_name(_: Session, command: str, arguments: Mapping[str, object] | None = 
     return f"qmp {command}"
 
 
-def agent_name(_: GuestAgent, command: str, arguments: Mapping[str, object] | None = None) -> str:
+def agent_name(_: GuestAgent, command: str, *rest: object) -> str:
     return f"agent {command}"
 
 
@@ -128,7 +128,7 @@ if __name__ == "__main__":
     trace = Trace(*sys.argv[1:3])
     for owner, name, name_of in (
         (Session, "execute", qmp_name),
-        (GuestAgent, "call", agent_name),
+        (GuestAgent, "ask", agent_name),
         (Store, "write", write_name),
     ):
         setattr(owner, name, trace.wrapped(getattr(owner, name), name_of))

@@ -7,35 +7,27 @@ import itertools
 import re
 import socket
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
 from livevirt.kube.objects.quantity import parse
-from livevirt.node.images import ImageStore
-from livevirt.paths import default_data_dir
+from livevirt.vm.sizing import hot_change
 
+from .distributions import image as image
+from .distributions import missing as missing
 from .guest_host import GuestHost, Object, a_vm, until
-from .live_guest import CPU, MEMORY, sized
+from .live_guest import sized
 
-BOOT_SECONDS = 560.0  # with cloud-init, on an emulated CPU of a busy machine
+BOOT_SECONDS = 900.0  # with cloud-init, on an emulated CPU of a busy machine
 COMMAND_SECONDS = 120.0
 CHANGE_SECONDS = 90.0
 MIB = 1 << 20
+AUTO_ONLINE = "/sys/devices/system/memory/auto_online_blocks"
 _SERIAL = re.compile(rb"id=serial0,path=([^,\0]+)")
 _ESCAPES = re.compile(r"\x1b\[[?0-9;]*[a-zA-Z]")  # of a shell that believes in a terminal
 _KERNEL = re.compile(r"^\[ *\d+\.\d+\] ")  # what the kernel logs to the console meanwhile
-
-
-def image(distribution: str) -> str:
-    """Return the image of a distribution such as `12-cloud`."""
-    return f"livevirt/debian:{distribution}"
-
-
-def missing(distribution: str) -> bool:
-    """Return whether the image has still to be built: `make distributions` does it."""
-    return ImageStore(default_data_dir() / "images").find(image(distribution)) is None
 
 
 def a_debian(name: str, distribution: str = "12-cloud", user_data: str = "") -> Object:
@@ -63,14 +55,15 @@ class Console:
     def close(self) -> None:
         self._socket.close()
 
-    def wait_for_shell(self, seconds: float = BOOT_SECONDS) -> None:
-        """Return once the shell answers."""
+    def wait_for_shell(self, assist: Callable[[], object], seconds: float = BOOT_SECONDS) -> None:
+        """Return once the shell answers; `assist` is called after each attempt that failed."""
         deadline = time.monotonic() + seconds
         while True:
             with contextlib.suppress(TimeoutError):
                 self._run("dmesg -n 1; stty -echo; PS1=; PS2=", 5)
                 return
             assert time.monotonic() < deadline, f"no shell: {self._text[-2000:]}"
+            assist()
 
     def run(self, script: str, seconds: float = COMMAND_SECONDS) -> str:
         """Run a script, which must succeed; return what it printed."""
@@ -117,6 +110,7 @@ class DebianGuest:
         self.host, self.manifest = host, manifest
         self.name: str = manifest["metadata"]["name"]
         self.console: Console
+        self.used = False  # by a test
         self._total_at_boot = 0
 
     def start(self) -> None:
@@ -135,7 +129,16 @@ class DebianGuest:
         path = found.group(1).decode()
         until("the serial port", lambda: Path(path).exists(), 10)
         self.console = Console(path)
-        self.console.wait_for_shell()
+        self.console.wait_for_shell(self._start_shell)
+
+    def _start_shell(self) -> None:
+        """Start the shell on the serial port if it should be there and is not.
+
+        systemd gives up a serial port that does not appear in 90 s, as on an overloaded machine.
+        """
+        if self.host.holds("vmi", self.name, "AgentConnected"):
+            unit = "serial-getty@ttyS0"
+            self.host.attempt("livevirt", "exec", self.name, "--", "systemctl", "start", unit)
 
     # ------------------------------------------------------------ inside
 
@@ -157,6 +160,32 @@ class DebianGuest:
         self.console.run("systemctl stop qemu-guest-agent")
         self.agent_is(False)
 
+    def start_agent(self, *blocked: str) -> None:
+        """Start the agent again, without some of its commands; return once it is connected."""
+        self.stop_agent()
+        drop_in = "/run/systemd/system/qemu-guest-agent.service.d"
+        self.console.run(f"rm -rf {drop_in}")
+        if blocked:
+            line = f"/usr/sbin/qemu-ga --block-rpcs={','.join(blocked)}"
+            text = f"[Service]\\nExecStart=\\nExecStart={line}\\n"
+            self.console.run(f"mkdir -p {drop_in}; printf '{text}' > {drop_in}/blocked.conf")
+        self.console.run("systemctl daemon-reload; systemctl start qemu-guest-agent")
+        self.agent_is(True)
+
+    def set_auto_online(self, setting: str) -> None:
+        """Change what the kernel does with new memory, as if it had booted that way."""
+        self.console.run(f"echo {setting} > {AUTO_ONLINE}")
+        self.start_agent()  # what was known of the guest is asked again
+
+    def boot_id(self) -> str:
+        """Return what the kernel calls its boot."""
+        return self.console.run("cat /proc/sys/kernel/random/boot_id")
+
+    def boot_again(self) -> str:
+        """Return the same of a guest that is rebooting, once there is a shell."""
+        self.console.wait_for_shell(self._start_shell)
+        return self.boot_id()
+
     # ------------------------------------------------------------ the API's view
 
     @property
@@ -171,6 +200,11 @@ class DebianGuest:
         sockets = status["currentCPUTopology"]["sockets"]
         return Inside(sockets, parse(status["memory"]["guestCurrent"]).bytes)
 
+    def given(self) -> Inside:
+        """Return what the instance asks for."""
+        domain = self.host.get("vmi", self.name)["spec"]["domain"]
+        return Inside(domain["cpu"]["sockets"], parse(domain["memory"]["guest"]).bytes)
+
     def ask(self, sockets: int, memory: str) -> None:
         """Ask for a size with kubectl, and return while it is under way."""
         self.manifest = sized(self.manifest, sockets, memory)
@@ -179,6 +213,17 @@ class DebianGuest:
     def wait(self) -> str:
         """Wait as its owner does; return what `virtctl` prints."""
         return self.host.run("virtctl", "vm", "wait", self.name, "--timeout", "3m")
+
+    def waits(self, type_: str, reason: str) -> None:
+        """Wait until a change stands there."""
+        until(f"{type_}: {reason}", lambda: self.reason(type_) == reason, CHANGE_SECONDS)
+
+    def settles(self, sockets: int, memory: str) -> None:
+        """Wait until the status and the guest have a size, and nothing is under way."""
+        size = Inside(sockets, parse(memory).bytes)
+        has = lambda: not self.changes() and self.reported == size  # noqa: E731
+        until(f"{size} of {self.name}", has, CHANGE_SECONDS)
+        assert self.inside() == size
 
     def becomes(self, sockets: int, memory: str) -> None:
         """Ask for a size; expect it in the status and inside the guest."""
@@ -191,9 +236,9 @@ class DebianGuest:
         """Return the reason of a condition, "" if there is none."""
         return str(self.host.condition("vmi", self.name, type_).get("reason", ""))
 
-    def changes(self) -> set[str]:
-        """Return the types of changes under way."""
-        return {each for each in (CPU, MEMORY) if self.host.holds("vmi", self.name, each)}
+    def changes(self) -> list[str]:
+        """Return the types of changes under way, also of those not reported yet."""
+        return hot_change.under_way(self.host.get("vmi", self.name))
 
 
 @contextmanager

@@ -16,12 +16,12 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from livevirt.cluster import rbac
 from livevirt.vm import controllers
 from livevirt.vm.config.controller import KUBEVIRT, NAMESPACE
 
 from .cluster import KubernetesCluster, eventually, running_cluster
 
-ACCOUNT = "system:serviceaccount:kubevirt:livevirt-controller"
 #: The user agents of the controllers, with that of the replica itself.
 COMPONENTS = (
     "livevirt-controller", "kubevirt-controller", controllers.VIRTUAL_MACHINE,
@@ -60,7 +60,7 @@ def prepared_cluster(name: str, directory: Path) -> Iterator[KubernetesCluster]:
         # kubectl fails on a definition that has no conditions yet.
         established = ("wait", "crd", "--all", "--for=condition=Established", "--timeout=60s")
         assert eventually(lambda: cluster.run_kubectl(*established).returncode == 0)
-        cluster.apply(NAMESPACE, KUBEVIRT)
+        cluster.apply(NAMESPACE, KUBEVIRT, *rbac.component_manifests(rbac.CONTROLLER))
         cluster.kubectl("label", "node", "--all", "kubevirt.io/schedulable=true")
         yield cluster
 
@@ -107,11 +107,11 @@ class Replica:
 def running_replica(
     cluster: KubernetesCluster, directory: Path, name: str = "first"
 ) -> Iterator[Replica]:
-    """Run a replica until the block ends."""
+    """Run a replica until the block ends, with the permissions of its service account only."""
     log = directory / f"{name}.log"
     command = livevirt(
         "controller", "--listen", "127.0.0.1:0", "--kubeconfig", cluster.kubeconfig,
-        "--as", ACCOUNT, "--as-group", "system:masters", "--as-uid", name,
+        "--as", rbac.CONTROLLER.user, "--as-group", "system:authenticated", "--as-uid", name,
     )  # fmt: skip
     with log.open("wb") as output:
         process = subprocess.Popen(
@@ -176,6 +176,15 @@ def _requests(cluster: KubernetesCluster) -> Iterator[tuple[str, dict[str, Any]]
             component = event.get("userAgent", "").partition("/")[0]
             if component in COMPONENTS:
                 yield component, event
+
+
+def denied(cluster: KubernetesCluster) -> list[str]:
+    """Return the requests of all replicas that no role allows."""
+    return [
+        f"{component}: {event['verb']} {event['requestURI']}"
+        for component, event in _requests(cluster)
+        if (event.get("annotations") or {}).get("authorization.k8s.io/decision") == "forbid"
+    ]
 
 
 def request_count(cluster: KubernetesCluster) -> int:

@@ -77,7 +77,9 @@ class PlayedHandler:
             return {"phase": "Succeeded"}
         running = self._container(vmi)
         if phase == "Scheduled" and running is not None:
-            return {"phase": "Running", **_size(vmi)}
+            movable = conditions.condition("LiveMigratable", True)
+            listed = vmi["status"].get("conditions") or []
+            return {"phase": "Running", "conditions": [*listed, movable], **_size(vmi)}
         changing = hot_change.under_way(vmi)
         needed = reservation(vmi, reported_size(vmi))
         if phase == "Running" and changing and covers(running or {}, needed):

@@ -4,8 +4,11 @@ from __future__ import annotations
 
 import asyncio
 import os
+import re
+import subprocess
 from collections.abc import AsyncIterator, Iterator
 from itertools import count
+from pathlib import Path
 
 import pytest
 
@@ -13,14 +16,24 @@ from livevirt.kube.objects.request import Object
 from livevirt.vm import kinds
 from livevirt.vm.lifecycle.vmi.launcher import CONTAINER
 
-from .cluster import KubernetesCluster, eventually
-from .controller_process import Replica, has_precondition, holder, running_replica, writes
+from .cluster import ROOT, KubernetesCluster, eventually
+from .controller_process import (
+    Replica,
+    denied,
+    has_precondition,
+    holder,
+    running_replica,
+    writes,
+)
 from .played_handler import World, a_vm, playing
+from .webhook_process import ENVIRONMENT
 
 pytestmark = [
     pytest.mark.kubernetes,
     pytest.mark.skipif(os.geteuid() != 0, reason="nodes need root for their namespaces"),
 ]
+PAGE = ROOT / "docs" / "kubernetes.md"
+DRAIN = "kubevirt.io/drain"
 _numbers = count(1)
 
 
@@ -192,6 +205,51 @@ async def test_given_an_instance_type_when_the_vm_switches_then_the_guest_follow
     assert not world.has("RestartRequired")
 
 
+async def test_given_a_node_that_is_drained_then_its_guest_is_to_move_to_the_other(
+    controlled: KubernetesCluster, world: World
+) -> None:
+    vm = a_vm("web")
+    vm["spec"]["template"]["spec"]["evictionStrategy"] = "LiveMigrate"
+    await world.create(vm)
+    await world.until_running("web")
+    [source] = world.pods()
+    node = source["spec"]["nodeName"]
+    controlled.kubectl("taint", "node", node, f"{DRAIN}=:NoSchedule")
+    try:
+        await world.until(lambda: world.vmi()["status"].get("migrationState") is not None)
+    finally:
+        controlled.kubectl("taint", "node", node, f"{DRAIN}-")
+    [target] = [pod for pod in world.pods() if pod["metadata"]["uid"] != source["metadata"]["uid"]]
+    assert target["spec"]["nodeName"] != node
+    [migration] = (await world.client.list(kinds.MIGRATION, world.namespace)).items
+    assert migration["metadata"]["name"].startswith("kubevirt-evacuation-")
+    state = world.vmi()["status"]["migrationState"]
+    assert (state["sourceNode"], state["targetNode"]) == (node, target["spec"]["nodeName"])
+
+
+def test_given_the_page_then_its_commands_start_a_replica(
+    controlled: KubernetesCluster, replica: Replica, tmp_path: Path
+) -> None:
+    section = PAGE.read_text().split("\n## Controllers\n")[1].split("\n## ")[0]
+    [block] = re.findall(r"^```\n(.*?)^```", section, re.DOTALL | re.MULTILINE)
+    prepare, start = block.splitlines()
+    programs = f"{ROOT / '.venv' / 'bin'}:{os.environ['PATH']}"
+    env = {**ENVIRONMENT, "PATH": programs, "KUBECONFIG": controlled.kubeconfig}
+    shell = ["bash", "-euo", "pipefail", "-c"]
+    subprocess.run([*shell, prepare], env=env, check=True, timeout=120)
+    log = tmp_path / "log"
+    command = start.replace(":8080", ":0")  # the port may be in use on this machine
+    with log.open("wb") as output:
+        process = subprocess.Popen(
+            [*shell, f"exec {command}"], env=env, stdout=output, stderr=output
+        )
+    try:
+        assert eventually(lambda: "ready: http" in log.read_text()), log.read_text()
+    finally:
+        process.terminate()
+    assert process.wait(30) == 0
+
+
 async def test_given_a_replica_then_its_endpoints_answer(replica: Replica) -> None:
     assert replica.get("/healthz") == (200, "ok")
     assert eventually(lambda: replica.get("/readyz") == (200, "ok"))
@@ -243,11 +301,12 @@ def print_requests(
             print(f"  {number:4} {' '.join(key)}")
 
 
-def test_given_all_writes_so_far_then_each_carries_a_precondition(
+def test_given_all_requests_so_far_then_roles_allow_them_and_writes_have_preconditions(
     controlled: KubernetesCluster, replica: Replica
 ) -> None:
     found = [each for each in writes(controlled) if not each.resource.startswith("events")]
     assert {each.resource for each in found} >= {"pods", "pods/resize", "virtualmachineinstances"}
     assert [each for each in found if not has_precondition(each)] == []
+    assert denied(controlled) == []
     resizes = [each for each in found if each.resource == "pods/resize"]
     assert any(each.done for each in resizes), "the API server accepted no resize"

@@ -88,32 +88,43 @@ def test_given_a_dry_run_then_everything_is_printed_and_nothing_is_applied(
     assert cluster.kubectl("get", CLUSTER_KINDS, "-o", "name") == before
 
 
-def test_given_definitions_of_something_else_then_install_refuses(
-    cluster: KubernetesCluster,
-) -> None:
-    definition = {
+def a_definition(group: str, version: str, kind: str, plural: str) -> dict[str, Any]:
+    """Return a definition as another product may have installed it."""
+    schema = {"openAPIV3Schema": {"type": "object"}}
+    served = {"name": version, "served": True, "storage": True, "schema": schema}
+    return {
         "apiVersion": "apiextensions.k8s.io/v1",
         "kind": "CustomResourceDefinition",
-        "metadata": {"name": "kubevirts.kubevirt.io"},
+        "metadata": {"name": f"{plural}.{group}"},
         "spec": {
-            "group": "kubevirt.io",
-            "names": {"kind": "KubeVirt", "plural": "kubevirts"},
+            "group": group,
+            "names": {"kind": kind, "plural": plural},
             "scope": "Namespaced",
-            "versions": [
-                {
-                    "name": "v1",
-                    "served": True,
-                    "storage": True,
-                    "schema": {"openAPIV3Schema": {"type": "object"}},
-                }
-            ],
+            "versions": [served],
         },
     }
-    cluster.apply(definition)
-    done = livevirt(cluster.kubeconfig, "install", "--no-wait")
-    assert done.returncode == 1
+
+
+def test_given_definitions_of_something_else_then_they_are_only_adopted_if_asked_for(
+    cluster: KubernetesCluster,
+) -> None:
+    cluster.apply(
+        a_definition("kubevirt.io", "v1", "KubeVirt", "kubevirts"),
+        a_definition("cdi.kubevirt.io", "v1beta1", "DataVolume", "datavolumes"),
+    )
+    assert livevirt(cluster.kubeconfig, "install", "--no-wait").returncode == 1
     assert not cluster.kubectl("get", "namespace", NAMESPACE, "--ignore-not-found")
-    cluster.kubectl("delete", "crd", "kubevirts.kubevirt.io")
+    done = livevirt(cluster.kubeconfig, "install", "--no-wait", "--adopt", "--replicas", "0")
+    assert done.returncode == 0, done.stderr
+    adopted = {each["metadata"]["name"] for each in cluster.get("crd", "-l", OURS)["items"]}
+    assert "kubevirts.kubevirt.io" in adopted
+    assert "datavolumes.cdi.kubevirt.io" not in adopted  # CDI works with it
+    assert livevirt(cluster.kubeconfig, "uninstall", "--timeout", "60").returncode == 0
+    left = cluster.kubectl("get", "crd", "-o", "name").split()
+    assert [each for each in left if "kubevirt.io" in each] == [
+        "customresourcedefinition.apiextensions.k8s.io/datavolumes.cdi.kubevirt.io"
+    ]
+    cluster.kubectl("delete", "crd", "datavolumes.cdi.kubevirt.io")
 
 
 def test_given_no_installation_then_status_says_so(cluster: KubernetesCluster) -> None:

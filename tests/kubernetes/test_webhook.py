@@ -160,6 +160,7 @@ def verdicts(cluster: KubernetesCluster, edit: Object) -> list[str]:
         (template(volumes=[*VOLUMES, HOT]), ["live"]),
         (BIGGER, SIZED),
         (template(domain={"cpu": {"cores": 2}}), ["at the next restart only"]),
+        (template(domain={"cpu": {"sockets": 9}}), ["at the next restart only"]),
         (template(hostname="a", domain={"cpu": {"sockets": 2}}), ["at the next restart only"]),
         (
             {"spec": {"template": {"metadata": {"labels": {"a": "b"}}}}},
@@ -168,7 +169,7 @@ def verdicts(cluster: KubernetesCluster, edit: Object) -> list[str]:
         ({"spec": {"runStrategy": "Halted"}}, []),
         ({"metadata": {"labels": {"a": "b"}}}, []),
     ],
-    ids=["place", "volume", "size", "cores", "held back", "labels", "halt", "nothing"],
+    ids=["place", "volume", "size", "cores", "too many", "held back", "labels", "halt", "nothing"],
 )
 def test_given_an_edit_of_a_running_guest_then_its_verdict_is_a_warning(
     team: KubernetesCluster, edit: Object, classes: list[str]
@@ -211,9 +212,31 @@ def test_given_a_quota_then_the_warning_says_that_it_is_exceeded(team: Kubernete
     assert eventually(lambda: "OverQuota" not in "".join(warnings(dry_run(team, BIGGER))))
 
 
-def test_given_an_impossible_edit_then_it_is_refused(team: KubernetesCluster) -> None:
-    refused = refusal(dry_run(team, template(domain={"memory": {"guest": "0"}})))
-    assert "spec.template.spec.domain.memory" in refused
+@pytest.mark.parametrize(
+    ("edit", "field"),
+    [
+        (template(domain={"memory": {"guest": "0"}}), "domain.memory"),
+        (template(domain={"cpu": {"sockets": 3, "maxSockets": 2}}), "domain.cpu"),
+    ],
+    ids=["no memory", "more sockets than the owner allows"],
+)
+def test_given_an_impossible_edit_then_it_is_refused(
+    team: KubernetesCluster, edit: Object, field: str
+) -> None:
+    assert f"spec.template.spec.{field}" in refusal(dry_run(team, edit))
+
+
+@pytest.mark.wording
+def test_given_a_lost_record_of_the_start_then_the_warning_says_that_it_is_unknown(
+    team: KubernetesCluster,
+) -> None:
+    start(team, NAMESPACE, a_manifest("lost"))
+    status = team.get("vmi", "lost", "-n", NAMESPACE)["status"]
+    record = status["virtualMachineRevisionName"]
+    team.kubectl("delete", "controllerrevision", record, "-n", NAMESPACE)
+    change = ("--type=merge", "-p", json.dumps(BIGGER), "--dry-run=server")
+    [warning] = warnings(team.run_kubectl("patch", "vm", "lost", "-n", NAMESPACE, *change))
+    assert record in warning
 
 
 # ---------------------------------------------------------------- refusals

@@ -2,9 +2,16 @@
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 import click
 
 from livevirt.cli import cluster, frame
+from livevirt.cli.webhook import certificate_names
+
+if TYPE_CHECKING:
+    from livevirt.cluster.controller import Settings
+    from livevirt.kube.client.access import Access
 
 
 @click.command()
@@ -30,6 +37,21 @@ from livevirt.cli import cluster, frame
     help="Requests to the API server that may be sent at once.",
 )  # fmt: skip
 @click.option(
+    "--all", "all_", is_flag=True, help="Run the webhook and the API server in this process, too."
+)
+@click.option(
+    "--webhook-listen", default="0.0.0.0:8443", show_default=True, metavar="HOST:PORT",
+    callback=frame.address, help="With --all: where the webhook serves HTTPS.",
+)  # fmt: skip
+@click.option(
+    "--webhook-url", default="", metavar="URL",
+    help="With --all: how kube-apiserver reaches the webhook (default: by its Service).",
+)  # fmt: skip
+@click.option(
+    "--api-listen", default="0.0.0.0:8444", show_default=True, metavar="HOST:PORT",
+    callback=frame.address, help="With --all: where the API server serves HTTPS.",
+)  # fmt: skip
+@click.option(
     "--log-level", default="info", show_default=True,
     type=click.Choice(["debug", "info", "warning", "error"]), help="How much to log.",
 )  # fmt: skip
@@ -39,6 +61,10 @@ def controller(
     lease_name: str,
     kube_api_qps: float,
     kube_api_burst: int,
+    all_: bool,
+    webhook_listen: tuple[str, int],
+    webhook_url: str,
+    api_listen: tuple[str, int],
     log_level: str,
 ) -> None:
     """Run the controllers of virtual machines on a Kubernetes cluster.
@@ -49,6 +75,7 @@ def controller(
     \b
     livevirt controller                                  # in a pod
     livevirt controller --kubeconfig FILE --listen 127.0.0.1:0
+    livevirt controller --all                            # with webhook and API server
     """
     from dataclasses import replace
 
@@ -63,9 +90,37 @@ def controller(
     candidacy = leader.Candidacy(Key(lease_namespace, lease_name), leader.unique_identity())
     limits = replace(COMPONENT, qps=kube_api_qps, burst=kube_api_burst)
     settings = component.Settings(*listen, candidacy, limits)
+    if all_:
+        _run_all(access, settings, webhook_listen, webhook_url, api_listen)
+        return
 
     def ready(host: str, port: int) -> None:
         shown = f"[{host}]" if ":" in host else host
         click.echo(f"ready: http://{shown}:{port}, identity {candidacy.identity}")
 
     process.run(lambda: component.Replica(access, settings).run(ready))
+
+
+def _run_all(
+    access: Access,
+    controllers: Settings,
+    webhook_listen: tuple[str, int],
+    webhook_url: str,
+    api_listen: tuple[str, int],
+) -> None:
+    from livevirt.cluster import all_components, api, process, webhook
+    from livevirt.cluster.certificates import Lifetimes
+    from livevirt.cluster.webhook_manifests import Endpoint
+
+    lifetimes = Lifetimes()
+    names = certificate_names(webhook_listen[0], webhook_url)
+    settings = all_components.Settings(
+        controllers,
+        webhook.Settings(*webhook_listen, Endpoint(webhook_url), names, lifetimes),
+        api.Settings(*api_listen, lifetimes),
+    )
+
+    def ready(component: str, url: str) -> None:
+        click.echo(f"ready: {url}, {component}")
+
+    process.run(lambda: all_components.run(access, settings, ready))

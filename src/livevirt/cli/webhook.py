@@ -91,7 +91,7 @@ def webhook(
 
     host, port = listen
     settings = server.Settings(
-        host, port, endpoint, _names(host, url),
+        host, port, endpoint, certificate_names(host, url),
         certificates.Lifetimes(ca_lifetime, certificate_lifetime),
     )  # fmt: skip
     logs.configure(log_level)
@@ -99,7 +99,8 @@ def webhook(
     now, sources = lambda: datetime.now(UTC), (requests.samples,)
 
     def ready(taken: int) -> None:
-        click.echo(f"ready: https://{host}:{taken}")
+        shown = f"[{host}]" if ":" in host else host
+        click.echo(f"ready: https://{shown}:{taken}")
 
     async def serve() -> None:
         transport = Transport(access, allowed=COMPONENT, observer=requests)
@@ -109,7 +110,7 @@ def webhook(
     process.run(serve)
 
 
-def _names(host: str, url: str) -> tuple[str, ...]:
+def certificate_names(host: str, url: str) -> tuple[str, ...]:
     """Return the names the certificate needs besides those of the Service."""
     named = urlsplit(url).hostname if url else None
     return tuple(each for each in (named, host) if each and each not in _ANY)

@@ -95,14 +95,12 @@ async def install(
     the next run.
     """
     wanted = manifests.control_plane(options)
-    foreign = await _foreign_definitions(client, wanted)
-    if foreign and not adopt:
-        _refuse_foreign(foreign)
+    kept = _kept(await _foreign_definitions(client, wanted), adopt=adopt)
+    for name in kept:
+        waiting.report(f"keeping {name}, which livevirt did not install")
+    wanted = [each for each in wanted if each["metadata"]["name"] not in kept]
     for obj in wanted:
-        if obj["metadata"]["name"] in foreign and not adopt:
-            waiting.report(f"keeping {obj['metadata']['name']}, which livevirt did not install")
-        else:
-            await _apply(client, obj)
+        await _apply(client, obj)
     waiting.report(f"applied {len(wanted)} objects")
     await _prune(client, wanted, waiting.report)
     await waiting.until("CustomResourceDefinitions", lambda: _established(client))
@@ -131,14 +129,15 @@ async def _foreign_definitions(client: Client, wanted: Iterable[Object]) -> set[
     }
 
 
-def _refuse_foreign(foreign: set[str]) -> None:
-    """Refuse to take over KubeVirt's own definitions; those of CDI are left as they are."""
+def _kept(foreign: set[str], *, adopt: bool) -> list[str]:
+    """Return the definitions to leave as they are, which are those of CDI; refuse the others."""
     others = sorted(each for each in foreign if not each.endswith(f".{kinds.DATA_VOLUME.group}"))
-    if others:
+    if others and not adopt:
         raise InstallError(
             f"the cluster has CustomResourceDefinitions that livevirt did not install:"
             f" {', '.join(others)}. If it does not run KubeVirt, take them over with --adopt"
         )
+    return sorted(foreign.difference(others))
 
 
 async def _prune(client: Client, wanted: Sequence[Object], report: Report) -> None:

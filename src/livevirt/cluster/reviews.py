@@ -1,8 +1,9 @@
 """AdmissionReview and ConversionReview, answered by the rules the embedded server applies.
 
 The rules look up other objects in informer caches. A cache may lag behind a write that was just
-made, such as the instance type of a VM in the same file, so what it does not hold is read from the
-API server before a rule may conclude that it does not exist.
+made, such as the instance type of a VM in the same file. So what it does not hold is read from the
+API server before a rule may conclude that it does not exist, and a refusal is decided again from
+objects that were read from the API server.
 """
 
 from __future__ import annotations
@@ -128,10 +129,10 @@ class Admission:
             packed = base64.b64encode(msgspec.json.encode(steps)).decode()
             return {"patchType": "JSONPatch", "patch": packed}
 
-        return await self._answer(body, patch)
+        return await self._answer(body, patch, self.informers)
 
     async def validate(self, body: Object) -> Object:
-        """Answer whether the rules accept an object."""
+        """Answer whether the rules accept an object; a refusal never rests on a cached object."""
 
         def check(request: AdmissionRequest, read: Reader) -> Object:
             errors = request.schema_errors()
@@ -141,7 +142,10 @@ class Admission:
                 raise refusals.invalid(request.kind, request.name, errors)
             return {}
 
-        return await self._answer(body, check)
+        answer = await self._answer(body, check, self.informers)
+        if answer["response"]["allowed"]:
+            return answer
+        return await self._answer(body, check, None)
 
     async def warn(self, body: Object) -> Object:
         """Answer with the warnings the rules have about an object they accept."""
@@ -157,7 +161,7 @@ class Admission:
             found = list(dict.fromkeys(review.warnings))
             return {"warnings": found} if found and not refused else {}
 
-        return await self._answer(body, warnings)
+        return await self._answer(body, warnings, self.informers)
 
     async def evict(self, body: Object) -> Object:
         """Answer whether a pod may be evicted; the guest of one that may not is to migrate."""
@@ -174,8 +178,12 @@ class Admission:
         return _response(ADMISSION, "AdmissionReview", request, {"allowed": True})
 
     async def _answer(
-        self, body: Object, decision: Callable[[AdmissionRequest, Reader], Object]
+        self,
+        body: Object,
+        decision: Callable[[AdmissionRequest, Reader], Object],
+        at_hand: Lookup | None,
     ) -> Object:
+        """Answer with a decision; what it looks up and is not at hand is read from the server."""
         raw = _request_of(body)
         try:
             request = self._parsed(raw)
@@ -183,7 +191,7 @@ class Admission:
             def decided(lookup: Lookup) -> Object:
                 return decision(request, Caches(lookup, self.informers))
 
-            answer = {"allowed": True} | await decide(decided, self._fetch, self.informers)
+            answer = {"allowed": True} | await decide(decided, self._fetch, at_hand)
         except ApiError as error:
             answer = _denied(error)
         return _response(ADMISSION, "AdmissionReview", raw, answer)

@@ -55,7 +55,7 @@ _SHUTDOWN_SECONDS = 5.0
 #: large as VMs and read once per edit, so they are not cached.
 LOOKED_UP: tuple[Kind, ...] = (
     kinds.KUBEVIRT, kinds.VMI, kinds.MIGRATION, kinds.INSTANCETYPE, kinds.CLUSTER_INSTANCETYPE,
-    kinds.PREFERENCE, kinds.CLUSTER_PREFERENCE, core.PRIORITY_CLASS,
+    kinds.PREFERENCE, kinds.CLUSTER_PREFERENCE, core.PRIORITY_CLASS, core.STORAGE_CLASS,
 )  # fmt: skip
 
 _FAILED = ApiError("an internal error occurred; the log of the webhook has the details")

@@ -35,11 +35,12 @@ from livevirt.files import durable, private
 from livevirt.node import process
 from livevirt.node.oci import ImageError, extract_disk, open_image
 from livevirt.paths import default_data_dir
+from livevirt.vm.datavolumes import qemu_img
+from livevirt.vm.datavolumes.filling import ImportRefused
 
 __all__ = ["Image", "ImageError", "ImageStore", "Reference"]
 
 FOLDER = "images"  # of the default data directory: the store of every server without another
-FORMATS = ("qcow2", "raw")
 _CHUNK = 1 << 20
 _HEADER = 104  # bytes of a qcow2 header, version 3
 _EXTERNAL_DATA = 1 << 2  # in its incompatible features
@@ -263,9 +264,10 @@ def inspect(disk: Path) -> tuple[str, int]:
     with disk.open("rb") as file:
         start = file.read(_HEADER)
     refuse_header(start)
-    format_ = str(_qemu_img_info(disk, None).get("format"))
-    if format_ not in FORMATS:
-        raise ImageError(f"unsupported image format: {format_}")
+    try:
+        format_ = qemu_img.format_of(start)  # qemu-img would guess, from what a guest has written
+    except ImportRefused as error:
+        raise ImageError(str(error)) from error
     info = _qemu_img_info(disk, format_)
     if info.get("encrypted"):
         raise ImageError("the disk is encrypted")
@@ -294,10 +296,9 @@ def refuse_header(start: bytes) -> None:
         raise ImageError("expected no external data file, but the disk has one")
 
 
-def _qemu_img_info(disk: Path, format_: str | None) -> dict[str, Any]:
+def _qemu_img_info(disk: Path, format_: str) -> dict[str, Any]:
     # An absolute path cannot be taken for an option or a protocol.
-    command = ["qemu-img", "info", "--output=json", "-U"]
-    command += ["-f", format_] if format_ else []
+    command = ["qemu-img", "info", "--output=json", "-U", "-f", format_]
     command += ["--", str(disk.absolute())]
     try:
         result = subprocess.run(command, capture_output=True, timeout=_INSPECT_TIMEOUT, check=False)

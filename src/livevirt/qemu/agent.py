@@ -13,10 +13,13 @@ less time than that uses `asyncio.timeout`. A call that was given up costs the c
 import asyncio
 import base64
 import contextlib
+import functools
+import ipaddress
 import json
+import re
 import secrets
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from typing import Any, Literal, Self, TypeVar
+from collections.abc import Hashable, Iterable, Iterator, Mapping, Sequence
+from typing import Annotated, Any, Generic, Literal, Self, TypeVar, cast
 
 import msgspec
 
@@ -29,6 +32,9 @@ _DELIMITER = b"\xff"  # never part of UTF-8, so it ends whatever was half sent
 _CHUNK = 1024 * 1024
 _LONGEST = 2 * 1024 * 1024  # of an answer; some 4000 file systems
 _LONGEST_OUTPUT = 64 * 1024 * 1024  # the agent keeps twice 16 MiB of output, sent as base64
+_MOST_LISTED = 8192  # CPUs, interfaces, file systems or users
+_LONGEST_NAME = 256  # characters of a name that the guest gives
+_MAC = re.compile(r"[0-9A-Fa-f]{2}(:[0-9A-Fa-f]{2}){5,19}")
 _LONGEST_TEXT = 500  # characters of the guest's in a message of ours
 _POLL_FIRST, _POLL_LAST = 0.02, 0.5
 
@@ -147,9 +153,20 @@ class _Refusal(msgspec.Struct, frozen=True, rename={"kind": "class"}):
     desc: str = ""
 
 
-class _Answer(msgspec.Struct, frozen=True, rename={"value": "return"}):
-    value: Any = msgspec.UNSET
+class _Answer(msgspec.Struct, Generic[T], frozen=True, rename={"value": "return"}):
+    value: T | msgspec.UnsetType = msgspec.UNSET
     error: _Refusal | None = None
+
+
+@functools.lru_cache(64)
+def _decoder(type_: Hashable) -> msgspec.json.Decoder[_Answer[Any]]:
+    """Return what decodes an answer of a type; what the type does not name is never built."""
+    return msgspec.json.Decoder(_Answer[type_])  # type: ignore[valid-type]
+
+
+def _listed(type_: Any) -> Any:
+    """Return the type of a list that the guest can make only so long."""
+    return Annotated[tuple[type_, ...], msgspec.Meta(max_length=_MOST_LISTED)]
 
 
 class _HostName(msgspec.Struct, frozen=True, rename="kebab"):
@@ -200,13 +217,19 @@ class AgentChannel:
 
     async def call(self, command: str, arguments: Mapping[str, object] | None = None) -> Any:
         """Run one command in the guest and return the answer as it came."""
+        return await self.ask(command, Any, arguments)
+
+    async def ask(
+        self, command: str, type_: type[T], arguments: Mapping[str, object] | None = None
+    ) -> T:
+        """Run one command in the guest and return the answer as that type."""
         longest = _LONGEST_OUTPUT if command == "guest-exec-status" else _LONGEST
         async with self._turn:
             try:
                 with _understood(command):
                     reader, writer = await self._synced()
                     _send(writer, command, arguments or {})
-                    answer = msgspec.json.decode(await _line(reader, longest), type=_Answer)
+                    answer = _decoder(cast(Hashable, type_)).decode(await _line(reader, longest))
                     if answer.value is msgspec.UNSET and answer.error is None:
                         raise ValueError("it is neither a result nor an error")
             except BaseException:
@@ -215,7 +238,7 @@ class AgentChannel:
                 raise
         if answer.error is not None:
             raise CommandFailed(_short(answer.error.kind), _short(answer.error.desc))
-        return answer.value
+        return cast(T, answer.value)
 
     async def send(self, command: str, arguments: Mapping[str, object]) -> None:
         """Send a command that has no answer when it succeeds."""
@@ -237,8 +260,7 @@ class AgentChannel:
             _send(writer, "guest-sync-delimited", {"id": number})
             while True:
                 await _skip(reader)
-                answer = msgspec.json.decode(await _line(reader, _LONGEST))
-                if isinstance(answer, dict) and answer.get("return") == number:
+                if _is_reply(await _line(reader, _LONGEST), number):
                     return reader, writer
 
     async def _opened(self) -> tuple[asyncio.StreamReader, asyncio.StreamWriter]:
@@ -261,26 +283,29 @@ class GuestAgent(AgentChannel):
         return await self.ask("guest-info", AgentInfo)
 
     async def osinfo(self) -> OsInfo:
-        return await self.ask("guest-get-osinfo", OsInfo)
+        found = await self.ask("guest-get-osinfo", OsInfo)
+        return OsInfo(*map(printable, msgspec.structs.astuple(found)))
 
     async def hostname(self) -> str:
-        return (await self.ask("guest-get-host-name", _HostName)).host_name
+        return printable((await self.ask("guest-get-host-name", _HostName)).host_name)
 
     async def timezone(self) -> Timezone:
-        return await self.ask("guest-get-timezone", Timezone)
+        found = await self.ask("guest-get-timezone", Timezone)
+        return Timezone(found.offset, printable(found.zone))
 
     async def interfaces(self) -> tuple[Interface, ...]:
-        return await self.ask("guest-network-get-interfaces", tuple[Interface, ...])
+        found = await self.ask("guest-network-get-interfaces", _listed(Interface))
+        return tuple(map(_valid_interface, found))
 
     async def filesystems(self) -> tuple[Filesystem, ...]:
-        return await self.ask(GET_FSINFO, tuple[Filesystem, ...])
+        return await self.ask(GET_FSINFO, _listed(Filesystem))
 
     async def users(self) -> tuple[User, ...]:
-        return await self.ask("guest-get-users", tuple[User, ...])
+        return await self.ask("guest-get-users", _listed(User))
 
     async def vcpus(self) -> tuple[Vcpu, ...]:
         """Return every CPU the guest knows, by its own number."""
-        found = await self.ask("guest-get-vcpus", tuple[Vcpu, ...])
+        found = await self.ask("guest-get-vcpus", _listed(Vcpu))
         return tuple(sorted(found, key=lambda vcpu: vcpu.logical_id))
 
     async def set_vcpus(self, ids: Iterable[int], *, online: bool) -> int:
@@ -325,14 +350,6 @@ class GuestAgent(AgentChannel):
         """Ask the guest to shut down. Success has no answer: look at what QEMU reports."""
         await self.send("guest-shutdown", {"mode": mode})
 
-    async def ask(
-        self, command: str, type_: type[T], arguments: Mapping[str, object] | None = None
-    ) -> T:
-        """Run one command in the guest and return the answer as that type."""
-        answer = await self.call(command, arguments)
-        with _understood(command):
-            return msgspec.convert(answer, type_)
-
 
 @contextlib.contextmanager
 def _understood(command: str) -> Iterator[None]:
@@ -346,6 +363,39 @@ def _understood(command: str) -> Iterator[None]:
     except (ValueError, ArithmeticError, RecursionError) as error:
         message = f"the guest agent's answer to {command} makes no sense: {_short(str(error))}"
         raise AgentUnavailable(message) from error
+
+
+def _is_reply(line: bytes, number: int) -> bool:
+    """Return whether a line answers the agreement on a number."""
+    try:
+        return _decoder(int).decode(line).value == number
+    except msgspec.ValidationError:
+        return False  # a late answer to an earlier call
+
+
+def printable(text: str) -> str:
+    """Return a text of the guest's that is safe to show: one line, and not too long."""
+    return "".join(each if each.isprintable() else "?" for each in text[:_LONGEST_NAME])
+
+
+def _valid_interface(interface: Interface) -> Interface:
+    """Return an interface without addresses that are none."""
+    mac = interface.hardware_address
+    return Interface(
+        printable(interface.name),
+        mac if _MAC.fullmatch(mac) else "",
+        tuple(filter(_is_address, interface.ip_addresses)),
+    )
+
+
+def _is_address(found: Address) -> bool:
+    try:
+        address = ipaddress.ip_address(found.ip_address)
+    except ValueError:
+        return False
+    return f"ipv{address.version}" == found.ip_address_type and (
+        0 <= found.prefix <= address.max_prefixlen
+    )
 
 
 def _send(writer: asyncio.StreamWriter, command: str, arguments: Mapping[str, object]) -> None:

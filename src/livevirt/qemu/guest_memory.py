@@ -79,20 +79,28 @@ class GuestMemory:
         return [each for each in self.blocks if first <= each.phys_index <= last]
 
 
-async def read(agent: GuestAgent) -> GuestMemory:
-    """Return the guest's blocks; raises CommandFailed if its agent cannot list them."""
-    size = (await agent.ask(BLOCK_INFO, _BlockInfo)).size
+async def read(agent: GuestAgent, block_size: int = 0) -> GuestMemory:
+    """Return the guest's blocks; raises CommandFailed if its agent cannot list them.
+
+    Their size stays the same until the guest boots again, and is asked for if it is not given.
+    """
+    size = block_size or (await agent.ask(BLOCK_INFO, _BlockInfo)).size
     found = await agent.ask(BLOCKS, tuple[MemoryBlock, ...])
     return GuestMemory(size, tuple(sorted(found, key=lambda each: each.phys_index)))
 
 
-async def online_as_movable(agent: GuestAgent, blocks: Iterable[int]) -> None:
-    """Bring blocks online where they can be taken away again.
+async def online_as_movable(agent: GuestAgent, blocks: Iterable[int]) -> tuple[int, ...]:
+    """Bring blocks online where they can be taken away again; return those that are not.
 
-    Raises CommandFailed if the agent may not write files, or the kernel refuses.
+    These are all of them if the agent may not write files, else those that the kernel refuses.
     """
+    refused = []
     for number in blocks:
-        await _write_file(agent, _BLOCK_STATE.format(number), MOVABLE)
+        try:
+            await _write_file(agent, _BLOCK_STATE.format(number), MOVABLE)
+        except CommandFailed:
+            refused.append(number)
+    return tuple(refused)
 
 
 async def bring_online(agent: GuestAgent, blocks: Iterable[int]) -> int:

@@ -19,6 +19,8 @@ from livevirt.qemu.errors import CommandFailed, Disconnected
 
 log = logging.getLogger(__name__)
 
+COMMAND_SECONDS = 30.0  # for any command; what takes longer in QEMU is a job, and reports events
+
 # The library reports every refused connection and every EOF as an error; ours raises instead.
 logging.getLogger("qemu.qmp").setLevel(logging.CRITICAL)
 
@@ -133,9 +135,19 @@ class Session:
         await self.close()
 
     async def execute(self, command: str, arguments: Mapping[str, object] | None = None) -> Any:
-        """Run one command and return QEMU's answer."""
+        """Run one command and return QEMU's answer.
+
+        A QEMU that does not answer in time counts as gone: the outcome is unknown.
+        """
         try:
-            return await self._client.execute(command, arguments)
+            async with asyncio.timeout(COMMAND_SECONDS) as deadline:
+                return await self._client.execute(command, arguments)
+        except TimeoutError as error:
+            if not deadline.expired():
+                raise  # the caller's own deadline
+            raise Disconnected(
+                f"QEMU at {self._path} did not answer {command} within {COMMAND_SECONDS:.0f} s"
+            ) from error
         except ExecuteError as error:
             raise CommandFailed(error.error_class, str(error)) from error
         except (ExecInterruptedError, StateError) as error:

@@ -21,7 +21,7 @@ from livevirt.kube.server.api import Api
 from livevirt.kube.server.services import Services, StoreReader
 from livevirt.kube.store import Store
 from livevirt.vm import admission, kinds
-from livevirt.vm.kinds import CLUSTER_INSTANCETYPE, VM
+from livevirt.vm.kinds import CLUSTER_INSTANCETYPE
 
 SPACE = "default"
 SECONDS = 120.0
@@ -65,24 +65,3 @@ async def a_server() -> AsyncIterator[Server]:
                 yield Server(api, client, reader)
         finally:
             await store.close()
-
-
-def an_object(kind: Kind, version: str, name: str, spec: Object) -> Object:
-    return {
-        "apiVersion": kind.api_version_of(version), "kind": kind.kind, "metadata": {"name": name},
-        "spec": spec,
-    }  # fmt: skip
-
-
-def a_type(name: str, cpu: int = 1, memory: str = "512Mi") -> Object:
-    spec = {"cpu": {"guest": cpu}, "memory": {"guest": memory}}
-    return an_object(CLUSTER_INSTANCETYPE, "v1beta2", name, spec)
-
-
-def a_vm(name: str = "web", template: Object | None = None, **spec: Any) -> Object:
-    given = template or {"domain": {"devices": {}}}
-    meta = {"name": name, "namespace": SPACE}
-    return {
-        "apiVersion": VM.api_version, "kind": VM.kind, "metadata": meta,
-        "spec": {"runStrategy": "Halted", "template": {"spec": given}, **spec},
-    }  # fmt: skip

@@ -17,7 +17,8 @@ from livevirt.kube.objects.merge_patch import apply
 from livevirt.kube.objects.request import Object, Request
 from livevirt.vm.kinds import CLUSTER_INSTANCETYPE, CLUSTER_PREFERENCE, INSTANCETYPE, PREFERENCE
 
-from .catalog_server import ADMIN, Server, a_server, an_object
+from ..manifests import an_object
+from .catalog_server import ADMIN, Server, a_server
 
 KIND = CLUSTER_INSTANCETYPE
 VERSIONS = ("v1beta1", "v1beta2")
@@ -100,9 +101,7 @@ def test_given_writers_of_both_versions_at_once_when_all_are_done_then_nothing_i
 
     async def run() -> None:
         async with a_server() as server:
-            await server.call(
-                "create", "v1beta2", an_object(kind, "v1beta2", "t", first), kind=kind
-            )
+            await server.call("create", "v1beta2", an_object(kind, "t", spec=first), kind=kind)
             changes = {path: patch_of(path, fields[path]) for path in chosen}
             works = [
                 write(server, version, kind, changes[path])
@@ -124,7 +123,7 @@ def test_given_writers_of_both_versions_at_once_when_all_are_done_then_nothing_i
 
 async def test_given_an_open_type_when_labelled_through_v1beta1_then_it_stays_open() -> None:
     async with a_server() as server:
-        await server.call("create", "v1beta2", an_object(KIND, "v1beta2", "t", {}))
+        await server.call("create", "v1beta2", an_object(KIND, "t", spec={}))
         labels = {"metadata": {"labels": {"a": "b"}}}
         shown = await server.call("patch", "v1beta1", labels, "t")
         assert shown["spec"] == {"cpu": {"guest": 0}, "memory": {"guest": "0"}}
@@ -142,20 +141,20 @@ async def test_v1beta1_cannot_make_an_open_type() -> None:
             ({"cpu": {"guest": 1}, "memory": {"guest": "0"}}, "spec.memory.guest"),
         ):
             with pytest.raises(Invalid, match=field):
-                await server.call("create", "v1beta1", an_object(KIND, "v1beta1", "t", spec))
+                await server.call("create", "v1beta1", an_object(KIND, "t", "v1beta1", spec=spec))
 
 
 async def test_given_a_closed_type_when_v1beta1_writes_zero_then_it_is_refused() -> None:
     async with a_server() as server:
         sized = {"cpu": {"guest": 1}, "memory": {"guest": "1Gi"}}
-        await server.call("create", "v1beta1", an_object(KIND, "v1beta1", "t", sized))
+        await server.call("create", "v1beta1", an_object(KIND, "t", "v1beta1", spec=sized))
         with pytest.raises(Invalid, match="must be greater than 0"):
             await server.call("patch", "v1beta1", {"spec": {"cpu": {"guest": 0}}}, "t")
 
 
 async def test_lists_and_watches_show_the_version_they_are_asked_in() -> None:
     async with a_server() as server:
-        await server.call("create", "v1beta2", an_object(KIND, "v1beta2", "t", {}))
+        await server.call("create", "v1beta2", an_object(KIND, "t", spec={}))
         for version, cpu in (("v1beta1", {"guest": 0}), ("v1beta2", {})):
             (listed,) = (await server.call("list", version))["items"]
             request = Request("watch", KIND, version, ADMIN)
@@ -169,6 +168,8 @@ async def test_lists_and_watches_show_the_version_they_are_asked_in() -> None:
 async def test_a_preference_is_the_same_in_both_versions() -> None:
     kind, spec = CLUSTER_PREFERENCE, {"cpu": {"preferredCPUTopology": "cores"}}
     async with a_server() as server:
-        await server.call("create", "v1beta1", an_object(kind, "v1beta1", "p", spec), kind=kind)
+        await server.call(
+            "create", "v1beta1", an_object(kind, "p", "v1beta1", spec=spec), kind=kind
+        )
         for version in VERSIONS:
             assert (await server.call("get", version, name="p", kind=kind))["spec"] == spec

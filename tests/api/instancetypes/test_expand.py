@@ -14,7 +14,8 @@ from livevirt.vm.kinds import CLUSTER_INSTANCETYPE, CLUSTER_PREFERENCE, VM
 from livevirt.vm.subresources.router import Actions
 
 from ...server_process import ServerProcess
-from .catalog_server import ADMIN, SPACE, Server, a_server, a_type, a_vm, an_object
+from ..manifests import a_type, an_object, an_unsized_vm
+from .catalog_server import ADMIN, SPACE, Server, a_server
 
 PREFERRED = {"devices": {"preferredDiskBus": "virtio", "preferredInterfaceModel": "e1000e"}}
 MATCHERS = {"instancetype": {"name": "small"}, "preference": {"name": "p"}}
@@ -26,7 +27,7 @@ TEMPLATE: Object = {
 
 async def filled(server: Server) -> Server:
     await server.client.create(CLUSTER_INSTANCETYPE, a_type("small", 2, "1Gi"))
-    preference = an_object(CLUSTER_PREFERENCE, "v1beta2", "p", PREFERRED)
+    preference = an_object(CLUSTER_PREFERENCE, "p", spec=PREFERRED)
     await server.client.create(CLUSTER_PREFERENCE, preference)
     return server
 
@@ -65,7 +66,7 @@ def check_expanded(vm: Object) -> None:
 async def test_a_stored_vm_is_expanded_and_stays_as_it_is() -> None:
     async with a_server() as server:
         await filled(server)
-        await server.client.create(VM, a_vm(template=TEMPLATE, **MATCHERS), SPACE)
+        await server.client.create(VM, an_unsized_vm(TEMPLATE, **MATCHERS), SPACE)
         before = server.read.get(VM, "web", SPACE)
         check_expanded(await expand_stored(server))
         assert server.read.get(VM, "web", SPACE) == before
@@ -74,14 +75,14 @@ async def test_a_stored_vm_is_expanded_and_stays_as_it_is() -> None:
 async def test_a_vm_of_the_body_is_expanded_without_being_stored() -> None:
     async with a_server() as server:
         await filled(server)
-        check_expanded(await expand(server, a_vm(template=TEMPLATE, **MATCHERS)))
+        check_expanded(await expand(server, an_unsized_vm(TEMPLATE, **MATCHERS)))
         assert server.read.list(VM) == []
 
 
 async def test_an_expanded_vm_can_be_created_and_expands_to_itself() -> None:
     async with a_server() as server:
         await filled(server)
-        made = await expand(server, a_vm(template=TEMPLATE, **MATCHERS))
+        made = await expand(server, an_unsized_vm(TEMPLATE, **MATCHERS))
         await server.client.create(VM, made, SPACE)
         again = await expand_stored(server)
         assert again["spec"] == made["spec"]
@@ -90,7 +91,7 @@ async def test_an_expanded_vm_can_be_created_and_expands_to_itself() -> None:
 async def test_a_vm_that_names_nothing_comes_back_as_it_is() -> None:
     template = {"domain": {"devices": {}, "memory": {"guest": "1Gi"}}}
     async with a_server() as server:
-        await server.client.create(VM, a_vm(template=template), SPACE)
+        await server.client.create(VM, an_unsized_vm(template), SPACE)
         assert await expand_stored(server) == server.read.get(VM, "web", SPACE)
 
 
@@ -103,19 +104,19 @@ REFUSED: dict[str, tuple[Any, str]] = {
     "2.5 no object": ([], "Can not unmarshal Request body to struct, error: list is no object"),
     "2.5 no VM": ({"kind": "Pod", "spec": {}}, "Object is not a valid VirtualMachine"),
     "2.5 a VM of the wrong shape": (
-        {**a_vm(), "spec": {"template": 1}}, "Object is not a valid VirtualMachine",
+        {**an_unsized_vm(), "spec": {"template": 1}}, "Object is not a valid VirtualMachine",
     ),
     "2.5 another namespace": (
-        {**a_vm(), "metadata": {"name": "web", "namespace": "other"}},
+        {**an_unsized_vm(), "metadata": {"name": "web", "namespace": "other"}},
         "VM namespace must be empty or default",
     ),
-    "2.5 a conflict": (a_vm(template=OWN_MEMORY, instancetype={"name": "small"}), CONFLICT),
+    "2.5 a conflict": (an_unsized_vm(OWN_MEMORY, instancetype={"name": "small"}), CONFLICT),
     "2.5 no such type": (
-        a_vm(instancetype={"name": "gone"}),
+        an_unsized_vm(instancetype={"name": "gone"}),
         'virtualmachineclusterinstancetypes.instancetype.kubevirt.io "gone" not found',
     ),
     "2.1 a matcher that names nothing": (
-        a_vm(instancetype={}),
+        an_unsized_vm(instancetype={}),
         "Either Name or InferFromVolume should be provided within the InstancetypeMatcher",
     ),
 }  # fmt: skip
@@ -132,7 +133,7 @@ async def test_what_cannot_be_expanded_is_refused(body: Any, message: str) -> No
 
 async def test_a_stored_vm_that_cannot_be_expanded_says_why() -> None:
     async with a_server() as server:
-        await server.client.create(VM, a_vm(instancetype={"name": "gone"}), SPACE)
+        await server.client.create(VM, an_unsized_vm(instancetype={"name": "gone"}), SPACE)
         with pytest.raises(Conflict, match='"gone" not found'):
             await expand_stored(server)
 
@@ -142,7 +143,7 @@ async def test_no_such_vm_and_the_wrong_method_are_refused() -> None:
         with pytest.raises(NotFound):
             await expand_stored(server, "gone")
         with pytest.raises(MethodNotAllowed):
-            await ask(server, "POST", "", "", "expand-vm-spec", a_vm())
+            await ask(server, "POST", "", "", "expand-vm-spec", an_unsized_vm())
         assert issubclass(MethodNotAllowed, ApiError)
 
 
@@ -153,8 +154,7 @@ def test_kubectl_expands_over_http(server: ServerProcess, namespace: str) -> Non
     small["kind"] = "VirtualMachineInstancetype"
     server.kubectl("apply", "-n", namespace, "-f", "-", input=json.dumps(small))
     matcher = {"name": "small", "kind": "virtualmachineinstancetype"}
-    vm = a_vm(template=TEMPLATE, instancetype=matcher)
-    del vm["metadata"]["namespace"]
+    vm = an_unsized_vm(TEMPLATE, instancetype=matcher)
     root = f"/apis/subresources.kubevirt.io/v1/namespaces/{namespace}"
     made = server.kubectl("replace", "--raw", f"{root}/expand-vm-spec", "-f", "-",
                           input=json.dumps(vm))  # fmt: skip

@@ -12,7 +12,8 @@ from livevirt.kube.objects.request import Object, Request
 from livevirt.vm.instancetypes.rules.expansion import Sizing, expand, unmet
 from livevirt.vm.kinds import CLUSTER_INSTANCETYPE, CLUSTER_PREFERENCE
 
-from .catalog_server import ADMIN, Server, a_server, an_object
+from ..manifests import an_object
+from .catalog_server import ADMIN, Server, a_server
 
 FACTS = Path(__file__).parents[4] / "shared" / "facts" / "common-instancetypes.json"
 
@@ -70,12 +71,17 @@ def _filled(value: Any, fragments: Object) -> Any:
 
 def bundle(facts: Object) -> list[Object]:
     types = [
-        an_object(CLUSTER_INSTANCETYPE, "v1beta1", row["name"], type_spec(row, facts["series"]))
+        an_object(
+            CLUSTER_INSTANCETYPE, row["name"], "v1beta1", spec=type_spec(row, facts["series"])
+        )
         for row in facts["instancetypes"]
     ]
     return types + [
         an_object(
-            CLUSTER_PREFERENCE, "v1beta1", row["name"], preference_spec(row, facts["fragments"])
+            CLUSTER_PREFERENCE,
+            row["name"],
+            "v1beta1",
+            spec=preference_spec(row, facts["fragments"]),
         )
         for row in facts["preferences"]
     ]

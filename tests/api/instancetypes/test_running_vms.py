@@ -14,10 +14,10 @@ from livevirt.kube.objects.core import CLAIM, REVISION
 from livevirt.kube.objects.request import Object
 from livevirt.vm.kinds import CLUSTER_INSTANCETYPE, CLUSTER_PREFERENCE, DATA_VOLUME, KUBEVIRT, VM
 
+from ..manifests import a_type, an_object
 from ..vm.edits import edit, required, settled, waiting
 from ..vm.served import Served, serving
 from ..vm.vm_world import NAMESPACE, PlayedNode, World
-from .catalog_server import a_type, an_object
 
 BARE: Object = {
     "domain": {"devices": {}},
@@ -30,7 +30,7 @@ ADVICE = "instancetype.kubevirt.io/default-"
 
 def prefers(name: str, topology: str) -> Object:
     spec = {"cpu": {"preferredCPUTopology": topology}}
-    return an_object(CLUSTER_PREFERENCE, "v1beta2", name, spec)
+    return an_object(CLUSTER_PREFERENCE, name, spec=spec)
 
 
 @pytest.fixture
@@ -146,7 +146,7 @@ async def create_claim(world: World, name: str, **labels: str) -> None:
 
 
 async def create_volume(world: World, name: str, spec: Object, **labels: str) -> None:
-    volume = an_object(DATA_VOLUME, "v1beta1", name, spec)
+    volume = an_object(DATA_VOLUME, name, spec=spec)
     volume["metadata"]["labels"] = {f"{ADVICE}{key}": value for key, value in labels.items()}
     await world.owner.create(DATA_VOLUME, volume, NAMESPACE)
 

@@ -13,9 +13,9 @@ from livevirt.kube.objects.core import REVISION
 from livevirt.kube.objects.request import Object
 from livevirt.vm.kinds import CLUSTER_INSTANCETYPE, CLUSTER_PREFERENCE, KUBEVIRT, VM
 
+from ..manifests import a_type, an_object
 from ..vm.edits import edit, plan
 from ..vm.vm_world import ADMIN, NAMESPACE, PlayedNode, World
-from .catalog_server import a_type, an_object
 
 BARE: Object = {
     "domain": {"devices": {}},
@@ -194,9 +194,7 @@ async def test_given_the_removed_revision_is_put_back_then_the_vm_goes_on_by_it(
     await world.until(lambda: not condition(world, FAILURE))
 
 
-NEEDY = an_object(
-    CLUSTER_PREFERENCE, "v1beta2", "needy", {"requirements": {"memory": {"guest": "1Gi"}}}
-)
+NEEDY = an_object(CLUSTER_PREFERENCE, "needy", spec={"requirements": {"memory": {"guest": "1Gi"}}})
 
 
 async def test_given_a_type_that_got_too_small_when_refreshed_then_it_is_refused_and_all_stays(
@@ -257,7 +255,7 @@ async def test_what_a_preference_brings_and_nothing_acts_on_is_told_in_one_line(
     world: World, node: PlayedNode
 ) -> None:
     fancy = {"firmware": {"preferredEfi": {}}, "features": {"preferredSmm": {"enabled": True}}}
-    await create_types(world, an_object(CLUSTER_PREFERENCE, "v1beta2", "fancy", fancy))
+    await create_types(world, an_object(CLUSTER_PREFERENCE, "fancy", spec=fancy))
     await create(world, sized(1, "512Mi"))
     await world.until(lambda: world.ready())
     line = (
@@ -276,7 +274,7 @@ async def test_what_a_preference_brings_in_vain_is_told_once_per_change_not_at_e
 ) -> None:
     fancy = {"firmware": {"preferredEfi": {}}}
     for name in ("fancy", "other"):
-        await create_types(world, an_object(CLUSTER_PREFERENCE, "v1beta2", name, fancy))
+        await create_types(world, an_object(CLUSTER_PREFERENCE, name, spec=fancy))
     await create(world, sized(1, "512Mi"), preference={"name": "fancy"})
     await world.until(lambda: world.ready())
 
@@ -307,7 +305,7 @@ async def test_a_conflict_and_an_unmet_requirement_are_refused(world: World) -> 
 async def test_given_a_custom_type_when_the_vm_changes_its_vcpus_then_sockets_change(
     world: World, node: PlayedNode
 ) -> None:
-    custom = an_object(CLUSTER_INSTANCETYPE, "v1beta2", "custom", {})
+    custom = an_object(CLUSTER_INSTANCETYPE, "custom", spec={})
     await create_types(world, custom)
     with pytest.raises(Invalid, match="does not provide vCPUs"):
         await create(world, instancetype={"name": "custom"})

@@ -22,7 +22,8 @@ from livevirt.vm.instancetypes.rules.expansion import Expanded, Sizing, expand
 from livevirt.vm.instancetypes.sizing import NEWER, Sized, Sizes, users
 from livevirt.vm.kinds import CLUSTER_INSTANCETYPE, CLUSTER_PREFERENCE, VM
 
-from .catalog_server import SECONDS, SPACE, Server, a_server, a_type, a_vm, an_object
+from ..manifests import a_type, an_object, an_unsized_vm
+from .catalog_server import SECONDS, SPACE, Server, a_server
 
 
 @dataclass
@@ -38,8 +39,8 @@ class World:
             kind = CLUSTER_INSTANCETYPE if "Instancetype" in obj["kind"] else CLUSTER_PREFERENCE
             await self.server.client.create(kind, obj)
 
-    async def create_vm(self, **spec: Any) -> None:
-        await self.server.client.create(VM, a_vm(**spec), SPACE)
+    async def create_vm(self, template: Object | None = None, **spec: Any) -> None:
+        await self.server.client.create(VM, an_unsized_vm(template, **spec), SPACE)
 
     async def change(self, **patch: Any) -> None:
         await self.server.client.patch(VM, "web", SPACE, patch)
@@ -141,7 +142,7 @@ async def test_given_a_sized_vm_when_sized_again_then_nothing_is_written(world: 
 async def test_given_a_settled_vm_when_sized_then_it_is_expanded_once_and_nothing_is_fetched(
     world: World, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    preference = an_object(CLUSTER_PREFERENCE, "v1beta2", "p", {"machine": {}})
+    preference = an_object(CLUSTER_PREFERENCE, "p", spec={"machine": {}})
     await world.create(a_type("small"), preference)
     await world.create_vm(instancetype={"name": "small"}, preference={"name": "p"})
     await world.size()
@@ -258,7 +259,7 @@ async def test_given_a_missing_type_when_it_appears_then_the_vm_is_woken_and_siz
         'virtualmachineclusterpreferences.instancetype.kubevirt.io "p" not found',
     )
     preference = an_object(
-        CLUSTER_PREFERENCE, "v1beta2", "p", {"machine": {"preferredMachineType": "q35"}}
+        CLUSTER_PREFERENCE, "p", spec={"machine": {"preferredMachineType": "q35"}}
     )
     await world.create(preference)
     assert [key.name for key in users([await world.vm()], preference)] == ["web"]

@@ -17,7 +17,8 @@ from livevirt.kube.controllers import bootstrap
 from livevirt.kube.objects import conditions, core
 from livevirt.vm import kinds
 
-from .vm_world import NAMESPACE, World, a_vm, running
+from ..manifests import a_vm
+from .vm_world import NAMESPACE, World, running
 
 pytestmark = pytest.mark.skipif(shutil.which("qemu-img") is None, reason="qemu-img is missing")
 

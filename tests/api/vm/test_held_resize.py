@@ -22,6 +22,7 @@ from livevirt.qemu.observe import CpuSlot, MemoryState, Observed
 from livevirt.qemu.plan import MachineSnapshot
 from livevirt.vm import kinds
 
+from ..manifests import a_quota
 from .edits import template
 from .vm_world import NAMESPACE, NODE, PlayedNode, World, now
 
@@ -136,12 +137,11 @@ ROOT = [{"name": "root", "containerDisk": {"image": "livevirt/guest:latest"}}]
 
 async def quota(world: World, memory: str) -> None:
     """Make a quota, or change it."""
-    spec = {"spec": {"hard": {"requests.memory": memory}}}
+    team = a_quota("team", **{"requests.memory": memory})
     if world.get(core.QUOTA, "team") is not None:
-        await world.owner.patch(core.QUOTA, "team", NAMESPACE, spec)
+        await world.owner.patch(core.QUOTA, "team", NAMESPACE, {"spec": team["spec"]})
         return
-    made = {"apiVersion": "v1", "kind": "ResourceQuota", "metadata": {"name": "team"}, **spec}
-    await world.owner.create(core.QUOTA, made, NAMESPACE)
+    await world.owner.create(core.QUOTA, team, NAMESPACE)
 
     def counted() -> Any:
         found = world.get(core.QUOTA, "team") or {}

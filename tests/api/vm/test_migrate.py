@@ -20,6 +20,7 @@ from livevirt.kube.objects.request import ActionPath, Answer, Object
 from livevirt.vm import kinds
 from livevirt.vm.subresources.router import Actions
 
+from ..manifests import a_pod, a_vmi
 from .served import SECONDS, Guests, Served, serving
 from .vm_world import ADMIN, NAMESPACE, World
 
@@ -37,13 +38,7 @@ class Played:
 
     async def run_vm(self, phase: str = "Running") -> None:
         vm = await self.world.create_vm()
-        vmi = {
-            "apiVersion": "kubevirt.io/v1",
-            "kind": "VirtualMachineInstance",
-            "metadata": {"name": vm["metadata"]["name"]},
-            "spec": {"domain": {"devices": {}, "memory": {"guest": "512Mi"}}},
-        }
-        await self._client.create(kinds.VMI, vmi, NAMESPACE)
+        await self._client.create(kinds.VMI, a_vmi(vm["metadata"]["name"]), NAMESPACE)
         migratable = [{"type": "LiveMigratable", "status": "True"}]
         await self.tell(phase=phase, nodeName="node01", conditions=migratable)
 
@@ -83,13 +78,8 @@ class Played:
     async def unplaced_pod(self, name: str, why: str, uid: str) -> None:
         """Make a pod for which there is no node, as the target of a migration."""
         labels = {"kubevirt.io/migrationJobUID": uid}
-        container = {"name": "compute", "image": "livevirt/guest:latest"}
-        pod = {
-            "apiVersion": "v1",
-            "kind": "Pod",
-            "metadata": {"name": name, "labels": labels},
-            "spec": {"containers": [container]},
-        }
+        pod = a_pod(name)
+        pod["metadata"]["labels"] = labels
         await self._client.create(core.POD, pod, NAMESPACE)
         unbound = {"type": "PodScheduled", "status": "False", "message": why}
         status = {"phase": "Pending", "conditions": [unbound]}

@@ -13,13 +13,12 @@ from livevirt.errors import Conflict, Invalid, NotFound
 from livevirt.kube.client.local import LocalClient
 from livevirt.kube.controllers import embedded
 from livevirt.kube.objects import conditions, core
-from livevirt.kube.objects.pod_resources import YES
 from livevirt.kube.objects.request import Object
 from livevirt.vm import controllers, kinds
 from livevirt.vm.config import controller
-from livevirt.vm.spec.placement_validation import MACHINE_TYPE
 
-from .vm_world import NAMESPACE, NODE, World, now
+from ..manifests import a_quota
+from .vm_world import NAMESPACE, NODE, World, now, register_node
 
 JOB = "kubevirt.io/migrationJobUID"
 ENDED = "2030-01-01T00:00:00Z"
@@ -35,16 +34,7 @@ class PlayedNodes:
 
     async def register(self, *names: str) -> None:
         for name in names:
-            labels = {
-                "kubevirt.io/schedulable": "true", "kubernetes.io/arch": "amd64",
-                "kubernetes.io/hostname": name, f"{MACHINE_TYPE}q35": YES,
-            }  # fmt: skip
-            meta = {"name": name, "labels": labels}
-            node = {"apiVersion": "v1", "kind": "Node", "metadata": meta}
-            await self._client.create(core.NODE, node)
-            room = {"cpu": "8", "memory": "16Gi", "pods": "110"}
-            status = {"allocatable": room, "conditions": [{"type": "Ready", "status": "True"}]}
-            await self._client.patch(core.NODE, name, "", {"status": status}, subresource="status")
+            await register_node(self._client, name, {"kubernetes.io/hostname": name})
 
     async def run(self) -> None:
         watch = self._world.store.watch(None, since=self._world.store.revision)
@@ -244,11 +234,7 @@ async def test_given_a_full_quota_then_the_migration_waits_for_room(
 ) -> None:
     world = quiet
     await started(world, "web")
-    quota = {
-        "apiVersion": "v1", "kind": "ResourceQuota", "metadata": {"name": "one"},
-        "spec": {"hard": {"pods": "1"}},
-    }  # fmt: skip
-    await world.owner.create(core.QUOTA, quota, NAMESPACE)
+    await world.owner.create(core.QUOTA, a_quota("one", pods="1"), NAMESPACE)
     await world.until(
         lambda: ((world.get(core.QUOTA, "one") or {}).get("status") or {}).get("used")
     )

@@ -23,8 +23,9 @@ from livevirt.vm.lifecycle.vm.writer import VirtualMachineWriter
 from livevirt.vm.verdict.judgement import Judgement
 from livevirt.vm.verdict.summary import RELABELLED, plan_document, warnings
 
+from ..manifests import a_container, a_namespace, a_pod
 from .edits import configure, edit, plan, template
-from .vm_world import NAMESPACE, NODE, PlayedNode, World, now
+from .vm_world import NAMESPACE, NODE, PlayedNode, World, now, register_node
 
 Setup = Callable[[World], Awaitable[None]]
 
@@ -75,14 +76,9 @@ async def with_full_node(world: World) -> None:
     """Leave no room on the node: a part is used by another pod."""
     allocatable = {"status": {"allocatable": {"cpu": "500m", "memory": "2Gi"}}}
     await world.components.patch(core.NODE, "node-1", "", allocatable, subresource="status")
-    requests = {"requests": {"cpu": "350m", "memory": "1Gi"}}
-    spec = {
-        "nodeName": "node-1",
-        "containers": [{"name": "a", "image": "a", "resources": requests}],
-    }
-    busy = {"apiVersion": "v1", "kind": "Pod", "metadata": {"name": "busy"}, "spec": spec}
-    space = {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": "elsewhere"}}
-    await world.owner.create(core.NAMESPACE, space)
+    container = a_container(requests={"cpu": "350m", "memory": "1Gi"})
+    busy = a_pod("busy", nodeName="node-1", containers=[container])
+    await world.owner.create(core.NAMESPACE, a_namespace("elsewhere"))
     await world.owner.create(core.POD, busy, "elsewhere")
 
 
@@ -90,15 +86,7 @@ async def with_another_node(world: World) -> None:
     """Leave no room on the node, but let guests migrate to another that has some."""
     await with_full_node(world)
     await allow_migrations(world)
-    client = LocalClient(world.api, NODE)
-    labels = (world.read.get(core.NODE, "node-1") or {})["metadata"]["labels"]
-    node = {"apiVersion": "v1", "kind": "Node", "metadata": {"name": "node-2", "labels": labels}}
-    await client.create(core.NODE, node)
-    status = {
-        "allocatable": {"cpu": "8", "memory": "16Gi", "pods": "110"},
-        "conditions": [{"type": "Ready", "status": "True"}],
-    }
-    await client.patch(core.NODE, "node-2", "", {"status": status}, subresource="status")
+    await register_node(LocalClient(world.api, NODE), "node-2")
 
 
 async def allow_migrations(world: World) -> None:

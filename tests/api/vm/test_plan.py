@@ -29,9 +29,10 @@ from livevirt.vm.config import controller
 from livevirt.vm.sizing import hot_change
 from livevirt.vm.verdict.judgement import LIVE_VERDICTS
 
+from ..manifests import a_container, a_namespace, a_pod, a_vm
 from .edits import configure, edit, plan, required, settled, template
 from .served import Served, serving
-from .vm_world import ADMIN, CONTROLLER, NAMESPACE, PlayedNode, World, a_vm, now, running
+from .vm_world import ADMIN, CONTROLLER, NAMESPACE, PlayedNode, World, now, running
 
 CORES = template(domain={"cpu": {"cores": 2}})
 SSD = template(nodeSelector={"disk": "ssd"})
@@ -263,15 +264,7 @@ async def test_given_a_full_node_then_it_waits_and_tells_what_is_missing(guest: 
 
 async def test_other_pods_of_the_node_count_until_they_end(guest: World) -> None:
     await shrunk(guest, cpu="500m")
-    busy = {
-        "apiVersion": "v1",
-        "kind": "Pod",
-        "metadata": {"name": "busy"},
-        "spec": {
-            "nodeName": "node-1",
-            "containers": [{"name": "a", "image": "a", "resources": {"requests": {"cpu": "300m"}}}],
-        },
-    }
+    busy = a_pod("busy", nodeName="node-1", containers=[a_container(requests={"cpu": "300m"})])
     other = await guest.owner.create(core.NAMESPACE, a_namespace("elsewhere"))
     await guest.owner.create(core.POD, busy, other["metadata"]["name"])
     said = await verdict(guest, BIGGER)
@@ -333,10 +326,6 @@ async def test_a_plan_of_sizes_names_all_that_leaves_room_for_them(guest: World)
         "resourceQuotas": {"team": version(core.QUOTA, "team", NAMESPACE)},
         "limitRanges": {"sane": version(core.LIMIT_RANGE, "sane", NAMESPACE)},
     }
-
-
-def a_namespace(name: str) -> Object:
-    return {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": name}}
 
 
 # ---------------------------------------------------------------- the law
@@ -525,7 +514,7 @@ async def test_virtctl_plan_reads_manifests(served: Served, guest: World, tmp_pa
 async def test_virtctl_plan_errors_exit_with_1(served: Served, tmp_path: Path) -> None:
     for arguments, why in (
         (("none",), 'virtualmachines.kubevirt.io "none" not found'),
-        ((), "nothing to plan: give -f FILE"),
+        ((), "nothing to plan"),
         (("web", "-f", "x.yaml"), "either -f FILE"),
         (("web", "--patch", "{"), "neither JSON nor YAML"),
         (("-f", str(tmp_path / "none.yaml")), "No such file"),

@@ -9,16 +9,11 @@ from livevirt.kube.objects import conditions, core
 from livevirt.kube.objects.request import Object
 from livevirt.vm import kinds
 
+from ..manifests import a_priority_class, a_vm
 from .edits import plan, template
-from .vm_world import NAMESPACE, PlayedNode, World, a_vm
+from .vm_world import NAMESPACE, PlayedNode, World
 
 FIELD = "spec.template.spec.priorityClassName"
-
-
-def a_class(name: str, value: int) -> Object:
-    meta = {"name": name}
-    api = core.PRIORITY_CLASS.api_version
-    return {"apiVersion": api, "kind": "PriorityClass", "metadata": meta, "value": value}
 
 
 def an_urgent_vm() -> Object:
@@ -28,7 +23,7 @@ def an_urgent_vm() -> Object:
 
 
 async def test_the_pod_of_a_vm_has_its_priority(world: World, node: PlayedNode) -> None:
-    await world.owner.create(core.PRIORITY_CLASS, a_class("urgent", 1000))
+    await world.owner.create(core.PRIORITY_CLASS, a_priority_class("urgent", 1000))
     await world.owner.create(kinds.VM, an_urgent_vm(), NAMESPACE)
     await world.until(world.ready)
     [pod] = world.pods()
@@ -46,7 +41,7 @@ async def test_a_class_that_does_not_exist_is_refused_with_its_field(quiet: Worl
 async def test_given_a_class_that_is_gone_when_it_comes_back_then_the_vm_starts(
     world: World, node: PlayedNode
 ) -> None:
-    await world.owner.create(core.PRIORITY_CLASS, a_class("urgent", 1000))
+    await world.owner.create(core.PRIORITY_CLASS, a_priority_class("urgent", 1000))
     halted = an_urgent_vm()
     halted["spec"]["runStrategy"] = "Halted"
     await world.owner.create(kinds.VM, halted, NAMESPACE)
@@ -58,6 +53,6 @@ async def test_given_a_class_that_is_gone_when_it_comes_back_then_the_vm_starts(
         return conditions.find(status.get("conditions"), "Failure") or {}
 
     await world.until(lambda: failure().get("reason") == "FailedCreate")
-    await world.owner.create(core.PRIORITY_CLASS, a_class("urgent", 1000))
+    await world.owner.create(core.PRIORITY_CLASS, a_priority_class("urgent", 1000))
     await world.until(world.ready)
     assert not failure()

@@ -13,10 +13,11 @@ from livevirt.kube.client.local import LocalClient
 from livevirt.kube.objects import core
 from livevirt.vm import kinds
 
+from ..manifests import a_vm
 from .edits import configure, edit, required, settled, template, waiting
 from .served import Served, serving
 from .test_vm_actions import Verbs
-from .vm_world import CONTROLLER, NAMESPACE, UNCOUNTED, PlayedNode, World, a_vm
+from .vm_world import CONTROLLER, NAMESPACE, UNCOUNTED, PlayedNode, World
 
 CORES = template(domain={"cpu": {"cores": 2}})
 SSD = template(nodeSelector={"disk": "ssd"})

@@ -12,7 +12,8 @@ from livevirt.kube.objects import conditions, core, times
 from livevirt.kube.objects.request import Object
 from livevirt.vm import kinds
 
-from .vm_world import NAMESPACE, UNCOUNTED, PlayedNode, World, a_vm, now, running
+from ..manifests import a_claim, a_domain, a_quota, a_vm, a_vmi
+from .vm_world import NAMESPACE, UNCOUNTED, PlayedNode, World, now, running
 
 # ---------------------------------------------------------------- the one path
 
@@ -197,16 +198,7 @@ async def test_a_claim_that_is_missing_is_waited_for(world: World, node: PlayedN
     ]
     await world.owner.create(kinds.VM, vm, NAMESPACE)
     await world.until(lambda: world.shown() == "ErrorPvcNotFound")
-    claim = {
-        "apiVersion": "v1",
-        "kind": "PersistentVolumeClaim",
-        "metadata": {"name": "data"},
-        "spec": {
-            "accessModes": ["ReadWriteOnce"],
-            "resources": {"requests": {"storage": "1Gi"}},
-        },
-    }
-    await world.owner.create(core.CLAIM, claim, NAMESPACE)
+    await world.owner.create(core.CLAIM, a_claim("data"), NAMESPACE)
     await world.until(world.pods)
     [pod] = world.pods()
     assert pod["spec"]["volumes"] == [
@@ -215,13 +207,8 @@ async def test_a_claim_that_is_missing_is_waited_for(world: World, node: PlayedN
 
 
 async def test_a_quota_in_the_way_is_told_and_retried(world: World, node: PlayedNode) -> None:
-    quota = {
-        "apiVersion": "v1",
-        "kind": "ResourceQuota",
-        "metadata": {"name": "small"},
-        "spec": {"hard": {"requests.memory": "100Mi"}},
-    }
-    await world.owner.create(core.QUOTA, quota, NAMESPACE)
+    small = a_quota("small", **{"requests.memory": "100Mi"})
+    await world.owner.create(core.QUOTA, small, NAMESPACE)
     await world.create_vm()
     await world.until(lambda: synchronized(world).get("reason") == "FailedCreate")
     await world.owner.delete(core.QUOTA, "small", NAMESPACE)
@@ -263,13 +250,7 @@ async def test_an_orphaned_guest_runs_on_and_a_new_vm_of_its_name_takes_it_over(
 
 
 async def test_an_instance_without_a_vm_runs_and_goes(world: World, node: PlayedNode) -> None:
-    vmi = {
-        "apiVersion": "kubevirt.io/v1",
-        "kind": "VirtualMachineInstance",
-        "metadata": {"name": "solo"},
-        "spec": {"domain": {"devices": {}, "memory": {"guest": "64Mi"}}},
-    }
-    await world.owner.create(kinds.VMI, vmi, NAMESPACE)
+    await world.owner.create(kinds.VMI, a_vmi("solo", {"domain": a_domain("64Mi")}), NAMESPACE)
     await world.until(lambda: world.vmi("solo")["status"]["phase"] == "Running")
     await world.owner.delete(kinds.VMI, "solo", NAMESPACE)
     await world.until(lambda: not world.vmi("solo") and not world.pods())

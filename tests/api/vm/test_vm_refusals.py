@@ -9,8 +9,8 @@ from livevirt.kube.objects.request import Object
 from livevirt.vm import kinds
 
 from ..bad_requests import WRONG_TEMPLATES, with_wrong_template
-from ..manifests import a_vm as a_halted_vm
-from .vm_world import NAMESPACE, PlayedNode, World, a_vm
+from ..manifests import a_halted_vm, a_vm
+from .vm_world import NAMESPACE, PlayedNode, World
 
 SOURCE = {"source": {"blank": {}}, "storage": {"resources": {"requests": {"storage": "1Gi"}}}}
 

@@ -14,6 +14,7 @@ from livevirt.vm import kinds
 from livevirt.vm.config import settings
 from livevirt.vm.subresources.router import Actions
 
+from ..manifests import a_vmi
 from .vm_world import ADMIN, NAMESPACE, PlayedNode, World
 
 VM, VMI = "virtualmachines", "virtualmachineinstances"
@@ -84,13 +85,7 @@ async def create_vm(world: World, strategy: str = "Halted", **spec: Any) -> Obje
 
 
 async def create_instance(world: World, *volumes: Object, **spec: Any) -> None:
-    obj = {
-        "apiVersion": "kubevirt.io/v1",
-        "kind": "VirtualMachineInstance",
-        "metadata": {"name": "web"},
-        "spec": a_spec(*volumes, **spec),
-    }
-    await world.owner.create(kinds.VMI, obj, NAMESPACE)
+    await world.owner.create(kinds.VMI, a_vmi(spec=a_spec(*volumes, **spec)), NAMESPACE)
 
 
 def runs(world: World) -> bool:

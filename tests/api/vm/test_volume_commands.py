@@ -14,6 +14,7 @@ from livevirt.kube.objects.request import Object
 from livevirt.vm import kinds
 from livevirt.vm.volumes.volume_patch import FORCE_DETACH
 
+from ..manifests import a_claim
 from .served import Served, serving
 from .vm_world import NAMESPACE, NODE, PlayedNode, World
 
@@ -37,20 +38,8 @@ TEMPLATE = {
 async def served(world: World, node: PlayedNode, tmp_path: Path) -> AsyncIterator[Served]:
     async with serving(world, tmp_path) as server:
         for name in ("data", "disc", "other"):
-            await world.owner.create(core.CLAIM, a_claim(name), NAMESPACE)
+            await world.owner.create(core.CLAIM, a_claim(name, "1Mi"), NAMESPACE)
         yield server
-
-
-def a_claim(name: str) -> Object:
-    return {
-        "apiVersion": "v1",
-        "kind": "PersistentVolumeClaim",
-        "metadata": {"name": name},
-        "spec": {
-            "accessModes": ["ReadWriteOnce"],
-            "resources": {"requests": {"storage": "1Mi"}},
-        },
-    }
 
 
 async def create(world: World, strategy: str = "Halted") -> None:

@@ -15,6 +15,7 @@ from livevirt.kube.objects.request import ActionPath, Object
 from livevirt.vm import kinds
 from livevirt.vm.subresources.router import Actions
 
+from ..manifests import a_claim
 from .edits import configure, edit, plan, required, template, waiting
 from .vm_world import ADMIN, NAMESPACE, NODE, PlayedNode, World, now
 
@@ -28,16 +29,6 @@ def of(claim: str) -> Object:
 def to(claim: str) -> Object:
     """Return the edit that gives the volume another claim."""
     return template(volumes=[ROOT, of(claim)])
-
-
-def a_claim(name: str) -> Object:
-    storage = {"requests": {"storage": "1Gi"}}
-    return {
-        "apiVersion": "v1",
-        "kind": "PersistentVolumeClaim",
-        "metadata": {"name": name},
-        "spec": {"accessModes": ["ReadWriteOnce"], "resources": storage},
-    }
 
 
 class Played:

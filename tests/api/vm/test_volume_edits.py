@@ -9,6 +9,7 @@ import pytest
 from livevirt.kube.objects import core
 from livevirt.vm import kinds
 
+from ..manifests import a_quota
 from .edits import configure, plan, required, settled, template, waiting
 from .vm_world import NAMESPACE, PlayedNode, World
 
@@ -138,12 +139,7 @@ async def test_the_bus_that_a_hot_disk_leaves_open_is_the_preferred_one(
 # ---------------------------------------------------------------- a DataVolume that cannot be made
 
 
-NO_MORE = {
-    "apiVersion": "v1",
-    "kind": "ResourceQuota",
-    "metadata": {"name": "none"},
-    "spec": {"hard": {"count/datavolumes.cdi.kubevirt.io": "0"}},
-}
+NO_MORE = a_quota("none", **{"count/datavolumes.cdi.kubevirt.io": "0"})
 BLANK = {
     "metadata": {"name": "more"},
     "spec": {

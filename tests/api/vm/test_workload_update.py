@@ -15,18 +15,17 @@ from livevirt.kube.client.interface import Patch
 from livevirt.kube.client.local import LocalClient
 from livevirt.kube.controllers import embedded
 from livevirt.kube.objects import conditions, core
-from livevirt.kube.objects.pod_resources import YES
 from livevirt.kube.objects.request import Object
 from livevirt.vm import controllers, kinds
 from livevirt.vm.config import controller
 from livevirt.vm.lifecycle.vmi import launcher
 from livevirt.vm.sizing import hot_change
-from livevirt.vm.spec.placement_validation import MACHINE_TYPE
 from livevirt.vm.spec.resources import Namespace
 
+from ..manifests import a_quota, a_vmi
 from .edits import configure, plan, template
 from .served import serving
-from .vm_world import NAMESPACE, NODE, PlayedNode, World, now
+from .vm_world import NAMESPACE, NODE, PlayedNode, World, now, register_node
 
 BIGGER = template(domain={"cpu": {"sockets": 2}})
 SMALLER = template(domain={"cpu": {"sockets": 1}})
@@ -56,17 +55,7 @@ async def world(quiet: World) -> AsyncIterator[World]:
 
 async def a_node(world: World, name: str, cpu: str = "8") -> None:
     """Register another node, on which nothing ever runs."""
-    client = LocalClient(world.api, NODE)
-    labels = {
-        "kubevirt.io/schedulable": "true",
-        "kubernetes.io/arch": "amd64",
-        **{f"{MACHINE_TYPE}{each}": YES for each in ("q35", "pc-q35-7.2")},
-    }
-    meta = {"name": name, "labels": labels}
-    await client.create(core.NODE, {"apiVersion": "v1", "kind": "Node", "metadata": meta})
-    room = {"cpu": cpu, "memory": "16Gi", "pods": "110"}
-    status = {"allocatable": room, "conditions": [{"type": "Ready", "status": "True"}]}
-    await client.patch(core.NODE, name, "", {"status": status}, subresource="status")
+    await register_node(LocalClient(world.api, NODE), name, cpu=cpu)
 
 
 async def allow(world: World, *methods: str, **settings: Any) -> None:
@@ -277,7 +266,7 @@ async def test_given_no_node_with_room_then_an_event_names_what_each_lacks(guest
     for name in ("node-1", "node-2"):
         await LocalClient(guest.api, NODE).patch(core.NODE, name, "", small, subresource="status")
     await guest.patch_vm(BIGGER)
-    await guest.until(lambda: "Node node-2 lacks" in told_to_stay(guest))
+    await guest.until(lambda: "Node node-2 is missing" in told_to_stay(guest))
 
 
 @pytest.mark.wording
@@ -292,13 +281,8 @@ async def test_given_a_quota_for_the_difference_only_then_a_full_node_is_not_lef
     guest: World,
 ) -> None:
     await allow(guest, "LiveMigrate")
-    quota = {
-        "apiVersion": "v1",
-        "kind": "ResourceQuota",
-        "metadata": {"name": "team"},
-        "spec": {"hard": {"requests.cpu": "350m"}},
-    }
-    await guest.owner.create(core.QUOTA, quota, NAMESPACE)
+    team = a_quota("team", **{"requests.cpu": "350m"})
+    await guest.owner.create(core.QUOTA, team, NAMESPACE)
     await guest.until(lambda: guest.read.list(core.QUOTA, NAMESPACE)[0].get("status"))
     await guest.patch_vm(BIGGER)
     await guest.until(lambda: reason(guest) == "WaitingForResize")
@@ -343,9 +327,7 @@ async def test_given_pods_of_another_version_then_guests_are_evicted_only_if_tha
 async def an_instance(world: World, strategy: str, name: str = "web") -> Object:
     """Return the pod of an instance without a VM, which runs and could migrate."""
     spec = {"domain": _EMPTY, "evictionStrategy": strategy}
-    meta = {"name": name}
-    obj = {"apiVersion": "kubevirt.io/v1", "kind": "VirtualMachineInstance", "metadata": meta}
-    await world.owner.create(kinds.VMI, {**obj, "spec": spec}, NAMESPACE)
+    await world.owner.create(kinds.VMI, a_vmi(name, spec), NAMESPACE)
     await world.until(lambda: (world.vmi(name).get("status") or {}).get("phase") == "Running")
     await tell(world, with_condition("LiveMigratable"), name)
     [pod] = [each for each in world.pods() if name in each["metadata"]["name"]]

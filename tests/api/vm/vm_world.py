@@ -24,6 +24,8 @@ from livevirt.vm import controllers, kinds
 from livevirt.vm.config import controller
 from livevirt.vm.spec.placement_validation import MACHINE_TYPE
 
+from ..manifests import a_node, a_vm
+
 NAMESPACE = "default"
 UNCOUNTED = (core.EVENT.resource, core.SERVICE_ACCOUNT.resource)
 ADMIN = User("admin", ("system:masters",))
@@ -76,24 +78,25 @@ class World:
             watch.close()
 
     async def create_vm(self, strategy: str = "Always", name: str = "web", **spec: Any) -> Object:
-        obj = a_vm(strategy, name, **spec)
-        return await self.owner.create(kinds.VM, obj, NAMESPACE)
+        return await self.owner.create(kinds.VM, a_vm(name, strategy, **spec), NAMESPACE)
 
     async def patch_vm(self, patch: Object, name: str = "web") -> Object:
         return await self.owner.patch(kinds.VM, name, NAMESPACE, patch)
 
 
-def a_vm(strategy: str = "Always", name: str = "web", **spec: Any) -> Object:
-    template = {
-        "domain": {"devices": {}, "memory": {"guest": "512Mi"}},
-        "volumes": [{"name": "root", "containerDisk": {"image": "livevirt/guest:latest"}}],
+async def register_node(
+    client: LocalClient, name: str, labels: Object | None = None, cpu: str = "8"
+) -> None:
+    """Register a node that is ready for guests, with labels of its own added."""
+    usual = {
+        "kubevirt.io/schedulable": "true",
+        "kubernetes.io/arch": "amd64",
+        **{f"{MACHINE_TYPE}{each}": YES for each in ("q35", "pc-q35-6.2", "pc-q35-7.2")},
     }
-    return {
-        "apiVersion": "kubevirt.io/v1",
-        "kind": "VirtualMachine",
-        "metadata": {"name": name},
-        "spec": {"runStrategy": strategy, "template": {"spec": template}, **spec},
-    }
+    await client.create(core.NODE, a_node(name, usual | (labels or {})))
+    room = {"cpu": cpu, "memory": "16Gi", "pods": "110"}
+    status = {"allocatable": room, "conditions": [{"type": "Ready", "status": "True"}]}
+    await client.patch(core.NODE, name, "", {"status": status}, subresource="status")
 
 
 class PlayedNode:
@@ -107,16 +110,7 @@ class PlayedNode:
         self.newest_machine = "pc-q35-7.2"  # what the alias stands for with its QEMU
 
     async def register(self) -> None:
-        node = {"apiVersion": "v1", "kind": "Node", "metadata": {"name": "node-1"}}
-        node["metadata"]["labels"] = {  # type: ignore[index]
-            "kubevirt.io/schedulable": "true",
-            "kubernetes.io/arch": "amd64",
-            **{f"{MACHINE_TYPE}{name}": YES for name in ("q35", "pc-q35-6.2", "pc-q35-7.2")},
-        }
-        await self._client.create(core.NODE, node)
-        room = {"cpu": "8", "memory": "16Gi", "pods": "110"}
-        status = {"allocatable": room, "conditions": [{"type": "Ready", "status": "True"}]}
-        await self._client.patch(core.NODE, "node-1", "", {"status": status}, subresource="status")
+        await register_node(self._client, "node-1")
 
     async def run(self) -> None:
         watch = self._world.store.watch(None, since=self._world.store.revision)

@@ -27,7 +27,7 @@ from livevirt.vm import kinds
 from livevirt.vm.admission import RULES
 
 from ..vm import vm_review
-from ..vm.vm_review import COMPONENT, JANE, LIVE, a_spec, a_vm, a_vmi
+from ..vm.vm_review import COMPONENT, JANE, LIVE, STAGE, a_spec, a_vm, a_vmi
 
 NOON = datetime(2030, 1, 1, 12, tzinfo=UTC)
 UID = "0b5d7a3e-9d0e-4c39-8a54-0d5b6a1c2e3f"
@@ -206,6 +206,17 @@ async def test_given_a_lagging_cache_then_what_it_lacks_is_read_from_the_server(
 
     missing = response(await an_admission(server=Server()).warn(a_review(kinds.VM, vm)))
     assert len(missing["warnings"]) == 1
+
+
+async def test_given_a_stale_cache_then_a_refusal_is_decided_again_from_the_server() -> None:
+    empty = a_vm(a_spec(devices={"disks": [{"name": "drive", "cdrom": {"bus": "sata"}}]}))
+    gated = {"metadata": KUBEVIRT["metadata"], "spec": {"configuration": STAGE}}
+    review = a_review(kinds.VM, empty)
+    for cached, stored, allowed in ((gated, KUBEVIRT, True), (gated, gated, False)):
+        caches, server = Caches((kinds.KUBEVIRT, cached)), Server((kinds.KUBEVIRT, stored))
+        verdict = response(await an_admission(caches, server).validate(review))
+        assert verdict["allowed"] is allowed
+        assert server.asked
 
 
 async def test_given_a_lookup_that_fails_then_nothing_is_decided() -> None:

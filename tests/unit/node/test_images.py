@@ -479,3 +479,11 @@ def test_given_an_image_is_missing_then_the_command_of_the_message_puts_it_where
 def test_given_the_default_store_then_the_command_need_not_name_it() -> None:
     message = ImageStore(default_data_dir() / images.FOLDER).missing("some/os")
     assert "--image-store" not in message
+
+
+def test_given_a_raw_disk_whose_content_looks_like_another_format_then_it_stays_raw(
+    store: ImageStore, tmp_path: Path
+) -> None:
+    disk = tmp_path / "disk.raw"
+    disk.write_bytes(b"LUKS\xba\xbe\x00\x01" + bytes(1 << 20))  # qemu-img would guess luks
+    assert store.import_(disk, "demo").format == "raw"

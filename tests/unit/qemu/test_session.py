@@ -12,6 +12,7 @@ from pathlib import Path
 
 import pytest
 
+from livevirt.qemu import session as session_module
 from livevirt.qemu.errors import Disconnected
 from livevirt.qemu.session import Session
 
@@ -68,3 +69,17 @@ async def test_given_qemu_is_gone_then_many_commands_at_once_fail_and_nothing_is
         await session.close()
     assert {type(failure) for failure in failures} == {Disconnected}
     assert caplog.records == []
+
+
+async def test_given_a_qemu_that_hangs_then_a_command_fails_in_time(
+    tmp_path: Path, monitor: Monitor, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(session_module, "COMMAND_SECONDS", 0.1)
+    async with asyncio.timeout(20):
+        session = await Session.connect(str(tmp_path / "qmp.sock"))
+        with pytest.raises(Disconnected):
+            await session.execute("query-status")
+        with pytest.raises(TimeoutError):  # a caller's own deadline stays one
+            async with asyncio.timeout(0.01):
+                await session.execute("query-status")
+        await session.close()

@@ -94,8 +94,8 @@ def _size(spec: Object, changes: Changes) -> None:
         size = _amount(memory.get("guest"))
         if size is not None and parse(changes.max_guest) < size:
             raise click.UsageError(
-                f"--max-guest {changes.max_guest} is less than its memory;"
-                " give more, or --memory less"
+                f"--max-guest {changes.max_guest} is less than its memory; give more, or less"
+                " --memory"
             )
 
 

@@ -288,7 +288,9 @@ async def _made_since(session: Session, vm: str, before: list[Object]) -> Object
     for each in await _migrations(session):
         if each["spec"].get("vmiName") == vm and each["metadata"]["uid"] not in known:
             return each
-    raise NotFound(f"{vm}: its migration was deleted at once; run the command again")
+    raise NotFound(
+        f"{vm}: its migration was deleted right after it was created; run the command again"
+    )
 
 
 async def _ended(

@@ -8,7 +8,7 @@ import gzip
 import json
 import logging
 import time
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Iterable
 from typing import Any, Protocol
 from urllib.parse import parse_qsl, unquote
 
@@ -24,10 +24,12 @@ from livevirt.kube.server import (
     discovery,
     health,
     objects,
+    origin,
     responses,
     route,
     storage_errors,
 )
+from livevirt.kube.server.connections import BODY_SECONDS
 from livevirt.kube.server.health import Health
 from livevirt.kube.server.metrics import Metrics
 from livevirt.kube.server.responses import LARGEST, Reply
@@ -38,6 +40,7 @@ log = logging.getLogger(__name__)
 MAX_BODY = 3 * 1024 * 1024
 PUBLIC = (*health.PATHS, "/version")
 JSON_HEADERS = {"Content-Type": responses.JSON, "Cache-Control": "no-cache, private"}
+MOST_WARNINGS, WARNING_LENGTH, WARNINGS_BYTES = 64, 1024, 4096  # as kube-apiserver, in all 4 KiB
 _COMPRESS_FROM = 128 * 1024
 
 #: Answers a verb of the action group; may take over the connection (console, vnc).
@@ -76,6 +79,8 @@ class ActionFront:
         self._metrics = metrics
         self._action = action or _not_yet
         self.health = Health()
+        #: Names of this server beside the usual ones; None behind a kube-apiserver, which checks.
+        self.names: frozenset[str] | None = None
 
     async def handle(self, http: web.BaseRequest) -> web.StreamResponse:
         """Answer one HTTP request; every refusal is a Status object."""
@@ -83,6 +88,8 @@ class ActionFront:
         labels = [http.method, ""]  # of the metrics: the verb and the resource
         try:
             path, _, query = http.raw_path.partition("?")
+            if self.names is not None:
+                origin.check(http.headers, self.names)
             user = await self._guard.authenticate(http, path)
             target = _target(self._registry, path)
             await self._guard.authorize(user, http, target)
@@ -127,9 +134,11 @@ class ActionFront:
     ) -> web.StreamResponse:
         body = None
         if http.method in ("PUT", "POST") and http.can_read_body:
-            raw = await http.read()
+            raw = await read_body(http)
             if raw:
-                body, _ = bodies.read(http.headers.get("Content-Type", ""), raw)
+                kind = http.headers.get("Content-Type", "")
+                read = functools.partial(bodies.read, kind, raw)
+                body, _ = await bodies.off_loop(read, len(raw))
         answer = await self._action(action, http, user, body)
         if isinstance(answer, web.StreamResponse):
             return answer
@@ -206,10 +215,21 @@ def _options(query: str) -> dict[str, str]:
         raise BadRequest(f"the query cannot be read: {error}") from None
 
 
+async def read_body(http: web.BaseRequest) -> bytes:
+    """Return the body of a request; raises RequestTimeout if it does not come in time."""
+    try:
+        async with asyncio.timeout(BODY_SECONDS):
+            return await http.read()
+    except TimeoutError:
+        raise ApiError(
+            f"the body did not arrive within {BODY_SECONDS:.0f} s", code=408, reason="Timeout"
+        ) from None
+
+
 async def response(
     http: web.BaseRequest, answer: Answer, raw: bytes, content_type: str
 ) -> web.StreamResponse:
-    warnings = [_warning(text) for text in answer.warnings]
+    warnings = _warnings(answer.warnings)
     if len(raw) <= LARGEST:
         return Reply(answer.code, raw, content_type, warnings)
     headers = {"Content-Type": content_type, "Cache-Control": "no-cache, private"}
@@ -230,12 +250,30 @@ def _refusal(error: ApiError) -> web.Response:
     except UnicodeEncodeError:  # it repeats half a character out of the request
         body = json.dumps(error.status()).encode()
     response = web.Response(status=error.status_code, body=body, headers=JSON_HEADERS)
-    for text in error.warnings:
-        response.headers.add("Warning", _warning(text))
+    for text in _warnings(error.warnings):
+        response.headers.add("Warning", text)
     retry = error.details.get("retryAfterSeconds")
     if retry:
         response.headers["Retry-After"] = str(retry)
     return response
+
+
+def _warnings(texts: Iterable[str]) -> list[str]:
+    """Return the values of Warning headers; those beyond the limits are counted and left out."""
+    found: list[str] = []
+    left, omitted = WARNINGS_BYTES, 0
+    for text in texts:
+        value = _warning(
+            text if len(text) <= WARNING_LENGTH else f"{text[: WARNING_LENGTH - 3]}..."
+        )
+        left -= len(value.encode())
+        if left < 0 or len(found) >= MOST_WARNINGS:
+            omitted += 1
+        else:
+            found.append(value)
+    if omitted:
+        found.append(_warning(f"{omitted} more warnings are not shown"))
+    return found
 
 
 def _warning(text: str) -> str:

@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from typing import Any, NoReturn
 
 import msgspec
 import yaml
 
-from livevirt.errors import BadRequest, UnsupportedMediaType
+from livevirt.errors import BadRequest, RequestEntityTooLarge, UnsupportedMediaType
 from livevirt.kube.server import protobuf, responses
 
 PATCHES = (
@@ -17,8 +20,44 @@ PATCHES = (
     "application/strategic-merge-patch+json",
 )
 _MAX_DEPTH = 100
+ON_LOOP = 128 * 1024  # bytes of a body that are read in the event loop: a few milliseconds
+MOST_YAML = 1024 * 1024  # bytes; reading YAML takes a hundred times as long as reading JSON
+MOST_VALUES = 50_000  # in a body that is larger than ON_LOOP
+MOST_DUPLICATES = 64  # keys given twice that are named
+_READERS = ThreadPoolExecutor(2, thread_name_prefix="large-body")
 _decode = msgspec.json.Decoder().decode
 _encode = msgspec.json.Encoder().encode
+
+
+Body = tuple[Any, tuple[str, ...]]  # decoded, and the paths of duplicate keys
+
+
+async def off_loop(read: Callable[[], Body], size: int) -> Body:
+    """Return what `read` does; of a large body in a thread, so that no other client waits for it.
+
+    Admission looks at every value, in the event loop, so their number is limited too.
+    """
+    if size <= ON_LOOP:
+        return read()
+    return await asyncio.get_running_loop().run_in_executor(_READERS, _read_large, read)
+
+
+def _read_large(read: Callable[[], Body]) -> Body:
+    value, twice = read()
+    if _values(value) > MOST_VALUES:
+        raise RequestEntityTooLarge(f"the body has more than {MOST_VALUES} values")
+    return value, twice
+
+
+def _values(value: Any) -> int:
+    """Return the number of values in all objects and lists, or some number beyond the limit."""
+    count, left = 0, [value]
+    while left and count <= MOST_VALUES:
+        here = left.pop()
+        inner = here.values() if isinstance(here, dict) else here
+        count += len(inner)
+        left += (each for each in inner if isinstance(each, dict | list))
+    return count
 
 
 def read(content_type: str, body: bytes) -> tuple[Any, tuple[str, ...]]:
@@ -68,18 +107,23 @@ def read_json(body: bytes) -> tuple[Any, tuple[str, ...]]:
 
 def _read_slowly(body: bytes) -> tuple[Any, tuple[str, ...]]:
     """Return what `read_json` does, for bodies with duplicate keys, escapes or mistakes."""
-    _Members.twice = False
+    members = _Members()
+    decoder = json.JSONDecoder(object_pairs_hook=members.collect, parse_constant=_refuse_constant)
     try:
-        value = _DECODER.decode(body.decode())
+        value = decoder.decode(body.decode())
     except (ValueError, RecursionError) as error:
         raise BadRequest(f"the body is not valid JSON: {_shown(error)}") from None
     if b"\\ud" in body or b"\\uD" in body:
         _refuse_half_characters(value)
-    return value, tuple(_duplicates(body)) if _Members.twice else ()
+    return value, tuple(_duplicates(body)) if members.twice else ()
 
 
 def read_yaml(body: bytes) -> Any:
     """Return YAML decoded, restricted to what JSON can say."""
+    if len(body) > MOST_YAML:
+        raise RequestEntityTooLarge(
+            f"the limit for YAML is {MOST_YAML} bytes; send JSON, of which more may be sent"
+        )
     try:
         _check_yaml(body)
         value = yaml.load(body, Loader=_Loader)
@@ -99,18 +143,15 @@ _Loader.yaml_implicit_resolvers = {
 
 
 class _Members:
-    """Builds objects from their members and notes whether a key came twice.
+    """Builds the objects of one body from their members and notes whether a key came twice."""
 
-    One for all: a body is decoded in one go, in the event loop's thread.
-    """
+    def __init__(self) -> None:
+        self.twice = False
 
-    twice = False
-
-    @staticmethod
-    def collect(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    def collect(self, pairs: list[tuple[str, Any]]) -> dict[str, Any]:
         found = dict(pairs)
         if len(found) != len(pairs):
-            _Members.twice = True
+            self.twice = True
         return found
 
 
@@ -134,9 +175,6 @@ def _check_yaml(body: bytes) -> None:
 
 def _refuse_constant(name: str) -> NoReturn:
     raise ValueError(f"{name} is not a JSON number")
-
-
-_DECODER = json.JSONDecoder(object_pairs_hook=_Members.collect, parse_constant=_refuse_constant)
 
 
 def _refuse_half_characters(value: Any) -> None:
@@ -163,15 +201,15 @@ class _Pairs(list[tuple[str, Any]]):
 
 def _duplicates(body: bytes) -> list[str]:
     """Return the paths of keys given twice; slow, so only called when there are some."""
-    found: list[str] = []
+    found: dict[str, None] = {}  # in order, each once
 
     def walk(value: Any, path: str) -> None:
         if isinstance(value, _Pairs):
             seen = set()
             for key, inner in value:
                 here = f"{path}.{key}" if path else key
-                if key in seen and here not in found:
-                    found.append(here)
+                if key in seen and len(found) < MOST_DUPLICATES:
+                    found[here] = None
                 seen.add(key)
                 walk(inner, here)
         elif isinstance(value, list):
@@ -179,7 +217,7 @@ def _duplicates(body: bytes) -> list[str]:
                 walk(inner, f"{path}[{i}]")
 
     walk(json.loads(body, object_pairs_hook=_Pairs), "")
-    return found
+    return list(found)
 
 
 def _shown(error: Exception) -> str:

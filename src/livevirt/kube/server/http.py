@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import asyncio
+import functools
 import logging
-from collections.abc import Awaitable, Callable, Iterable
+from collections.abc import Awaitable, Callable, Iterable, Iterator
 from typing import Any
 
 import msgspec
@@ -22,10 +23,12 @@ from livevirt.kube.server.actions import (
     PUBLIC,
     ActionFront,
     ActionHandler,
+    read_body,
     response,
 )
 from livevirt.kube.server.api import Api, check_subresource
 from livevirt.kube.server.authenticate import ANONYMOUS, Authenticator, check_own_name
+from livevirt.kube.server.connections import WRITE_SECONDS
 from livevirt.kube.server.health import Health
 from livevirt.kube.server.metrics import Metrics
 from livevirt.kube.server.responses import Form
@@ -33,6 +36,7 @@ from livevirt.kube.server.route import Target
 
 log = logging.getLogger(__name__)
 
+_WATCH_PART = 256 * 1024  # bytes of a watch that are written together
 _TRANSFORMS = ("Table", "PartialObjectMetadata")
 _LIST_TRANSFORMS = ("Table", "PartialObjectMetadataList")
 
@@ -71,6 +75,7 @@ class Front(ActionFront):
         self._api = api
         self._streams: dict[tuple[str, str], StreamHandler] = {}
         self.health = Health(api.services.store.probe)
+        self.names = frozenset()
 
     def attach(
         self,
@@ -169,13 +174,13 @@ class Front(ActionFront):
                         response = web.StreamResponse(headers=JSON_HEADERS)
                         response.enable_chunked_encoding()
                         await response.prepare(http)
-                    if lines:
-                        await response.write(b"".join(lines))
+                    for part in _parts_of(lines):
+                        await _send(http, response, part)
             except ApiError as error:
                 if response is None:
                     raise
                 line = {"type": "ERROR", "object": error.status()}
-                await response.write(objects.encode(line) + b"\n")
+                await _send(http, response, objects.encode(line) + b"\n")
             except ConnectionError:
                 log.debug("watcher left", extra={"resource": request.kind.resource})
                 raise asyncio.CancelledError from None  # the client is gone
@@ -196,18 +201,43 @@ class Front(ActionFront):
 async def _read_body(http: web.BaseRequest, request: Request) -> None:
     content_type, content = http.headers.get("Content-Type", ""), http.content
     # A small body comes together with the headers: there are no pieces to gather.
-    raw = content.read_nowait() if content.is_eof() else await http.read()
+    raw = content.read_nowait() if content.is_eof() else await read_body(http)
     if len(raw) > MAX_BODY:
         raise web.HTTPRequestEntityTooLarge(MAX_BODY)
     if request.verb == "patch":
         request.patch = responses.media_type(content_type)
         if request.patch not in bodies.PATCHES:
             return  # refused by the verb, which knows what the kind takes
-        request.body, request.duplicates = bodies.read_patch(request.patch, raw)
+        read = functools.partial(bodies.read_patch, request.patch, raw)
+        request.body, request.duplicates = await bodies.off_loop(read, len(raw))
         return
     if not raw and request.verb in ("delete", "deletecollection"):
         return
-    request.body, request.duplicates = bodies.read(content_type, raw)
+    read = functools.partial(bodies.read, content_type, raw)
+    request.body, request.duplicates = await bodies.off_loop(read, len(raw))
+
+
+def _parts_of(lines: list[bytes]) -> Iterator[bytes]:
+    """Yield the lines in parts that the connection takes at once."""
+    start = size = 0
+    for number, line in enumerate(lines):
+        size += len(line)
+        if size >= _WATCH_PART:
+            yield b"".join(lines[start : number + 1])
+            start, size = number + 1, 0
+    if start < len(lines):
+        yield b"".join(lines[start:])
+
+
+async def _send(http: web.BaseRequest, response: web.StreamResponse, part: bytes) -> None:
+    """Send a part of a watch; a client that does not read it in time is left."""
+    try:
+        async with asyncio.timeout(WRITE_SECONDS):
+            await response.write(part)
+    except TimeoutError:
+        if http.transport is not None:
+            http.transport.abort()
+        raise ConnectionResetError("the watcher does not read") from None
 
 
 def _with_type(kind: Kind, version: str, item: Object) -> Object:

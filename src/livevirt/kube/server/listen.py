@@ -11,7 +11,7 @@ import logging
 import ssl
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
-from typing import Any
+from typing import Any, cast
 
 from aiohttp import StreamReader, web
 from aiohttp.abc import AbstractStreamWriter
@@ -21,6 +21,13 @@ from aiohttp.http_parser import RawRequestMessage
 from livevirt.errors import ApiError, BadRequest, LivevirtError
 from livevirt.kube.server import objects
 from livevirt.kube.server.actions import MAX_BODY
+from livevirt.kube.server.connections import (
+    HANDSHAKE_SECONDS,
+    HEADER_SECONDS,
+    IDLE_SECONDS,
+    Connections,
+    peer_of,
+)
 from livevirt.kube.server.pki import Pki
 
 # ---------------------------------------------------------------- one connection
@@ -31,13 +38,46 @@ log = logging.getLogger(__name__)
 class Server(web.Server):
     """aiohttp's server, with our own handling of errors on each connection."""
 
+    limits: Connections
+
     def __call__(self) -> web.RequestHandler:
         """Return what handles one connection."""
         return _Connection(self, loop=self._loop, **self._kwargs)
 
 
 class _Connection(web.RequestHandler):
-    __slots__ = ()
+    __slots__ = ("_certified", "_connections", "_header_timer", "_peer")
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        """Begin, or close a connection that is one too many."""
+        manager = self._manager
+        assert isinstance(manager, Server)
+        self._peer = peer_of(transport)
+        self._certified = bool(transport.get_extra_info("peercert"))
+        self._connections: Connections | None = None
+        self._header_timer: asyncio.TimerHandle | None = None
+        if not manager.limits.admit(self._peer, self._certified):
+            cast(asyncio.Transport, transport).abort()
+            return
+        self._connections = manager.limits
+        super().connection_made(transport)
+        self._header_timer = self._loop.call_later(HEADER_SECONDS, self._check_header)
+
+    def connection_lost(self, exc: BaseException | None) -> None:
+        """End; one that was not admitted has not begun."""
+        if self._connections is None:
+            return
+        self._connections.leave(self._peer, self._certified)
+        self._connections = None
+        if self._header_timer is not None:
+            self._header_timer.cancel()
+        super().connection_lost(exc)
+
+    def _check_header(self) -> None:
+        """Close a connection on which no request has arrived yet."""
+        self._header_timer = None
+        if self._request_count == 0 and self.transport is not None:
+            self.transport.abort()
 
     def log_exception(self, *args: Any, **more: Any) -> None:
         """Log a failure of ours; a body that cannot be read is the client's and was answered."""
@@ -94,20 +134,24 @@ async def listening_with(
     handle: Handle, context: ssl.SSLContext, host: str, port: int
 ) -> AsyncIterator[int]:
     """Serve requests while the context lasts; gives the port that was taken."""
-    server = Server(handle, request_factory=_request, access_log=None)
-    runner = web.ServerRunner(server, access_log=None, shutdown_timeout=_SHUTDOWN_SECONDS)
-    await runner.setup()
+    server = Server(
+        handle, request_factory=_request, access_log=None, keepalive_timeout=IDLE_SECONDS
+    )
+    server.limits = Connections()
+    loop = asyncio.get_running_loop()
     try:
-        site = web.TCPSite(
-            runner, host, port, ssl_context=context, backlog=1024, reuse_address=True
-        )
-        try:
-            await site.start()
-        except OSError as error:
-            raise _refused(error, host, port) from None
-        yield int(runner.addresses[0][1])
+        socket = await loop.create_server(
+            server, host, port, ssl=context, backlog=1024, reuse_address=True,
+            ssl_handshake_timeout=HANDSHAKE_SECONDS,
+        )  # fmt: skip
+    except OSError as error:
+        raise _refused(error, host, port) from None
+    try:
+        yield int(socket.sockets[0].getsockname()[1])
     finally:
-        await runner.cleanup()
+        socket.close()
+        server.pre_shutdown()
+        await server.shutdown(_SHUTDOWN_SECONDS)
 
 
 def _refused(error: OSError, host: str, port: int) -> ListenError:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import functools
 from http import HTTPStatus
 from typing import NamedTuple
@@ -11,6 +12,7 @@ from aiohttp.abc import AbstractStreamWriter
 from aiohttp.http import HttpVersion10
 
 from livevirt.errors import NotAcceptable
+from livevirt.kube.server.connections import WRITE_SECONDS
 
 JSON = "application/json"
 YAML = "application/yaml"
@@ -71,6 +73,17 @@ LARGEST = 64 * 1024  # bytes; the transport takes that much without asking anybo
 _REASONS = {status.value: status.phrase for status in HTTPStatus}
 
 
+async def until_read(request: web.BaseRequest) -> None:
+    """Wait until the client has read enough of what was sent; leave one that does not read."""
+    try:
+        async with asyncio.timeout(WRITE_SECONDS):
+            await request.protocol._drain_helper()
+    except TimeoutError:
+        if request.transport is not None:
+            request.transport.abort()
+        raise ConnectionResetError("the client does not read its answers") from None
+
+
 class Reply(web.StreamResponse):
     """An answer whose body is known and small."""
 
@@ -104,6 +117,8 @@ class Reply(web.StreamResponse):
         start = f"{head}\r\n".encode()
         transport.write(start if request.method == "HEAD" else start + self._raw)
         self._eof_sent = True
+        if request.protocol.writing_paused:
+            await until_read(request)
         return None
 
     async def write_eof(self, data: bytes = b"") -> None:

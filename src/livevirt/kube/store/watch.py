@@ -40,8 +40,9 @@ class Ring:
             oldest = self._events.popleft()
             self._size -= _size(oldest)
             self.floor = oldest.revision
-        while len(self._decoded) > DECODED:
-            self._decoded.popleft().forget()
+        decoded = self._decoded
+        while len(decoded) > DECODED or (decoded and decoded[0].revision <= self.floor):
+            decoded.popleft().forget()
 
     def after(self, revision: int, limit: int) -> list[Event]:
         """Return up to `limit` events that follow `revision`, which is not below `floor`."""
@@ -55,7 +56,8 @@ def _size(event: Event) -> int:
 
 # ---------------------------------------------------------------- watches
 
-QUEUE = 10_000  # events a watcher may fall behind
+QUEUE = 10_000  # events a watcher may fall behind,
+QUEUE_BYTES = 16 << 20  # and bytes
 CHUNK = 500  # events, or revisions in memory, looked at in one go
 
 
@@ -75,6 +77,7 @@ class Watch:
         "_overrun",
         "_position",
         "_queue",
+        "_queued",
         "_until",
         "_waiter",
         "closed",
@@ -92,6 +95,7 @@ class Watch:
         self._position = since  # history up to here has been handed out
         self._until = hub.revision  # history ends here, the queue goes on
         self._queue: list[Event] = []
+        self._queued = 0  # bytes
         self._overrun = False
         self._waiter: asyncio.Future[None] | None = None
 
@@ -102,8 +106,8 @@ class Watch:
         while True:
             if self._overrun:
                 raise Overrun(
-                    f"the watcher fell more than {QUEUE} events behind; watch again from the last"
-                    " revision seen"
+                    f"the watcher fell more than {QUEUE} events or {QUEUE_BYTES >> 20} MiB behind;"
+                    " watch again from the last revision seen"
                 )
             if self.closed:
                 raise StopAsyncIteration
@@ -113,7 +117,7 @@ class Watch:
                     return events
                 await asyncio.sleep(0)  # others' turn; there may be much to skip
             elif self._queue:
-                events, self._queue = self._queue, []
+                events, self._queue, self._queued = self._queue, [], 0
                 return events
             else:
                 self._waiter = asyncio.get_running_loop().create_future()
@@ -151,7 +155,8 @@ class Watch:
         ):
             return
         self._queue.append(event)
-        if len(self._queue) > QUEUE:
+        self._queued += len(event.value)
+        if len(self._queue) > QUEUE or self._queued > QUEUE_BYTES:
             self._overrun = True
             del self._queue[1:]  # the first still holds the progress
             self._hub.remove(self)

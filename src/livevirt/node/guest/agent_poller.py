@@ -18,7 +18,7 @@ from livevirt.qemu.guest_memory import GuestMemory
 
 log = logging.getLogger(__name__)
 
-SILENT_SECONDS = 20.0  # an agent that has not answered for so long, twice in a row, counts as gone
+SILENT_SECONDS = 30.0  # an agent that has not answered for so long, twice in a row, counts as gone
 _OFTEN_SECONDS, _SELDOM_SECONDS = 1.0, 15.0  # between polls
 _OFTEN = 30  # polls made often, while the guest has no address
 _REPORTS_BLOCKS = frozenset({guest_memory.BLOCKS, guest_memory.BLOCK_INFO})
@@ -96,17 +96,15 @@ class AgentPoller:
 
     async def online_memory(self, blocks: tuple[int, ...]) -> None:
         """Let the guest bring blocks of memory online, where they can be taken away if it may."""
-        try:
-            await guest_memory.online_as_movable(self.client, blocks)
+        left = await guest_memory.online_as_movable(self.client, blocks)
+        if not left:
             return
-        except CommandFailed as error:
-            log.debug("memory not brought online as movable", extra=self._fields(error))
-        done = await guest_memory.bring_online(self.client, blocks)
+        done = await guest_memory.bring_online(self.client, left)
         if done:
             self._unmovable = True
             self._update(unmovable=True)
-        if done < len(blocks):
-            raise UnplugRefused(f"the guest brought {done} of {len(blocks)} memory blocks online")
+        if done < len(left):
+            raise UnplugRefused(f"the guest left {len(left) - done} memory blocks offline")
 
     def _update(self, **fields: object) -> None:
         agent = self._views.current.agent
@@ -177,7 +175,8 @@ class AgentPoller:
             # There is nothing to ask for yet; what matters is whether it could be.
             return GuestMemory() if agent.commands >= _REPORTS_BLOCKS else None
         try:
-            return await guest_memory.read(self.client)
+            known = agent.blocks.block_size if agent.blocks is not None else 0
+            return await guest_memory.read(self.client, known)
         except CommandFailed as error:
             log.debug("guest agent reports no memory blocks", extra=self._fields(error))
             return None

@@ -30,6 +30,7 @@ from livevirt.vm.volumes.claims import claim_errors
 
 POLICIES = ("shared", "auto", "supplementalPool")
 MOST_THREADS = 256
+MOST_ELEMENTS = 256  # of a list of devices, volumes or networks, as in KubeVirt
 
 
 def io_thread_errors(at: str, instance: Instance) -> Iterator[FieldError]:
@@ -109,6 +110,22 @@ class Exemptions:
 NO_EXEMPTIONS = Exemptions()
 
 
+def length_errors(path: str, spec: Object) -> list[FieldError]:
+    """List the lists of a spec that are longer than KubeVirt allows."""
+    devices = spec["domain"].get("devices") or {}
+    lists = {
+        f"{path}.domain.devices.disks": devices.get("disks"),
+        f"{path}.domain.devices.interfaces": devices.get("interfaces"),
+        f"{path}.networks": spec.get("networks"),
+        f"{path}.volumes": spec.get("volumes"),
+    }
+    return [
+        wrong(at, f"{at} has {len(items)} elements, the limit is {MOST_ELEMENTS}")
+        for at, items in lists.items()
+        if items and len(items) > MOST_ELEMENTS
+    ]
+
+
 def spec_errors(
     path: str,
     spec: Object,
@@ -123,6 +140,8 @@ def spec_errors(
     `explicit_maximum`: the owner wrote `maxGuest`, so it must be one that works. `sized`: the spec
     sets the size of the guest, which it need not when an instance type does.
     """
+    if long := length_errors(path, spec):
+        return long  # the checks below look at each element, and at some of them together
     instance = instances.read(spec)
     found = [
         *_cpu_errors(f"{path}.domain.cpu", instance),

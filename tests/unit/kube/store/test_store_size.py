@@ -6,12 +6,13 @@ from pathlib import Path
 
 import pytest
 
-from livevirt.kube.store import Put, Retention, Store, StoreCorrupt
+from livevirt.kube.store import Overrun, Put, Retention, Store, StoreCorrupt
 from livevirt.kube.store import database as store_database
 from livevirt.kube.store import store as store_module
 from livevirt.kube.store import writer as store_writer
 from livevirt.kube.store.batch import Sizes
 from livevirt.kube.store.records import Event
+from livevirt.kube.store.watch import Ring
 
 from .store_builders import a_key, create, delete, until
 
@@ -123,3 +124,24 @@ async def test_given_a_small_damaged_database_then_it_is_not_opened(path: Path) 
     corrupt(path)
     with pytest.raises(StoreCorrupt):
         Store.open(path)
+
+
+# ------------------------------------------------------------ memory
+
+
+async def test_given_a_watcher_that_takes_nothing_then_it_is_cut_off_by_bytes(path: Path) -> None:
+    store = Store.open(path)
+    watch = store.watch("configmaps", since=store.revision)
+    await write_large(store, 20, 1000 * KIB)
+    with pytest.raises(Overrun):
+        await anext(watch)
+    await store.close()
+
+
+def test_given_large_events_then_those_that_left_the_ring_are_let_go() -> None:
+    ring = Ring(floor=0, budget=1000 * KIB)
+    ring.extend(
+        [Event(number, "ADDED", a_key("x"), bytes(300 * KIB), None) for number in range(1, 11)]
+    )
+    assert [each.revision for each in ring.after(ring.floor, 100)] == [8, 9, 10]
+    assert [each.revision for each in ring._decoded] == [8, 9, 10]
