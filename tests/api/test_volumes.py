@@ -789,7 +789,7 @@ def little_room(quiet: World) -> Iterator[Path]:
     """A file system for the volumes that is too small for what comes."""
     root = quiet.directories.root
     root.mkdir()
-    mount = ["mount", "-t", "tmpfs", "-o", "size=1m", "tmpfs", str(root)]
+    mount = ["mount", "-t", "tmpfs", "-o", "size=5m", "tmpfs", str(root)]
     mounted = subprocess.run(mount, capture_output=True)
     if mounted.returncode:
         pytest.skip(f"mounting a tmpfs needs root: {mounted.stderr.decode().strip()}")
@@ -805,7 +805,7 @@ def enlarge(root: Path) -> None:
 async def test_the_message_on_a_full_disk_says_so(
     little_room: Path, world: World, site: Site
 ) -> None:
-    site.files["/disk"] = os.urandom(3 * MIB)
+    site.files["/disk"] = os.urandom(6 * MIB)
     await world.data_volume("system", http={"url": f"{site.url}/disk"})
     await world.until(lambda: "no space left" in world.says("system", "Running").get("message", ""))
 
@@ -814,7 +814,7 @@ async def test_the_message_on_a_full_disk_says_so(
 async def test_an_import_onto_a_full_disk_is_tried_again_until_there_is_room(
     little_room: Path, world: World, site: Site, tmp_path: Path, source: str
 ) -> None:
-    content = os.urandom(3 * MIB)
+    content = os.urandom(6 * MIB)
     site.files["/disk"] = content
     world.images["guest"] = Image(raw(tmp_path / "guest.raw", content), "raw")
     url = {"http": f"{site.url}/disk", "registry": "docker://guest"}[source]

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field, replace
 from typing import Literal
 
 from livevirt.kube.objects.conditions import Condition
-from livevirt.kube.objects.request import Object
+from livevirt.kube.objects.request import Object, status_of
 from livevirt.node.domain import DISK_PREFIX, drive, kind_of, volume_of
 from livevirt.node.volumes import Prepared, claim_size
 from livevirt.qemu.disk import Disk, unmarked
@@ -93,7 +93,7 @@ class Goal:
 
 def goal(vmi: Object) -> Goal:
     """Read what an instance asks for."""
-    spec, status = vmi["spec"], vmi.get("status") or {}
+    spec, status = vmi["spec"], status_of(vmi)
     volumes = {volume["name"]: volume for volume in spec.get("volumes") or ()}
     moves = volume_migration.moves(status)
     items, kept, fixed = [], set(), []

@@ -9,7 +9,7 @@ from datetime import datetime
 from livevirt.kube.control import backoff
 from livevirt.kube.objects import conditions
 from livevirt.kube.objects.conditions import Condition
-from livevirt.kube.objects.request import Object
+from livevirt.kube.objects.request import Object, status_of
 from livevirt.node.attachments import Goal, Problem, Wanted
 from livevirt.node.domain import volume_of
 from livevirt.qemu.disk import Disk, alike
@@ -92,7 +92,7 @@ def listed(vmi: Object, reported: Copies) -> list[Object]:
     """Return `migratedVolumes` of an instance: the copies under way, each with its phase."""
     found: list[Object] = []
     moves = volume_migration.moves(vmi.get("status"))
-    for entry in (vmi.get("status") or {}).get("migratedVolumes") or ():
+    for entry in status_of(vmi).get("migratedVolumes") or ():
         progress = reported.get(entry["volumeName"])
         if progress is None or not _is_of(progress, moves[entry["volumeName"]]):
             found.append(entry)  # not observed yet
@@ -116,7 +116,7 @@ def with_condition(
     """
     moving = listed(vmi, reported)
     if not moving:
-        if (vmi.get("status") or {}).get("migratedVolumes"):
+        if status_of(vmi).get("migratedVolumes"):
             return conditions.without_condition(present, VOLUMES_CHANGE)
         if conditions.find(present, VOLUMES_CHANGE) is None:
             return present

@@ -5,7 +5,7 @@ from __future__ import annotations
 from livevirt.kube.control.events import Recorder
 from livevirt.kube.objects import conditions
 from livevirt.kube.objects.conditions import Condition
-from livevirt.kube.objects.request import Object
+from livevirt.kube.objects.request import Object, status_of
 from livevirt.node import attachments
 from livevirt.node.exit_record import ExitRecord
 from livevirt.node.pod_status import RESIZE_IN_PROGRESS, RESIZE_PENDING
@@ -31,7 +31,7 @@ def started(recorder: Recorder, vmi: Object) -> None:
 
 def size_changed(recorder: Recorder, vmi: Object, changed: Object) -> None:
     """Record what a patch of the status changes about a change of size, and when it is over."""
-    status = vmi.get("status") or {}
+    status = status_of(vmi)
     before: list[Condition] | None = status.get("conditions")
     listed: list[Condition] | None = changed.get("conditions", before)
     reached = changed.get(hot_change.OBSERVED) or {}
@@ -49,7 +49,7 @@ def size_changed(recorder: Recorder, vmi: Object, changed: Object) -> None:
 
 def _after(vmi: Object, changed: Object) -> Object:
     """Return an instance with what a patch of its status changes about its size."""
-    status = vmi.get("status") or {}
+    status = status_of(vmi)
     fields = ("currentCPUTopology", "memory")
     sizes = {name: {**(status.get(name) or {}), **(changed.get(name) or {})} for name in fields}
     listed = changed.get("conditions", status.get("conditions"))
@@ -82,7 +82,7 @@ def moved(recorder: Recorder, vmi: Object, changes: Object, node: str) -> None:
 
 def volumes_changed(recorder: Recorder, vmi: Object, listed: list[Object]) -> None:
     """Record which volumes were attached, detached or got stuck."""
-    before = _plugged((vmi.get("status") or {}).get("volumeStatus"))
+    before = _plugged(status_of(vmi).get("volumeStatus"))
     after = _plugged(listed)
     for name, entry in after.items():
         reason = entry.get("reason", "")
@@ -114,7 +114,7 @@ def _plugged(listed: list[Object] | None) -> dict[str, Object]:
 
 def resized(recorder: Recorder, pod: Object, status: Object) -> None:
     """Record the outcome of a resize that the pod asked for."""
-    old = pod.get("status") or {}
+    old = status_of(pod)
     for type_, reasons in _RESIZES.items():
         before = conditions.find(old.get("conditions"), type_) or {}
         now = conditions.find(status.get("conditions"), type_) or {}

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import TypeVar
 
 from livevirt.kube.control.cache import Key
-from livevirt.kube.objects.request import Object
+from livevirt.kube.objects.request import Object, status_of
 from livevirt.node import intent as intents
 from livevirt.node import pod_dir
 from livevirt.node import process as processes
@@ -72,7 +72,7 @@ class Local:
             pod=self.key.name,
             node=node,
             migration=migration_of(vmi),
-            vmi_node=((vmi or {}).get("status") or {}).get("nodeName") or "",
+            vmi_node=status_of(vmi).get("nodeName") or "",
             reserved=self.reserved,
             incoming=intent.incoming.uid if intent and intent.incoming else "",
             intended=intent is not None,

@@ -15,7 +15,7 @@ from livevirt.kube.control.cache import Key
 from livevirt.kube.control.controller import DONE, Result
 from livevirt.kube.objects import core, times
 from livevirt.kube.objects.conditions import FINAL
-from livevirt.kube.objects.request import Object
+from livevirt.kube.objects.request import Object, status_of
 from livevirt.node import pod_status, vmi_status
 from livevirt.node.local import Local, Locals
 from livevirt.node.migration import states
@@ -134,7 +134,7 @@ class PodReconciler:
 
     def _may_start(self, vmi: Object) -> bool:
         """Whether a VMI without a guest of this pod may get one."""
-        over = (vmi.get("status") or {}).get("phase") in FINAL
+        over = status_of(vmi).get("phase") in FINAL
         uid = vmi["metadata"]["uid"]
         taken = any(
             local.intent is not None and not local.clean for local in self._locals.of_vmi(uid)
@@ -261,7 +261,7 @@ class PodReconciler:
     async def _refuse(self, pod: Object) -> None:
         if "deletionTimestamp" in pod["metadata"]:
             await self._remove(pod)
-        elif (pod.get("status") or {}).get("phase") not in FINAL:
+        elif status_of(pod).get("phase") not in FINAL:
             refused = pod_status.refused(pod, not_run(pod), self._now())
             await self._reporter.write_pod(pod, refused)
 
@@ -271,7 +271,7 @@ def _wanted(pod: Object | None) -> Wanted:
         return "gone"
     if "deletionTimestamp" in pod["metadata"]:
         return "stop"
-    if (pod.get("status") or {}).get("phase") in FINAL:
+    if status_of(pod).get("phase") in FINAL:
         return "ended"
     return "run"
 

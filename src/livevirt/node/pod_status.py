@@ -7,7 +7,7 @@ from datetime import datetime
 
 from livevirt.kube.objects import conditions
 from livevirt.kube.objects.conditions import Condition
-from livevirt.kube.objects.request import Object
+from livevirt.kube.objects.request import Object, status_of
 from livevirt.kube.objects.times import format_time
 from livevirt.node.exit_record import ExitRecord
 
@@ -49,7 +49,7 @@ class ObservedPod:
 
 def status(seen: ObservedPod) -> Object:
     """Return the whole status of a pod that is bound to this node."""
-    old = seen.pod.get("status") or {}
+    old = status_of(seen.pod)
     new = {
         **old,
         "phase": _phase(seen),
@@ -75,12 +75,12 @@ def status(seen: ObservedPod) -> Object:
 def refused(pod: Object, message: str, now: datetime) -> Object:
     """Return the status of a pod this node cannot run at all."""
     found = conditions.with_condition(
-        (pod.get("status") or {}).get("conditions"),
+        status_of(pod).get("conditions"),
         {"type": "Ready", "status": "False", "reason": "PodFailed"},
         now,
     )
     return {
-        **(pod.get("status") or {}),
+        **status_of(pod),
         "phase": "Failed",
         "reason": "NotAVirtualMachine",
         "message": conditions.human_readable(message),
@@ -151,7 +151,7 @@ def _exit_reason(ending: ExitRecord) -> str:
 
 
 def _conditions(seen: ObservedPod) -> list[Condition]:
-    found: list[Condition] = (seen.pod.get("status") or {}).get("conditions") or []
+    found: list[Condition] = status_of(seen.pod).get("conditions") or []
     for wanted in _wanted(seen):
         found = conditions.with_condition(found, wanted, seen.now)
     for type_, resize in _resize(seen).items():

@@ -20,7 +20,7 @@ from livevirt.kube.objects import conditions, core
 from livevirt.kube.objects.conditions import Condition
 from livevirt.kube.objects.pod_resources import CPU_MANAGER, EXCLUSIVE_CPUS, YES
 from livevirt.kube.objects.quantity import Format, Quantity
-from livevirt.kube.objects.request import Object
+from livevirt.kube.objects.request import Object, status_of
 from livevirt.kube.objects.times import format_micro_time, format_time
 from livevirt.node import host, intent, pod_dir
 from livevirt.node.intent import UnknownIntent
@@ -264,7 +264,7 @@ class Registration:
         if (wanted_taints := taints(self._facts, old)) != old:
             patch = {"spec": {"taints": wanted_taints}}
             await self._client.patch(core.NODE, self._facts.name, "", patch)
-        new = status(self._facts, found.get("status") or {}, self._now())
+        new = status(self._facts, status_of(found), self._now())
         await self._client.patch(
             core.NODE, self._facts.name, "", {"status": new}, subresource="status"
         )
@@ -341,7 +341,7 @@ def _bound(pods: Iterable[Object]) -> Iterable[str]:
 
 def _is_ours(node: Object) -> bool:
     """Return whether a node belongs to this machine."""
-    info = (node.get("status") or {}).get("nodeInfo") or {}
+    info = status_of(node).get("nodeInfo") or {}
     return str(info.get("kubeletVersion") or "").startswith(MADE_BY)
 
 

@@ -10,7 +10,7 @@ from livevirt.kube.control.cache import Change, Key
 from livevirt.kube.objects import pod_resources, quantity
 from livevirt.kube.objects.node_share import NOTHING, Share, granted
 from livevirt.kube.objects.quantity import Quantity
-from livevirt.kube.objects.request import Object
+from livevirt.kube.objects.request import Object, status_of
 from livevirt.node.intent import Limits
 
 COMPUTE = "compute"
@@ -41,7 +41,7 @@ def container(pod: Object) -> Object:
 def container_status(pod: Object) -> Object:
     """Return the reported status of that container, or an empty one."""
     name = container(pod).get("name")
-    statuses = (pod.get("status") or {}).get("containerStatuses") or ()
+    statuses = status_of(pod).get("containerStatuses") or ()
     return next((each for each in statuses if each.get("name") == name), {})
 
 

@@ -74,7 +74,7 @@ def progress(
     memory: Trouble = NO_TROUBLE,
     unmovable: bool = False,
 ) -> Progress:
-    """Say where a change stands; `late`: the guest has done nothing for too long.
+    """Return where a change stands; `late`: the guest has done nothing for too long.
 
     `unmovable`: it has memory that its kernel may keep.
     """

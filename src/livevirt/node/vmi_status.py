@@ -8,7 +8,7 @@ from datetime import datetime
 
 from livevirt.kube.objects import conditions
 from livevirt.kube.objects.conditions import FINAL, Condition
-from livevirt.kube.objects.request import Object
+from livevirt.kube.objects.request import Object, status_of
 from livevirt.kube.objects.times import format_time
 from livevirt.node import attachments, copying, size_report, sizing, volume_status
 from livevirt.node.attachments import Attachments
@@ -52,7 +52,7 @@ class GuestSnapshot:
 
 def patch(seen: GuestSnapshot) -> Object:
     """Return the fields of the status that must change; nothing if it is right as it is."""
-    old = seen.vmi.get("status") or {}
+    old = status_of(seen.vmi)
     if old.get("phase") in FINAL:
         return {}
     if seen.ending is not None:
@@ -77,7 +77,7 @@ def _merge_patch(old: Object, new: Object) -> Object:
 
 
 def _ended(seen: GuestSnapshot, ending: ExitRecord) -> Object:
-    found: list[Condition] | None = (seen.vmi.get("status") or {}).get("conditions")
+    found: list[Condition] | None = status_of(seen.vmi).get("conditions")
     gone = (
         *hot_change.TYPES,
         guest_size.CONFIRMED,
@@ -96,7 +96,7 @@ def _running(seen: GuestSnapshot) -> Object:
     view = seen.view
     if view.standing is None or view.observed is None:
         return {}
-    old = seen.vmi.get("status") or {}
+    old = status_of(seen.vmi)
     if old.get("phase") not in ("Scheduled", "Running"):
         return {}  # not handed over to the node yet
     new = _phase(seen, "Running")
@@ -127,7 +127,7 @@ def _running(seen: GuestSnapshot) -> Object:
 
 
 def _phase(seen: GuestSnapshot, phase: str) -> Object:
-    old = seen.vmi.get("status") or {}
+    old = status_of(seen.vmi)
     if old.get("phase") == phase:
         return {"phase": phase}
     stamp = {"phase": phase, "phaseTransitionTimestamp": format_time(seen.now)}
@@ -147,7 +147,7 @@ def _unasked(seen: GuestSnapshot) -> bool:
         return False
     if seen.view.agent_silent:
         return False
-    listed = (seen.vmi.get("status") or {}).get("conditions")
+    listed = status_of(seen.vmi).get("conditions")
     return conditions.is_true(listed, "AgentConnected")
 
 
@@ -165,7 +165,7 @@ def _sizes(
 ) -> tuple[list[Condition] | None, Object | None]:
     """Return conditions and `observedSizeRevision` with what is true of a change of size."""
     if _unasked(seen):
-        status = seen.vmi.get("status") or {}
+        status = status_of(seen.vmi)
         return status.get("conditions"), status.get(hot_change.OBSERVED)
     begun = Begun.UNREPORTED if seen.brief else Begun.IF_WAITING
     if seen.writes:

@@ -7,7 +7,7 @@ from itertools import count, product
 from string import ascii_lowercase
 
 from livevirt.kube.objects import conditions
-from livevirt.kube.objects.request import Object
+from livevirt.kube.objects.request import Object, status_of
 from livevirt.node.attachments import Attachment, Attachments
 from livevirt.node.domain import DISK_PREFIX, volume_of
 from livevirt.qemu.machine import Machine
@@ -32,7 +32,7 @@ def volume_statuses(
     Without attachments, the status of hotpluggable volumes stays. An empty drive has none.
     What is said of the claim of volumes that are `moving` to another one stays too.
     """
-    old = {each["name"]: each for each in (vmi.get("status") or {}).get("volumeStatus") or ()}
+    old = {each["name"]: each for each in status_of(vmi).get("volumeStatus") or ()}
     volumes = {volume["name"]: volume for volume in vmi["spec"].get("volumes") or ()}
     recorded = {name: each.get("target", "") for name, each in old.items()}
     names = targets(_buses(vmi, machine, observed), recorded)

@@ -15,7 +15,7 @@ from livevirt.kube.objects.field_error import (
 from livevirt.kube.objects.pod_resources import round_up
 from livevirt.kube.objects.quantity import parse
 from livevirt.kube.objects.refusals import forbidden as refused
-from livevirt.kube.objects.request import Object
+from livevirt.kube.objects.request import Object, status_of
 from livevirt.kube.objects.review import Reader, Review, Rules
 from livevirt.kube.objects.storage import (
     CLASS_ANNOTATION,
@@ -69,7 +69,7 @@ class ClaimRules(Rules):
 
 def check_growth(new: Object, old: Object, read: Reader) -> None:
     """Refuse to grow a claim whose class does not allow it."""
-    if size(new) <= size(old) or (old.get("status") or {}).get("phase") != "Bound":
+    if size(new) <= size(old) or status_of(old).get("phase") != "Bound":
         return
     class_name = class_of(new)
     found = read.get(STORAGE_CLASS, class_name) if class_name else None
@@ -100,7 +100,7 @@ def _same_source_twice(spec: Object) -> None:
 
 def _update_errors(new: Object, old: Object) -> list[FieldError]:
     after, before = copy.deepcopy(new["spec"]), old["spec"]
-    bound = (old.get("status") or {}).get("phase") == "Bound"
+    bound = status_of(old).get("phase") == "Bound"
     for field in ("volumeName", "storageClassName"):  # may be set once
         if not before.get(field) and field in after and field not in before:
             del after[field]
@@ -114,7 +114,7 @@ def _update_errors(new: Object, old: Object) -> list[FieldError]:
     if changed := changed_fields(after, before):
         found.append(forbidden("spec", f"{_IMMUTABLE}; changed: {', '.join(changed)}"))
     elif size(new) < size(old):
-        capacity = ((old.get("status") or {}).get("capacity") or {}).get("storage")
+        capacity = (status_of(old).get("capacity") or {}).get("storage")
         if capacity is None or size(new) < parse(capacity):
             path = "spec.resources.requests.storage"
             found.append(forbidden(path, "field can not be less than status.capacity"))

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 
 from livevirt.kube.objects.pod_resources import containers, round_up
-from livevirt.kube.objects.request import Object
+from livevirt.kube.objects.request import Object, status_of
 
 FILE_MODE = 0o644
 TOLERATION_SECONDS = 300
@@ -37,7 +37,7 @@ def set_defaults(pod: Object) -> None:
     spec.setdefault("enableServiceLinks", True)
     if account := spec.get("serviceAccountName") or spec.get("serviceAccount"):
         spec["serviceAccountName"] = spec["serviceAccount"] = account
-    _addresses(pod.get("status") or {})
+    _addresses(status_of(pod))
 
 
 def add_tolerations(pod: Object) -> None:

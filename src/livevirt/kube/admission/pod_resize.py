@@ -10,7 +10,7 @@ from livevirt.kube.objects.core import NODE, POD
 from livevirt.kube.objects.field_error import FieldError, forbidden, invalid
 from livevirt.kube.objects.pod_resources import amounts, over
 from livevirt.kube.objects.refusals import forbidden as refused
-from livevirt.kube.objects.request import Object
+from livevirt.kube.objects.request import Object, status_of
 from livevirt.kube.objects.review import Reader, keep
 
 _ONLY = "only cpu and memory resources are mutable"
@@ -51,7 +51,7 @@ def validate_resize(new: Object, old: Object) -> list[FieldError]:
     found = validate_pod(new)
     if "kubernetes.io/config.mirror" in (old["metadata"].get("annotations") or {}):
         found.append(forbidden("", "static pods cannot be resized"))
-    before = (old.get("status") or {}).get("qosClass") or pod_resources.qos_class(old)
+    before = status_of(old).get("qosClass") or pod_resources.qos_class(old)
     after = pod_resources.qos_class(new)
     if before != after:
         why = "Pod QOS Class may not change as a result of resizing"
@@ -81,7 +81,7 @@ def check_node(pod: Object, read: Reader) -> None:
     node = read.get(NODE, node_name)
     if node is None:
         raise refused(POD, name, f'node "{node_name}" not found')
-    allocatable = amounts((node.get("status") or {}).get("allocatable"))
+    allocatable = amounts(status_of(node).get("allocatable"))
     wanted = pod_resources.requests(pod)
     short = over({r: wanted[r] for r in pod_resources.COMPUTE if r in wanted}, allocatable)
     if not short:
@@ -107,7 +107,7 @@ def _moved_errors(new: Object, old: Object) -> list[FieldError]:
 
 
 def _node_supports_resize(pod: Object) -> bool:
-    statuses = (pod.get("status") or {}).get("containerStatuses") or ()
+    statuses = status_of(pod).get("containerStatuses") or ()
     running = [s for s in statuses if (s.get("state") or {}).get("running") is not None]
     return all(s.get("resources") is not None for s in running)
 

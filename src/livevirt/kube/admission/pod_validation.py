@@ -10,7 +10,7 @@ from livevirt.kube.admission.volume_validation import validate_volumes
 from livevirt.kube.objects import field_checks, names
 from livevirt.kube.objects.field_checks import MAX_INT32, between, named, one_of, optional_one_of
 from livevirt.kube.objects.field_error import FieldError, duplicate, forbidden, invalid, required
-from livevirt.kube.objects.request import Object
+from livevirt.kube.objects.request import Object, status_of
 from livevirt.kube.objects.review import keep
 from livevirt.kube.objects.scheduling_validation import DNS_POLICIES, validate_scheduling
 
@@ -80,7 +80,7 @@ def validate_update(new: Object, old: Object) -> list[FieldError]:
 
 def validate_status(new: Object, old: Object) -> list[FieldError]:
     """List what is wrong with a pod's new status."""
-    status, before = new.get("status") or {}, old.get("status") or {}
+    status, before = status_of(new), status_of(old)
     found = field_checks.immutable(
         "status.qosClass", status.get("qosClass"), before.get("qosClass")
     )

@@ -11,7 +11,7 @@ from livevirt.kube.admission.pod_validation import validate_new, validate_status
 from livevirt.kube.objects import pod_resources
 from livevirt.kube.objects.conditions import FINAL
 from livevirt.kube.objects.field_error import FieldError
-from livevirt.kube.objects.request import Object
+from livevirt.kube.objects.request import Object, status_of
 from livevirt.kube.objects.review import Review, Rules
 
 DEFAULT_ACCOUNT = "default"
@@ -43,7 +43,7 @@ class PodRules(Rules):
             if reason := self._not_run(new):
                 review.warnings.append(f"the pod will not run: {reason}")
         elif review.subresource == "status":
-            if qos := (old.get("status") or {}).get("qosClass"):
+            if qos := status_of(old).get("qosClass"):
                 new.setdefault("status", {}).setdefault("qosClass", qos)
         elif not review.subresource:
             add_tolerations(new)
@@ -83,7 +83,7 @@ class PodRules(Rules):
     def grace(self, obj: Object, wanted: int | None) -> int:
         """Return the seconds its node has to stop the pod; one that runs nowhere has none."""
         spec = obj["spec"]
-        if not spec.get("nodeName") or (obj.get("status") or {}).get("phase") in FINAL:
+        if not spec.get("nodeName") or status_of(obj).get("phase") in FINAL:
             return 0
         period: int = spec.get("terminationGracePeriodSeconds", 0) if wanted is None else wanted
         return period if period >= 0 else 1

@@ -35,7 +35,7 @@ from livevirt.kube.objects.quota_usage import (
     usage,
 )
 from livevirt.kube.objects.refusals import forbidden
-from livevirt.kube.objects.request import Object
+from livevirt.kube.objects.request import Object, status_of
 from livevirt.kube.objects.review import Review, Rules
 
 # ---------------------------------------------------------------- the objects
@@ -54,7 +54,7 @@ class QuotaRules(Rules):
         """Round amounts up to thousandths."""
         round_up((obj.get("spec") or {}).get("hard"))
         for field in ("hard", "used"):
-            round_up((obj.get("status") or {}).get(field))
+            round_up(status_of(obj).get(field))
 
     def prepare(self, review: Review) -> None:
         """Start without a status: the quota controller counts."""
@@ -69,7 +69,7 @@ class QuotaRules(Rules):
         found += _scope_errors(spec)
         found += _selector_errors(spec)
         for field in ("hard", "used"):
-            found += _amount_errors(f"status.{field}", (new.get("status") or {}).get(field) or {})
+            found += _amount_errors(f"status.{field}", status_of(new).get(field) or {})
         if old is not None:
             scopes = spec.get("scopes") or []
             if set(scopes) != set((old.get("spec") or {}).get("scopes") or []):
@@ -194,7 +194,7 @@ def _concerns(quota: Object, kind: Kind, obj: Object) -> bool:
 
 
 def _tracked(quota: Object, kind: Kind) -> list[str]:
-    hard = (quota.get("status") or {}).get("hard") or {}
+    hard = status_of(quota).get("hard") or {}
     return [resource for resource in sorted(hard) if tracks(kind, resource)]
 
 
@@ -202,7 +202,7 @@ def _check_stated(quota: Object, kind: Kind, obj: Object, name: str) -> None:
     quota_name, tracked = quota["metadata"]["name"], _tracked(quota, kind)
     if kind == POD and (missing := _not_stated(obj, MUST_BE_STATED.intersection(tracked))):
         raise forbidden(kind, name, f"failed quota: {quota_name}: must specify {missing}")
-    used = (quota.get("status") or {}).get("used") or {}
+    used = status_of(quota).get("used") or {}
     if any(resource not in used for resource in tracked):
         why = f"status unknown for quota: {quota_name}, resources: {','.join(tracked)}"
         raise forbidden(kind, name, why)

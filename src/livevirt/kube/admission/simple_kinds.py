@@ -14,7 +14,7 @@ from livevirt.kube.objects.field_error import (
     required,
 )
 from livevirt.kube.objects.pod_resources import round_up
-from livevirt.kube.objects.request import Object
+from livevirt.kube.objects.request import Object, status_of
 from livevirt.kube.objects.review import Review, Rules
 from livevirt.kube.objects.scheduling_validation import EFFECTS
 
@@ -144,7 +144,7 @@ class NodeRules(Rules):
         spec = new.get("spec") or {}
         found = _taint_errors(spec.get("taints") or [])
         for field in ("capacity", "allocatable"):
-            found += quantities(f"status.{field}", (new.get("status") or {}).get(field))
+            found += quantities(f"status.{field}", status_of(new).get(field))
         if old is not None:
             before = old.get("spec") or {}
             found += [

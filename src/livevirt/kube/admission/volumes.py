@@ -18,7 +18,7 @@ from livevirt.kube.objects.field_error import (
     required,
 )
 from livevirt.kube.objects.pod_resources import round_up
-from livevirt.kube.objects.request import Object
+from livevirt.kube.objects.request import Object, status_of
 from livevirt.kube.objects.review import Review, Rules
 from livevirt.kube.objects.scheduling_validation import node_selector_errors
 from livevirt.kube.objects.schema import definitions
@@ -49,7 +49,7 @@ class VolumeRules(Rules):
         if old is None:
             new["status"] = {"phase": "Pending", "lastPhaseTransitionTime": format_time(review.now)}
             return
-        before, status = old.get("status") or {}, new["status"]
+        before, status = status_of(old), new["status"]
         since = "lastPhaseTransitionTime"
         if status.get("phase") != before.get("phase") and status.get(since) == before.get(since):
             status[since] = format_time(review.now)

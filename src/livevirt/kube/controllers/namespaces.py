@@ -19,7 +19,7 @@ from livevirt.kube.control.informer import Informer
 from livevirt.kube.controllers import stored
 from livevirt.kube.controllers.stored import Feed
 from livevirt.kube.objects import conditions, core
-from livevirt.kube.objects.request import Object
+from livevirt.kube.objects.request import Object, status_of
 from livevirt.kube.store import Event, Store
 from livevirt.kube.store import Key as StoreKey
 
@@ -63,7 +63,7 @@ def plan(namespace: Object, content: Content, now: datetime) -> Finish | Report 
         return None
     if not content.objects and not content.refusals:
         return Finish(tuple(name for name in finalizers if name != FINALIZER))
-    before = (namespace.get("status") or {}).get("conditions")
+    before = status_of(namespace).get("conditions")
     after = before
     for condition in _conditions(content):
         after = conditions.with_condition(after, condition, now)

@@ -23,7 +23,7 @@ from livevirt.kube.objects import core
 from livevirt.kube.objects.kind import Kind
 from livevirt.kube.objects.quota_usage import tracks
 from livevirt.kube.objects.registry import Registry
-from livevirt.kube.objects.request import Object
+from livevirt.kube.objects.request import Object, status_of
 from livevirt.kube.store import Event, Store
 from livevirt.kube.store import Key as StoreKey
 
@@ -80,7 +80,7 @@ class Quotas:
             for kind in counted_kinds(self._registry, quota)
         }
         status = quotas.recount(quota, counted, self._now())
-        if status != (quota.get("status") or {}):
+        if status != status_of(quota):
             try:
                 await self._client.update(
                     core.QUOTA, {**quota, "status": status}, subresource="status"

@@ -10,7 +10,7 @@ from typing import Generic, NamedTuple, Protocol, TypeVar
 from livevirt.kube.objects import pod_resources
 from livevirt.kube.objects.conditions import FINAL
 from livevirt.kube.objects.quantity import ZERO, Quantity
-from livevirt.kube.objects.request import Object
+from livevirt.kube.objects.request import Object, status_of
 
 K = TypeVar("K", bound=Hashable)
 
@@ -39,7 +39,7 @@ def granted(pod: Object) -> Share:
 
     What a pod would like to grow by keeps no other pod from growing.
     """
-    if (pod.get("status") or {}).get("phase") in FINAL:
+    if status_of(pod).get("phase") in FINAL:
         return NOTHING
     held = pod_resources.held_requests(_as_granted(pod))
     return Share(held.get("cpu", ZERO), held.get("memory", ZERO))
@@ -62,7 +62,7 @@ def by_node(nodes: Sequence[Object], pods: Iterable[Object]) -> list[tuple[Objec
 
 def instance_of(pod: Object) -> str:
     """Return the uid of the instance a pod runs, empty if it runs none."""
-    if (pod.get("status") or {}).get("phase") in FINAL:
+    if status_of(pod).get("phase") in FINAL:
         return ""
     return str((pod["metadata"].get("labels") or {}).get(_CREATED_BY) or "")
 
@@ -74,7 +74,7 @@ def pod_of(vmi: Object, pods: Iterable[Object]) -> Object | None:
 
 def _as_granted(pod: Object) -> Object:
     """Return the pod as if it asked for no more than the node has granted."""
-    statuses = (pod.get("status") or {}).get("containerStatuses") or ()
+    statuses = status_of(pod).get("containerStatuses") or ()
     granted = {s["name"]: s["allocatedResources"] for s in statuses if s.get("allocatedResources")}
     containers = [
         {**each, "resources": {**(each.get("resources") or {}), "requests": granted[each["name"]]}}

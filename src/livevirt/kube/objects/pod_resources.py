@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 
 from livevirt.kube.objects import conditions
 from livevirt.kube.objects.quantity import ZERO, Quantity, parse
-from livevirt.kube.objects.request import Object
+from livevirt.kube.objects.request import Object, status_of
 
 Amounts = dict[str, Quantity]
 
@@ -145,7 +145,7 @@ def _listed(container: Object, side: str) -> Amounts:
 
 
 def _held(pod: Object, side: str) -> dict[str, Amounts]:
-    status = pod.get("status") or {}
+    status = status_of(pod)
     seen = {
         each["name"]: each
         for field in ("containerStatuses", "initContainerStatuses")

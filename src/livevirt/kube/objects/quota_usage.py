@@ -12,7 +12,7 @@ from livevirt.kube.objects.core import CLAIM, CONFIG_MAP, POD, QUOTA, SECRET, SE
 from livevirt.kube.objects.kind import Kind
 from livevirt.kube.objects.pod_resources import Amounts
 from livevirt.kube.objects.quantity import Quantity, parse
-from livevirt.kube.objects.request import Object
+from livevirt.kube.objects.request import Object, status_of
 from livevirt.kube.objects.storage import class_of, size
 from livevirt.kube.objects.times import parse_time
 
@@ -70,7 +70,7 @@ def tracks(kind: Kind, resource: str) -> bool:
 
 def is_counted(pod: Object, now: datetime) -> bool:
     """Whether a pod still holds what it asked for: not once it ended or should have."""
-    if (pod.get("status") or {}).get("phase") in FINAL:
+    if status_of(pod).get("phase") in FINAL:
         return False
     meta = pod["metadata"]
     deadline, grace = meta.get("deletionTimestamp"), meta.get("deletionGracePeriodSeconds")
@@ -94,7 +94,7 @@ def compute_usage(requests: Amounts, limits: Amounts) -> Amounts:
 
 
 def _claim_usage(claim: Object) -> Amounts:
-    granted = ((claim.get("status") or {}).get("allocatedResources") or {}).get("storage")
+    granted = (status_of(claim).get("allocatedResources") or {}).get("storage")
     storage = max(size(claim), parse(granted)) if granted else size(claim)
     used = {"persistentvolumeclaims": _ONE, "requests.storage": storage}
     if class_name := class_of(claim):

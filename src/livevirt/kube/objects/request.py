@@ -11,6 +11,11 @@ from livevirt.kube.objects.kind import Kind
 Object = dict[str, Any]
 
 
+def status_of(obj: Object | None) -> Object:
+    """Return the status of an object, {} if it has none."""
+    return (obj or {}).get("status") or {}
+
+
 @dataclass(frozen=True, slots=True)
 class User:
     """Who is asking; admission sees it."""

@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 from datetime import datetime
 from enum import Enum
 
-from livevirt.kube.objects.request import Object
+from livevirt.kube.objects.request import Object, status_of
 from livevirt.kube.objects.times import parse_time
 from livevirt.node.migration.handover import Departure
 
@@ -43,7 +43,7 @@ class Migration:
 
 def migration_of(vmi: Object | None) -> Migration | None:
     """Return the migration that an instance's status describes, if there is one."""
-    state = ((vmi or {}).get("status") or {}).get("migrationState") or {}
+    state = status_of(vmi).get("migrationState") or {}
     if not state:
         return None
     return Migration(

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from datetime import datetime
 
 from livevirt.kube.objects.conditions import human_readable
-from livevirt.kube.objects.request import Object
+from livevirt.kube.objects.request import Object, status_of
 from livevirt.kube.objects.times import format_time
 from livevirt.node.migration.facts import Migration
 from livevirt.vm.migration.migratability import NODE_NAME
@@ -41,7 +41,7 @@ def source_patch(migration: Migration, report: SourceReport, now: datetime) -> O
 
 def starts(patch: Object) -> bool:
     """Return whether a patch of the instance reports that sending starts."""
-    return "startTimestamp" in ((patch.get("status") or {}).get("migrationState") or {})
+    return "startTimestamp" in (status_of(patch).get("migrationState") or {})
 
 
 def arrival_patch(migration: Migration, node: str, now: datetime) -> Object:

@@ -18,7 +18,7 @@ from livevirt.kube.control.controller import DONE, Controller, Result
 from livevirt.kube.control.informer import Informer
 from livevirt.kube.control.runtime import Runtime
 from livevirt.kube.objects import conditions, core
-from livevirt.kube.objects.request import Object
+from livevirt.kube.objects.request import Object, status_of
 from livevirt.vm import kinds
 
 NAMESPACE: Object = {
@@ -106,7 +106,7 @@ class Settings:
         obj = self._informer.get(key)
         if obj is None or "deletionTimestamp" in obj["metadata"]:
             return DONE
-        wanted, written = status(obj, self._now()), obj.get("status") or {}
+        wanted, written = status(obj, self._now()), status_of(obj)
         changed = {name: value for name, value in wanted.items() if value != written.get(name)}
         if changed:
             version = {"resourceVersion": obj["metadata"]["resourceVersion"]}
@@ -120,7 +120,7 @@ class Settings:
 
 def status(obj: Object, now: datetime) -> dict[str, Any]:
     """Return what the status of a KubeVirt object should say."""
-    listed = (obj.get("status") or {}).get("conditions") or []
+    listed = status_of(obj).get("conditions") or []
     for type_, value, reason, message in _CONDITIONS:
         condition = conditions.condition(type_, value, reason, message)
         listed = conditions.with_condition(listed, condition, now)

@@ -17,7 +17,7 @@ from livevirt.kube.control.events import Recorder
 from livevirt.kube.control.informer import Informer
 from livevirt.kube.objects import core
 from livevirt.kube.objects.quantity import parse
-from livevirt.kube.objects.request import Object
+from livevirt.kube.objects.request import Object, status_of
 from livevirt.kube.objects.storage import BIND_AT_ONCE, class_of, default_class
 from livevirt.vm import kinds
 from livevirt.vm.datavolumes import filling, importer
@@ -109,7 +109,7 @@ class DataVolumes:
 
     def _volume(self, claim: Object | None) -> tuple[str, bool]:
         """Return the name of a bound claim's volume and whether there is a disk on it."""
-        if claim is None or (claim.get("status") or {}).get("phase") != "Bound":
+        if claim is None or status_of(claim).get("phase") != "Bound":
             return "", False
         name = claim["spec"]["volumeName"]
         return name, self._directories.disk(name).exists()
@@ -136,7 +136,7 @@ class DataVolumes:
         if writer is not None:
             return "CloneSourceInUse", f'{writer.what} using PersistentVolumeClaim "{key}"'
         filler = self._datavolumes.get(key)
-        filled = filler is None or (filler.get("status") or {}).get("phase") == "Succeeded"
+        filled = filler is None or status_of(filler).get("phase") == "Succeeded"
         _, disk = self._volume(claim)
         if not (filled and disk):
             return "CloneSourceNotReady", f'source claim "{key}" holds no disk yet'
@@ -214,7 +214,7 @@ class DataVolumes:
         await self._imports.stop(uid)
 
     async def _report(self, seen: DataVolumeSnapshot) -> None:
-        now, before = status(seen), seen.dv.get("status") or {}
+        now, before = status(seen), status_of(seen.dv)
         if now == before:
             return
         meta = seen.dv["metadata"]

@@ -8,7 +8,7 @@ from typing import Any, Literal
 
 from livevirt.kube.objects import storage
 from livevirt.kube.objects.conditions import FINAL
-from livevirt.kube.objects.request import Object
+from livevirt.kube.objects.request import Object, status_of
 from livevirt.kube.objects.storage import BIND_AT_ONCE, PROTECTION
 from livevirt.vm import kinds
 from livevirt.vm.datavolumes.imports import Job
@@ -146,7 +146,7 @@ Step = CreateClaim | AdoptClaim | Start | Stop | Rest
 def plan(seen: DataVolumeSnapshot) -> Step:
     """Return the next step towards a filled claim; the first rule that matches wins."""
     dv, claim, job = seen.dv, seen.claim, seen.job
-    phase = (dv.get("status") or {}).get("phase")
+    phase = status_of(dv).get("phase")
     ending = "deletionTimestamp" in dv["metadata"] or (
         claim is not None and "deletionTimestamp" in claim["metadata"]
     )
@@ -223,6 +223,6 @@ def taken(claim: Object) -> str:
 
 def capacity(claim: Object) -> str:
     """Return how much a claim holds, or asks for while it holds nothing."""
-    held = (claim.get("status") or {}).get("capacity") or {}
+    held = status_of(claim).get("capacity") or {}
     asked = (claim["spec"].get("resources") or {}).get("requests") or {}
     return str(held.get("storage") or asked.get("storage") or "")

@@ -12,7 +12,7 @@ from livevirt.kube.control.controller import DONE, Controller, Result
 from livevirt.kube.control.events import Recorder
 from livevirt.kube.control.runtime import Informers
 from livevirt.kube.objects import core
-from livevirt.kube.objects.request import Object
+from livevirt.kube.objects.request import Object, status_of
 from livevirt.vm import kinds
 from livevirt.vm.config import settings
 from livevirt.vm.evacuation.plan import (
@@ -166,7 +166,7 @@ def _index_keys(vmi: Object) -> list[object]:
     """Return the index keys of a guest: its node, and a mark if it is to be evacuated."""
     if not is_running(vmi):
         return []
-    evacuated = bool((vmi.get("status") or {}).get("evacuationNodeName"))
+    evacuated = bool(status_of(vmi).get("evacuationNodeName"))
     return [Key("", node_of(vmi)), *([_YES] if evacuated else [])]
 
 

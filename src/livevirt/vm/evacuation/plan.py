@@ -6,7 +6,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field
 
 from livevirt.kube.control.cache import Key, key_of
-from livevirt.kube.objects.request import Object
+from livevirt.kube.objects.request import Object, status_of
 from livevirt.vm.migration import migratability
 from livevirt.vm.migration.queue import Capacity, Limits
 from livevirt.vm.migration.request import Unfinished
@@ -85,7 +85,7 @@ def plan(snapshot: Snapshot) -> list[Step]:
 
 def read_guest(vmi: Object, default_strategy: str) -> Guest:
     """Read an instance; the default is the cluster's eviction strategy."""
-    status = vmi.get("status") or {}
+    status = status_of(vmi)
     return Guest(
         key=key_of(vmi),
         node=migratability.node_of(vmi),
@@ -98,7 +98,7 @@ def read_guest(vmi: Object, default_strategy: str) -> Guest:
 
 def is_running(vmi: Object) -> bool:
     """Return whether there is a guest to migrate."""
-    running = (vmi.get("status") or {}).get("phase") == "Running"
+    running = status_of(vmi).get("phase") == "Running"
     return running and "deletionTimestamp" not in vmi["metadata"]
 
 

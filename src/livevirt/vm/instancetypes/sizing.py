@@ -21,7 +21,7 @@ from livevirt.kube.objects import conditions, core
 from livevirt.kube.objects.conditions import Condition, Failure
 from livevirt.kube.objects.field_error import FieldError
 from livevirt.kube.objects.kind import Kind
-from livevirt.kube.objects.request import Object
+from livevirt.kube.objects.request import Object, status_of
 from livevirt.vm import kinds
 from livevirt.vm.instancetypes.rules import revisions
 from livevirt.vm.instancetypes.rules.machine import (
@@ -96,7 +96,7 @@ class Sizes:
         machine = await self._expanded(vm)
         # A change that the caches have not seen yet wakes the VM when they do.
         found = newer_condition(vm, machine.resolved, self.caches)
-        written, wanted = vm.get("status") or {}, references(vm, machine.resolved)
+        written, wanted = status_of(vm), references(vm, machine.resolved)
         changed = {name: value for name, value in wanted.items() if written.get(name) != value}
         failure = _failure(machine)
         if changed and not failure:  # admission has not seen all of it, if it was not there then
@@ -181,7 +181,7 @@ class Sizes:
 
 
 def _recorded(vm: Object, role: Role) -> bool:
-    return bool((vm.get("status") or {}).get(role.reference))
+    return bool(status_of(vm).get(role.reference))
 
 
 def _failure(machine: Machine) -> Failure | None:
@@ -255,7 +255,7 @@ def revisions_used(vm: Object) -> list[Key]:
         matcher = vm["spec"].get(role.field)
         if matcher is None:
             continue
-        recorded = (vm.get("status") or {}).get(role.reference) or {}
+        recorded = status_of(vm).get(role.reference) or {}
         in_use = (recorded.get("controllerRevisionRef") or {}).get("name")
         for name in (matcher.get("revisionName"), in_use):
             if name:
@@ -270,7 +270,7 @@ def is_missed(change: Change, vm: Object) -> bool:
     """
     if change.old is not None and change.new is not None:
         return False  # what it holds never changes
-    listed = (vm.get("status") or {}).get("conditions")
+    listed = status_of(vm).get("conditions")
     return change.new is None or conditions.is_true(listed, "Failure")
 
 
@@ -279,7 +279,7 @@ def _names(vm: Object, obj: Object) -> bool:
     for role in ROLES:
         if vm["spec"].get(role.field) is None:
             continue
-        recorded = (vm.get("status") or {}).get(role.reference) or {}
+        recorded = status_of(vm).get(role.reference) or {}
         for given in (vm["spec"][role.field], recorded):
             kind = role.kind(given.get("kind") or "")
             if given.get("name") != name or kind is None or kind.kind != obj["kind"]:

@@ -10,7 +10,7 @@ from livevirt.errors import BadRequest, NotFound
 from livevirt.kube.objects import refusals, structural
 from livevirt.kube.objects.field_error import FieldError
 from livevirt.kube.objects.kind import Kind
-from livevirt.kube.objects.request import Answer, Object
+from livevirt.kube.objects.request import Answer, Object, status_of
 from livevirt.kube.objects.structural import shape
 from livevirt.vm import kinds
 from livevirt.vm.config import settings
@@ -64,7 +64,7 @@ def is_resized(new: Object, old: Object) -> bool:
 
 def is_referred_anew(new: Object, old: Object) -> bool:
     """Return whether a write of the status changes what the VM goes by."""
-    now, was = new.get("status") or {}, old.get("status") or {}
+    now, was = status_of(new), status_of(old)
     return any(now.get(role.reference) != was.get(role.reference) for role in ROLES)
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from livevirt.kube.objects import conditions, times
 from livevirt.kube.objects.field_error import FieldError
-from livevirt.kube.objects.request import Object
+from livevirt.kube.objects.request import Object, status_of
 from livevirt.kube.objects.review import Reader, Review, Rules, keep
 from livevirt.vm.config import settings as configs
 from livevirt.vm.kinds import KUBEVIRT, VM, support
@@ -36,7 +36,7 @@ class InstanceRules(Rules):
         config = cluster_config(review.read)
         meta = new["metadata"]
         if is_component(review.user):
-            given = {_GIVEN_STATUS: (new.get("status") or {}).get(_GIVEN_STATUS)}
+            given = {_GIVEN_STATUS: status_of(new).get(_GIVEN_STATUS)}
         else:
             given = {}
             review.warnings += support.warnings("spec", new["spec"])

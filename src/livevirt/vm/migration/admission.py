@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from livevirt.kube.objects import conditions, metadata
 from livevirt.kube.objects.conditions import FINAL
 from livevirt.kube.objects.field_error import FieldError, not_supported, required
-from livevirt.kube.objects.request import Object
+from livevirt.kube.objects.request import Object, status_of
 from livevirt.kube.objects.review import Review, Rules, keep
 from livevirt.vm.kinds import MIGRATION, VMI
 from livevirt.vm.kinds.support import is_component
@@ -62,7 +62,7 @@ def label_of(name: str) -> str:
 
 def unfinished(migration: Object) -> bool:
     """Return whether a migration has not ended."""
-    return (migration.get("status") or {}).get("phase") not in FINAL
+    return status_of(migration).get("phase") not in FINAL
 
 
 def _spec_errors(review: Review) -> Iterator[FieldError]:
@@ -89,7 +89,7 @@ def _instance_errors(review: Review) -> Iterator[FieldError]:
     if vmi is None:
         yield wrong(_AT, f'the VMI "{namespace}/{name}" does not exist', "FieldValueNotFound")
         return
-    status = vmi.get("status") or {}
+    status = status_of(vmi)
     if status.get("phase") in FINAL:
         yield wrong(_AT, "Cannot migrate VMI in finalized state.")
     elif "deletionTimestamp" in vmi["metadata"]:

@@ -9,7 +9,7 @@ from datetime import datetime, timedelta
 from livevirt.kube.control.cache import Key, key_of, owner_key
 from livevirt.kube.control.clock import Now
 from livevirt.kube.control.informer import Informer
-from livevirt.kube.objects.request import Object
+from livevirt.kube.objects.request import Object, status_of
 from livevirt.vm import kinds
 from livevirt.vm.config import settings
 from livevirt.vm.lifecycle.vmi.launcher import CREATED_BY
@@ -231,5 +231,5 @@ def _unfinished(migration: Migration) -> bool:
 
 def _precedence(obj: Object) -> tuple[int, str, str]:
     """Return the sort key of the migrations of one instance: by progress, then by age."""
-    meta, phase = obj["metadata"], (obj.get("status") or {}).get("phase") or ""
+    meta, phase = obj["metadata"], status_of(obj).get("phase") or ""
     return -ORDER.index(phase), meta.get("creationTimestamp") or "", meta["uid"]

@@ -5,7 +5,7 @@ from __future__ import annotations
 from datetime import timedelta
 
 from livevirt.kube.control.events import Recorder
-from livevirt.kube.objects.request import Object
+from livevirt.kube.objects.request import Object, status_of
 
 SUCCESSFUL_CREATE = "SuccessfulCreate"
 SUCCESSFUL_DELETE = "SuccessfulDelete"
@@ -45,7 +45,7 @@ def abort_requested(recorder: Recorder, migration: Object) -> None:
 
 def succeeded(recorder: Recorder, migration: Object, vmi: Object | None) -> None:
     """Record the success on the migration and on the instance."""
-    node = ((vmi or {}).get("status") or {}).get("nodeName") or "its target"
+    node = status_of(vmi).get("nodeName") or "its target"
     for obj in (migration, vmi):
         if obj is not None:
             recorder.event(obj, "Normal", SUCCESSFUL, f"The guest has moved to {node}")

@@ -12,7 +12,7 @@ from livevirt.kube.client.interface import Client, if_unchanged
 from livevirt.kube.control.turns import Turns
 from livevirt.kube.objects import conditions, node_share, refusals
 from livevirt.kube.objects.conditions import FINAL
-from livevirt.kube.objects.request import Object
+from livevirt.kube.objects.request import Object, status_of
 from livevirt.vm import kinds
 from livevirt.vm.config import settings
 from livevirt.vm.config.settings import Config
@@ -41,7 +41,7 @@ def move(pod: Object, vmi: Object | None, config: Config) -> Move | None:
     """
     if vmi is None or vmi["metadata"]["uid"] != node_share.instance_of(pod):
         return None
-    meta, status = vmi["metadata"], vmi.get("status") or {}
+    meta, status = vmi["metadata"], status_of(vmi)
     strategy = vmi["spec"].get("evictionStrategy") or config.eviction_strategy
     over = status.get("phase") in FINAL or "deletionTimestamp" in meta
     if strategy == "None" or over:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from livevirt.kube.objects import conditions
-from livevirt.kube.objects.request import Object
+from livevirt.kube.objects.request import Object, status_of
 from livevirt.vm.config.settings import Config
 
 LIVE_MIGRATE, EVICT = "LiveMigrate", "Evict"  # the workloadUpdateMethods there are
@@ -19,7 +19,7 @@ def hindrance(vmi: Object, config: Config) -> str:
 
 def unmovable(vmi: Object) -> str:
     """Return why a guest cannot be moved by anybody; empty if it can."""
-    listed = (vmi.get("status") or {}).get("conditions")
+    listed = status_of(vmi).get("conditions")
     found = conditions.find(listed, "LiveMigratable")
     if found is None:
         return "the guest is not known to be live-migratable"
@@ -31,10 +31,10 @@ def unmovable(vmi: Object) -> str:
 
 def moving(vmi: Object | None) -> bool:
     """Return whether a guest has been handed over to a migration that has not ended."""
-    state = ((vmi or {}).get("status") or {}).get("migrationState") or {}
+    state = status_of(vmi).get("migrationState") or {}
     return bool(state) and not state.get("endTimestamp")
 
 
 def node_of(vmi: Object | None) -> str:
     """Return the name of the node that runs an instance, empty if none does."""
-    return str(((vmi or {}).get("status") or {}).get("nodeName") or "")
+    return str(status_of(vmi).get("nodeName") or "")

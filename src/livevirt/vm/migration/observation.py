@@ -7,7 +7,7 @@ from dataclasses import replace
 from livevirt.kube.control.cache import Change, Key, key_of
 from livevirt.kube.control.clock import Now
 from livevirt.kube.objects.conditions import FINAL
-from livevirt.kube.objects.request import Object
+from livevirt.kube.objects.request import Object, status_of
 from livevirt.vm.migration import actions, policy
 from livevirt.vm.migration.caches import (
     Caches,
@@ -48,13 +48,13 @@ class ObservedQueue:
     def entry(self, key: Key) -> Entry | None:
         """Return the entry of a migration, None once it has ended."""
         obj = self._caches.sources.migrations.get(key)
-        if obj is None or (obj.get("status") or {}).get("phase") in FINAL:
+        if obj is None or status_of(obj).get("phase") in FINAL:
             return None
         return Active(self._source_node(obj)) if self._is_active(obj) else self._inactive(obj)
 
     def _is_active(self, obj: Object) -> bool:
         """Return whether a migration has a target pod, or is past needing one."""
-        key, phase = key_of(obj), (obj.get("status") or {}).get("phase") or "Pending"
+        key, phase = key_of(obj), status_of(obj).get("phase") or "Pending"
         return (
             phase != "Pending"
             or self.expectations.expects_target(key)
@@ -77,7 +77,7 @@ class ObservedQueue:
 
     def _source_node(self, obj: Object) -> str:
         uid, vmi = obj["metadata"]["uid"], self._caches.instance(obj)
-        state = read_state(((vmi or {}).get("status") or {}).get("migrationState"))
+        state = read_state(status_of(vmi).get("migrationState"))
         if state is not None and state.uid == uid:
             return state.source_node
         expected = self.expectations.source_node(key_of(obj))

@@ -7,7 +7,7 @@ from datetime import UTC, datetime, timedelta
 
 from livevirt.kube.objects import conditions, times
 from livevirt.kube.objects.conditions import FINAL
-from livevirt.kube.objects.request import Object
+from livevirt.kube.objects.request import Object, status_of
 from livevirt.vm.migration import migratability
 from livevirt.vm.migration.admission import FINALIZER, PRIORITIES
 from livevirt.vm.sizing import hot_change
@@ -148,7 +148,7 @@ class Snapshot:
 
 def read_migration(obj: Object) -> Migration:
     """Read a VirtualMachineInstanceMigration."""
-    meta, status = obj["metadata"], obj.get("status") or {}
+    meta, status = obj["metadata"], status_of(obj)
     annotations, state = meta.get("annotations") or {}, status.get("migrationState") or {}
     phase = status.get("phase") or ""
     default = Migration(meta["name"], meta["uid"])
@@ -175,7 +175,7 @@ def read_migration(obj: Object) -> Migration:
 
 def read_instance(vmi: Object) -> Instance:
     """Read a VirtualMachineInstance."""
-    meta, status = vmi["metadata"], vmi.get("status") or {}
+    meta, status = vmi["metadata"], status_of(vmi)
     listed = status.get("conditions")
     return Instance(
         uid=meta["uid"],
@@ -211,7 +211,7 @@ def read_state(obj: Object | None) -> MigrationState | None:
 
 def read_pod(obj: Object) -> Pod:
     """Read a launcher pod."""
-    meta, status = obj["metadata"], obj.get("status") or {}
+    meta, status = obj["metadata"], status_of(obj)
     scheduled = conditions.find(status.get("conditions"), "PodScheduled") or {}
     no_node = (scheduled.get("status"), scheduled.get("reason")) == ("False", "Unschedulable")
     return Pod(
@@ -243,7 +243,7 @@ def _not_migratable(listed: list[Object] | None) -> str:
 
 def _pending_change(vmi: Object) -> str:
     """Return the change that a guest on its target still needs to complete a migration."""
-    listed = (vmi.get("status") or {}).get("conditions")
+    listed = status_of(vmi).get("conditions")
     changing = hot_change.under_way(vmi)
     if conditions.find(listed, hot_change.CPU) is not None:  # KubeVirt looks at its presence only
         changing = [hot_change.CPU, *changing]

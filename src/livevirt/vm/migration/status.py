@@ -10,7 +10,7 @@ from typing import Any
 
 from livevirt.kube.objects import conditions, times
 from livevirt.kube.objects.conditions import Condition
-from livevirt.kube.objects.request import Object
+from livevirt.kube.objects.request import Object, status_of
 from livevirt.vm.migration.phases import failure, phases
 from livevirt.vm.migration.snapshot import Pod, Snapshot
 
@@ -28,7 +28,7 @@ def changes(
     """
     if snapshot.migration.final:
         return {}
-    status, passed = migration.get("status") or {}, phases(snapshot)
+    status, passed = status_of(migration), phases(snapshot)
     phase = passed[-1] if passed else snapshot.migration.phase
     wanted: dict[str, Any] = {"conditions": _conditions(status, snapshot, phase, over_quota)}
     if passed:

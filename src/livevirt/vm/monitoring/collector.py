@@ -14,7 +14,7 @@ from livevirt.kube.control.informer import Informer
 from livevirt.kube.control.metrics import Family, Histogram, Sample
 from livevirt.kube.control.runtime import Runtime
 from livevirt.kube.objects import core
-from livevirt.kube.objects.request import Object
+from livevirt.kube.objects.request import Object, status_of
 from livevirt.vm import kinds
 from livevirt.vm.lifecycle.vmi.launcher import CREATED_BY
 from livevirt.vm.monitoring import live_changes, objects, phases
@@ -108,9 +108,9 @@ class Collector:
         of, found = self._runtime.informers.of, {}
         for pod in of(core.POD).list():
             uid = (pod["metadata"].get("labels") or {}).get(CREATED_BY)
-            if uid and (pod.get("status") or {}).get("phase") == "Running":
+            if uid and status_of(pod).get("phase") == "Running":
                 vmi = of(kinds.VMI).get(Key(pod["metadata"]["namespace"], _owner(pod)))
-                node = ((vmi or {}).get("status") or {}).get("nodeName")
+                node = status_of(vmi).get("nodeName")
                 if node in (None, pod["spec"].get("nodeName")):
                     found[uid] = pod["metadata"]["name"]
         return found

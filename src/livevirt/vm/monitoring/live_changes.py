@@ -22,7 +22,7 @@ from livevirt.kube.control.cache import Change, Key
 from livevirt.kube.control.metrics import Family
 from livevirt.kube.objects import conditions
 from livevirt.kube.objects.quantity import parse
-from livevirt.kube.objects.request import Object
+from livevirt.kube.objects.request import Object, status_of
 from livevirt.vm.lifecycle.vmi.launcher import CREATED_BY
 from livevirt.vm.sizing import hot_change
 from livevirt.vm.spec.disks import hotpluggable
@@ -176,7 +176,7 @@ def _advanced(each: _Open, name: str, vmi: Object, at: float) -> list[Took]:
     """Return the steps of a change that an instance's status shows to be over."""
     if each.ended is not None:
         return []
-    status = vmi.get("status") or {}
+    status = status_of(vmi)
     listed = status.get("conditions")
     if each.resource == "volume":
         named = {one["name"]: one for one in status.get("volumeStatus") or ()}
@@ -226,7 +226,7 @@ def _volumes(vmi: Object) -> set[str]:
 
 def _in_force(pod: Object) -> dict[str, str] | None:
     """Return the requests that the node reports for the guest's container."""
-    for each in (pod.get("status") or {}).get("containerStatuses") or ():
+    for each in status_of(pod).get("containerStatuses") or ():
         if each["name"] == _CONTAINER and each.get("resources"):
             requests: dict[str, str] = each["resources"].get("requests") or {}
             return requests
@@ -234,7 +234,7 @@ def _in_force(pod: Object) -> dict[str, str] | None:
 
 
 def _runs(vmi: Object) -> bool:
-    return (vmi.get("status") or {}).get("phase") == "Running"
+    return status_of(vmi).get("phase") == "Running"
 
 
 def _generation(vm: Object) -> int:

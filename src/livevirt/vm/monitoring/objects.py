@@ -12,7 +12,7 @@ from datetime import datetime
 
 from livevirt.kube.control.metrics import Family, Sample
 from livevirt.kube.objects import conditions, quantity, times
-from livevirt.kube.objects.request import Object
+from livevirt.kube.objects.request import Object, status_of
 from livevirt.vm.sizing import hot_change
 from livevirt.vm.spec.defaults import BINDINGS
 from livevirt.vm.verdict.summary import RESTART_REQUIRED
@@ -185,7 +185,7 @@ def of_machines(vms: Iterable[Object], vmis: Mapping[tuple[str, str], Object]) -
         meta = vm["metadata"]
         named = (meta["name"], meta["namespace"])
         count[meta["namespace"]] += 1
-        status = vm.get("status") or {}
+        status = status_of(vm)
         group = status_group(status.get("printableStatus", ""))
         yield Sample(VM_INFO, (*named, *_described(vm, status, group)), 1)
         yield Sample(VM_CREATED, named, _seconds(meta["creationTimestamp"]))
@@ -249,7 +249,7 @@ def of_disks(vms: Iterable[Object], claims: Mapping[tuple[str, str], Object]) ->
             claim = claims.get((meta["namespace"], name))
             if claim is None:
                 continue
-            size = ((claim.get("status") or {}).get("capacity") or {}).get("storage")
+            size = (status_of(claim).get("capacity") or {}).get("storage")
             size = size or claim["spec"]["resources"]["requests"]["storage"]
             mode = claim["spec"].get("volumeMode", "Filesystem")
             labels = (meta["name"], meta["namespace"], name, mode, volume["name"])
@@ -268,7 +268,7 @@ def of_instances(
     """
     count: Counter[tuple[str, ...]] = Counter()
     for vmi in vmis:
-        meta, status = vmi["metadata"], vmi.get("status") or {}
+        meta, status = vmi["metadata"], status_of(vmi)
         where = (status.get("nodeName", ""), meta["namespace"], meta["name"])
         listed = status.get("conditions")
         described = (status.get("phase", "").lower(), *_guest(vmi, status))
@@ -342,7 +342,7 @@ def of_migrations(migrations: Iterable[Object]) -> Iterator[Sample]:
     """Yield how many migrations are where, and how each one ended."""
     count = dict.fromkeys(IN_PHASE, 0)
     for each in migrations:
-        meta, phase = each["metadata"], (each.get("status") or {}).get("phase") or "unset"
+        meta, phase = each["metadata"], status_of(each).get("phase") or "unset"
         labels = (each["spec"].get("vmiName", ""), meta["name"], meta["namespace"])
         if phase == "Succeeded":
             yield Sample(SUCCEEDED, labels, 1)
@@ -357,7 +357,7 @@ def of_migrations(migrations: Iterable[Object]) -> Iterator[Sample]:
 def of_nodes(nodes: Iterable[Object], leases: Iterable[Object]) -> Iterator[Sample]:
     """Yield whether nodes are ready, and when their agents were last heard of."""
     for node in nodes:
-        ready = conditions.is_true((node.get("status") or {}).get("conditions"), "Ready")
+        ready = conditions.is_true(status_of(node).get("conditions"), "Ready")
         yield Sample(NODE_READY, (node["metadata"]["name"],), ready)
     for lease in leases:
         renewed = (lease.get("spec") or {}).get("renewTime")

@@ -12,7 +12,7 @@ from livevirt.kube.control.cache import Change
 from livevirt.kube.control.metrics import Family, Histogram, Sample
 from livevirt.kube.objects import times
 from livevirt.kube.objects.conditions import FINAL
-from livevirt.kube.objects.request import Object
+from livevirt.kube.objects.request import Object, status_of
 
 BETWEEN = Family(
     "kubevirt_vmi_phase_transition_time_seconds", "histogram",
@@ -102,7 +102,7 @@ class Phases:
 
 
 def _phase(obj: Object | None) -> str:
-    return ((obj or {}).get("status") or {}).get("phase") or ""
+    return status_of(obj).get("phase") or ""
 
 
 def _created(obj: Object, at: float) -> float:

@@ -18,7 +18,7 @@ from dataclasses import dataclass
 from livevirt.kube.objects import conditions
 from livevirt.kube.objects.conditions import FINAL, Condition
 from livevirt.kube.objects.quantity import Format, Quantity
-from livevirt.kube.objects.request import Object
+from livevirt.kube.objects.request import Object, status_of
 from livevirt.vm.sizing import guest_size
 from livevirt.vm.sizing.reservation import asked, reported_size
 from livevirt.vm.verdict.judgement import Judgement
@@ -176,4 +176,4 @@ def _amount(size: int) -> str:
 
 
 def _status(vmi: Object) -> Object:
-    return vmi.get("status") or {}
+    return status_of(vmi)

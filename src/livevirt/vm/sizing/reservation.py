@@ -8,7 +8,7 @@ import msgspec
 from msgspec.structs import replace
 
 from livevirt.kube.objects.quantity import Format, Quantity, parse
-from livevirt.kube.objects.request import Object
+from livevirt.kube.objects.request import Object, status_of
 from livevirt.vm.config import settings
 from livevirt.vm.config.settings import Defaults
 from livevirt.vm.spec import instance, sizes
@@ -45,7 +45,7 @@ def reported_size(vmi: Object) -> Size:
 
     What is not reported yet is as asked for.
     """
-    status = vmi.get("status") or {}
+    status = status_of(vmi)
     sockets = (status.get("currentCPUTopology") or {}).get("sockets")
     reported_size = status.get("memory") or {}
     amounts = [

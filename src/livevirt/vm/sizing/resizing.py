@@ -11,7 +11,7 @@ from livevirt.kube.client.refusals import Refusal, classify
 from livevirt.kube.control import backoff
 from livevirt.kube.objects import conditions
 from livevirt.kube.objects.quantity import parse
-from livevirt.kube.objects.request import Object
+from livevirt.kube.objects.request import Object, status_of
 from livevirt.vm.config.settings import Config
 from livevirt.vm.lifecycle.vmi.launcher import CONTAINER
 from livevirt.vm.migration import migratability
@@ -126,7 +126,7 @@ def moving(vmi: Object) -> Obstacle | None:
 
 def is_plug_failed(vmi: Object) -> bool:
     """Return whether QEMU has refused a change, as its node reports."""
-    listed = (vmi.get("status") or {}).get("conditions")
+    listed = status_of(vmi).get("conditions")
     return any(
         (conditions.find(listed, type_) or {}).get("reason") == hot_change.PLUG_FAILED
         for type_ in hot_change.under_way(vmi)

@@ -9,7 +9,7 @@ import msgspec
 from msgspec.structs import replace
 
 from livevirt.kube.objects.quantity import Quantity, parse
-from livevirt.kube.objects.request import Object
+from livevirt.kube.objects.request import Object, status_of
 from livevirt.vm.config import settings as config
 from livevirt.vm.config.settings import Defaults
 from livevirt.vm.sizing.reservation import Size, reported_size
@@ -174,7 +174,7 @@ class Comparison(msgspec.Struct, frozen=True):
     @property
     def boot_memory(self) -> Quantity | None:
         """The memory the guest started with."""
-        status = (self.inputs.vmi or {}).get("status") or {}
+        status = status_of(self.inputs.vmi)
         reported = (status.get("memory") or {}).get("guestAtBoot")
         return parse(reported) if reported is not None else sizes.guest(self.boot)
 
@@ -201,7 +201,7 @@ def compare(inputs: VerdictInputs, vmi: Object) -> Comparison:
     settings = inputs.config.without_maxima(recorded)
     uid, spec = _identity(vmi), vmi["spec"]
     # A type left open means the one the guest has: the next start keeps it.
-    machine = (vmi.get("status") or {}).get("machine") or spec["domain"].get("machine")
+    machine = status_of(vmi).get("machine") or spec["domain"].get("machine")
     began = spec_defaults.kept(inputs.started, machine)
     started = filled(began, uid, settings)
     source = spec_defaults.kept(_with_buses_of(spec, inputs.wanted), machine)

@@ -11,7 +11,7 @@ from livevirt.kube.objects.node_share import Share
 from livevirt.kube.objects.pod_resources import Amounts, amounts
 from livevirt.kube.objects.quantity import ZERO, Quantity
 from livevirt.kube.objects.quota_usage import MUST_BE_STATED, compute_usage, in_scope
-from livevirt.kube.objects.request import Object
+from livevirt.kube.objects.request import Object, status_of
 from livevirt.kube.objects.selector import LabelRequirement
 from livevirt.vm.config import settings as config
 from livevirt.vm.config.settings import Config
@@ -50,7 +50,7 @@ def _taints(node: Object) -> list[Object]:
     found = [each for each in spec.get("taints") or () if each["effect"] in _FORBIDDING]
     if spec.get("unschedulable"):
         found.append(_keep_away("unschedulable"))
-    ready = conditions.find((node.get("status") or {}).get("conditions"), "Ready") or {}
+    ready = conditions.find(status_of(node).get("conditions"), "Ready") or {}
     silent = {"False": "not-ready", "Unknown": "unreachable"}.get(ready.get("status", ""))
     return [*found, _keep_away(silent)] if silent else found
 
@@ -112,7 +112,7 @@ def on_node(own: Object, asked: Amounts, node: Object | None, others: Share) -> 
     """Yield what the node leaves, once all that it has granted to others is taken."""
     if node is None:
         return
-    allocatable, beside = amounts((node.get("status") or {}).get("allocatable")), _beside(own)
+    allocatable, beside = amounts(status_of(node).get("allocatable")), _beside(own)
     left = {
         name: allocatable[name] - used - beside.get(name, ZERO) - asked.get(name, ZERO)
         for name, used in (("cpu", others.cpu), ("memory", others.memory))
@@ -127,7 +127,7 @@ def under_quotas(own: Object, asked: Amounts, quotas: Iterable[Object]) -> Itera
     beside, stated = _beside(own), _stated(own)
     held = compute_usage(pod_resources.held_requests(own), pod_resources.held_limits(own))
     for quota in quotas:
-        status = quota.get("status") or {}
+        status = status_of(quota)
         hard, used = amounts(status.get("hard")), amounts(status.get("used"))
         left = {}
         for name in sorted(MUST_BE_STATED & hard.keys() & used.keys()):
@@ -168,7 +168,7 @@ def for_start(
 
 def placement(vm: Object, settings: Config, nodes: Sequence[tuple[Object, Share]]) -> Object:
     """Return the nodes with room for the guest of an expanded VM, and why none if so."""
-    machine = (vm.get("status") or {}).get("machine")  # of its last start
+    machine = status_of(vm).get("machine")  # of its last start
     template = vm["spec"]["template"].get("spec") or {}
     spec = filled(defaults.kept(template, machine), "", settings)
     asked = growth.amounts(resources.compute(instance.read(spec), settings.defaults))
@@ -190,7 +190,7 @@ def _for_new(
     node: Object, taken: Share, asked: Amounts, beside: Amounts, *, exclusive: bool
 ) -> Bound:
     """Return what a node leaves for the container of a pod that is not there yet."""
-    allocatable = amounts((node.get("status") or {}).get("allocatable"))
+    allocatable = amounts(status_of(node).get("allocatable"))
     left = {
         resource: allocatable[resource] - used - beside.get(resource, ZERO)
         for resource, used in (("cpu", taken.cpu), ("memory", taken.memory))
@@ -208,7 +208,7 @@ def for_second(own: Object, quotas: Iterable[Object]) -> Iterator[Bound]:
     """Yield what each quota that counts the pod leaves for the container of another like it."""
     beside = _beside(own)
     for quota in quotas:
-        status = quota.get("status") or {}
+        status = status_of(quota)
         hard, used = amounts(status.get("hard")), amounts(status.get("used"))
         free = {name: hard[name] - used[name] for name in hard.keys() & used.keys()}
         left = {

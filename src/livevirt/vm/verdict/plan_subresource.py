@@ -15,7 +15,7 @@ from livevirt.kube.objects.field_error import FieldError
 from livevirt.kube.objects.kind import Kind
 from livevirt.kube.objects.merge_patch import apply
 from livevirt.kube.objects.node_share import NodeUsage, Share
-from livevirt.kube.objects.request import Answer, Object
+from livevirt.kube.objects.request import Answer, Object, status_of
 from livevirt.kube.objects.structural import shape
 from livevirt.vm import kinds
 from livevirt.vm.config.settings import Config
@@ -143,7 +143,7 @@ def _wanted(call: Call, vm: Object) -> Object:
     if not _is_whole(call):
         # The status counts as well: a reference that goes lets the newest generation be taken.
         patched = apply(body, vm)
-        return {**vm, "spec": patched.get("spec"), "status": patched.get("status") or {}}
+        return {**vm, "spec": patched.get("spec"), "status": status_of(patched)}
     meta = body.get("metadata")
     given = meta.get("name") if isinstance(meta, dict) else None
     group = str(body.get("apiVersion", "")).partition("/")[0]

@@ -11,7 +11,7 @@ import msgspec
 from livevirt.kube.objects import conditions
 from livevirt.kube.objects.conditions import FINAL
 from livevirt.kube.objects.quantity import Quantity
-from livevirt.kube.objects.request import Object
+from livevirt.kube.objects.request import Object, status_of
 from livevirt.vm.config.settings import Config
 from livevirt.vm.migration.migratability import NOT_ALLOWED, moving
 from livevirt.vm.spec.resources import Namespace
@@ -72,7 +72,7 @@ class VerdictInputs(msgspec.Struct, frozen=True):
     @property
     def agent(self) -> bool:
         """Whether the guest agent is connected."""
-        listed = ((self.vmi or {}).get("status") or {}).get("conditions") or []
+        listed = status_of(self.vmi).get("conditions") or []
         return conditions.is_true(listed, "AgentConnected")
 
     @property
@@ -85,9 +85,9 @@ def is_running(vmi: Object) -> bool:
     """Return whether an instance has neither ended nor is being deleted."""
     if "deletionTimestamp" in vmi["metadata"]:
         return False
-    return (vmi.get("status") or {}).get("phase") not in FINAL
+    return status_of(vmi).get("phase") not in FINAL
 
 
 def revision_of(vmi: Object | None) -> str:
     """Return the name of the revision that records an instance's start, empty if it has none."""
-    return str(((vmi or {}).get("status") or {}).get("virtualMachineRevisionName") or "")
+    return str(status_of(vmi).get("virtualMachineRevisionName") or "")

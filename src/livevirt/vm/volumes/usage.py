@@ -9,7 +9,7 @@ from livevirt.kube.control.cache import Key, ToKeys
 from livevirt.kube.control.controller import Controller
 from livevirt.kube.control.informer import Informer
 from livevirt.kube.objects.conditions import FINAL
-from livevirt.kube.objects.request import Object
+from livevirt.kube.objects.request import Object, status_of
 from livevirt.kube.objects.storage import ClaimUser
 from livevirt.vm.volumes import volume_migration
 
@@ -43,7 +43,7 @@ class Usage:
                 node = pod["spec"].get("nodeName") or ""
                 yield ClaimUser(_named("pod", pod), node, _reads_only(pod, claim.name))
         for machine in self._machines.by(_INDEX, claim):
-            node = (machine.get("status") or {}).get("nodeName") or ""
+            node = status_of(machine).get("nodeName") or ""
             if node and _phase(machine) not in FINAL:
                 yield ClaimUser(_named("virtual machine instance", machine), node, False)
 
@@ -57,7 +57,7 @@ class Usage:
 
 def has_left(machine: Object, claim: Key) -> bool:
     """Return whether the guest of a pod that names a claim has gone over to another one."""
-    placed = (machine.get("status") or {}).get("nodeName")
+    placed = status_of(machine).get("nodeName")
     return bool(placed) and _phase(machine) not in FINAL and claim not in machine_claims(machine)
 
 
@@ -92,7 +92,7 @@ def machine_claims(machine: Object) -> list[Key]:
 
 
 def _attached(machine: Object) -> Iterator[str]:
-    for volume in (machine.get("status") or {}).get("volumeStatus") or ():
+    for volume in status_of(machine).get("volumeStatus") or ():
         name = (volume.get("persistentVolumeClaimInfo") or {}).get("claimName")
         if name and "hotplugVolume" in volume:
             yield name
@@ -104,7 +104,7 @@ def _reads_only(pod: Object, claim: str) -> bool:
 
 
 def _phase(obj: Object) -> str:
-    return str((obj.get("status") or {}).get("phase", ""))
+    return str(status_of(obj).get("phase", ""))
 
 
 def _named(what: str, obj: Object) -> str:

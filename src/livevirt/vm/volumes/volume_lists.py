@@ -6,7 +6,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 
 from livevirt.errors import LivevirtError
-from livevirt.kube.objects.request import Object
+from livevirt.kube.objects.request import Object, status_of
 from livevirt.vm.spec import disks
 from livevirt.vm.spec.disks import hotpluggable, target
 from livevirt.vm.verdict.comparison import VolumeEdit
@@ -142,7 +142,7 @@ def claim_of(volume: Object) -> str:
 
 def claim_info(claim: Object) -> Object:
     """Return a claim as the status of an instance shows it: `persistentVolumeClaimInfo`."""
-    spec, status = claim["spec"], claim.get("status") or {}
+    spec, status = claim["spec"], status_of(claim)
     info = {
         "claimName": claim["metadata"]["name"],
         "accessModes": spec.get("accessModes"),
@@ -159,7 +159,7 @@ def without_port(vmi: Object, edits: Iterable[VolumeEdit]) -> set[str]:
 
     Those that go make room, and what already waits for a port is served first.
     """
-    free = (vmi.get("status") or {}).get("freePCIePorts")
+    free = status_of(vmi).get("freePCIePorts")
     if free is None:
         return set()  # the guest has not said yet
     coming, left = [], free - _waiting(vmi)
@@ -174,7 +174,7 @@ def without_port(vmi: Object, edits: Iterable[VolumeEdit]) -> set[str]:
 
 def _waiting(vmi: Object) -> int:
     """Return how many disks the instance has been given that the guest has not."""
-    spec, status = vmi["spec"], vmi.get("status") or {}
+    spec, status = vmi["spec"], status_of(vmi)
     hot = {volume["name"] for volume in spec.get("volumes") or () if hotpluggable(volume)}
     there = {
         each["name"]

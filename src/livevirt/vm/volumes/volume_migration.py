@@ -14,7 +14,7 @@ from dataclasses import dataclass
 
 from livevirt.kube.objects import conditions
 from livevirt.kube.objects.conditions import Condition
-from livevirt.kube.objects.request import Object
+from livevirt.kube.objects.request import Object, status_of
 from livevirt.vm.spec.disks import hotpluggable, target
 from livevirt.vm.verdict.comparison import Comparison, VolumeEdit
 from livevirt.vm.verdict.judgement import Judgement, Reason, Ruling, Verdict
@@ -99,7 +99,7 @@ def _copied(comparison: Comparison, edit: VolumeEdit) -> Ruling | None:
 
 def _attached(comparison: Comparison, edit: VolumeEdit) -> bool:
     """Return whether the guest has a volume by now."""
-    status = (comparison.inputs.vmi or {}).get("status") or {}
+    status = status_of(comparison.inputs.vmi)
     listed = {each["name"]: each for each in status.get("volumeStatus") or ()}
     there = not hotpluggable(edit.old_volume) or listed.get(edit.name, {}).get("phase") == "Ready"
     return status.get("phase") == "Running" and there
@@ -108,7 +108,7 @@ def _attached(comparison: Comparison, edit: VolumeEdit) -> bool:
 def _is_nothing(comparison: Comparison, edit: VolumeEdit) -> bool:
     """Return whether the claim of before is known to hold nothing that the guest could have had."""
     vmi, claim = comparison.inputs.vmi or {}, claim_of(edit.old_volume or {})
-    status = vmi.get("status") or {}
+    status = status_of(vmi)
     for each in status.get("volumeStatus") or ():
         if each["name"] == edit.name and each.get("phase") == "Pending":
             return each.get("reason") in UNFILLED
@@ -187,7 +187,7 @@ def copying(vmi: Object) -> list[Move]:
 
     That is nothing if nothing can be copied for now, as the node's condition reports.
     """
-    status = vmi.get("status") or {}
+    status = status_of(vmi)
     reported = conditions.find(status.get("conditions"), VOLUMES_CHANGE) or {}
     stuck = reported.get("status") == "False" and reported.get("reason") != CANCELLED
     return [] if stuck else list(moves(status).values())
@@ -251,7 +251,7 @@ def _holder(entry: Object) -> Object:
 
 def written(vm: Object) -> list[Object]:
     """Return the copies in a VM's status."""
-    state = (vm.get("status") or {}).get("volumeUpdateState") or {}
+    state = status_of(vm).get("volumeUpdateState") or {}
     return _listed(state.get("volumeMigrationState"))
 
 
@@ -298,7 +298,7 @@ def _entry(volume: str, source: Object, destination: Object) -> Object:
 
 def _info(vmi: Object | None, name: str, claim: str | None) -> Object:
     """Return what is known of the claim that the guest has."""
-    for each in ((vmi or {}).get("status") or {}).get("volumeStatus") or ():
+    for each in status_of(vmi).get("volumeStatus") or ():
         info: Object = each.get("persistentVolumeClaimInfo") or {}
         if each["name"] == name and info.get("claimName") == claim:
             return info

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from livevirt.kube.objects.request import Object
+from livevirt.kube.objects.request import Object, status_of
 from livevirt.vm.verdict.comparison import in_vm
 from livevirt.vm.verdict.judgement import Judgement
 from livevirt.vm.verdict.live_patch import followed
@@ -47,7 +47,7 @@ def _attached(vmi: Object) -> dict[str, str]:
     """Return the claims of the volumes that the guest has, by volume."""
     return {
         each["name"]: (each.get("persistentVolumeClaimInfo") or {}).get("claimName", "")
-        for each in (vmi.get("status") or {}).get("volumeStatus") or ()
+        for each in status_of(vmi).get("volumeStatus") or ()
         if "hotplugVolume" in each and each.get("phase") in _ATTACHED
     }
 

@@ -15,7 +15,7 @@ from livevirt.kube.control.controller import DONE, Controller, Result
 from livevirt.kube.control.events import Recorder
 from livevirt.kube.control.runtime import InformerReader, Informers
 from livevirt.kube.objects import core
-from livevirt.kube.objects.request import Object
+from livevirt.kube.objects.request import Object, status_of
 from livevirt.vm import kinds
 from livevirt.vm.config import settings as config
 from livevirt.vm.migration import migratability, policy, request
@@ -222,7 +222,7 @@ class WorkloadUpdateController:
 
     async def _count(self, kubevirt: Object, number: int) -> None:
         """Write how many guests need another pod, if the number has changed."""
-        if (kubevirt.get("status") or {}).get(COUNT, 0) == number:
+        if status_of(kubevirt).get(COUNT, 0) == number:
             return
         with contextlib.suppress(NotFound):
             await self._client.patch(

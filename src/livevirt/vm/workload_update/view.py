@@ -8,7 +8,7 @@ from enum import Enum
 
 from livevirt.kube.control.cache import Key, key_of
 from livevirt.kube.objects import conditions, times
-from livevirt.kube.objects.request import Object
+from livevirt.kube.objects.request import Object, status_of
 from livevirt.vm.lifecycle.vmi import launcher
 from livevirt.vm.migration import migratability
 from livevirt.vm.migration.queue import Limits
@@ -95,7 +95,7 @@ def settings(kubevirt: Object, limits: Limits) -> Settings:
 
 def need(vmi: Object) -> Need | None:
     """Return why a running guest needs another pod, None if it does not."""
-    status = vmi.get("status") or {}
+    status = status_of(vmi)
     if status.get("phase") != "Running" or "deletionTimestamp" in vmi["metadata"]:
         return None
     listed = status.get("conditions")
@@ -111,7 +111,7 @@ def need(vmi: Object) -> Need | None:
 
 def changing(vmi: Object) -> bool:
     """Return whether a guest is still to change, in its pod or in another one."""
-    listed = (vmi.get("status") or {}).get("conditions")
+    listed = status_of(vmi).get("conditions")
     return (
         bool(hot_change.under_way(vmi))
         or conditions.is_true(listed, _MIGRATION_REQUIRED)
@@ -121,7 +121,7 @@ def changing(vmi: Object) -> bool:
 
 def outdated(vmi: Object) -> bool:
     """Return whether a guest runs in a pod of another version."""
-    image = (vmi.get("status") or {}).get("launcherContainerImageVersion")
+    image = status_of(vmi).get("launcherContainerImageVersion")
     return bool(image) and image != launcher.IMAGE
 
 
@@ -139,7 +139,7 @@ def guest(
     waited: timedelta = timedelta(0),
 ) -> Guest:
     """Return the view of a guest."""
-    state = (vmi.get("status") or {}).get("migrationState") or {}
+    state = status_of(vmi).get("migrationState") or {}
     return Guest(
         key=key_of(vmi),
         uid=vmi["metadata"]["uid"],

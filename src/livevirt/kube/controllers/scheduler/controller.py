@@ -21,7 +21,7 @@ from livevirt.kube.controllers.scheduler.fleet import Fleet
 from livevirt.kube.controllers.scheduler.objects import Pod
 from livevirt.kube.controllers.scheduler.plan import Place, Wait, plan
 from livevirt.kube.objects import conditions, core
-from livevirt.kube.objects.request import Object
+from livevirt.kube.objects.request import Object, status_of
 
 log = logging.getLogger(__name__)
 
@@ -227,7 +227,7 @@ def _asks_again(old: Object, new: Object) -> bool:
 
 def unschedulable(obj: Object, message: str, now: datetime) -> Object | None:
     """Return the condition that reports why a pod waits; None if it is set already."""
-    before = (obj.get("status") or {}).get("conditions")
+    before = status_of(obj).get("conditions")
     wanted = conditions.condition("PodScheduled", False, "Unschedulable", message)
     found = conditions.find(before, "PodScheduled")
     if found is not None and all(found.get(name) == value for name, value in wanted.items()):

@@ -11,7 +11,7 @@ from livevirt.kube.controllers.scheduler.affinity import NONE, Affinity, affinit
 from livevirt.kube.objects import conditions, pod_resources
 from livevirt.kube.objects.conditions import FINAL
 from livevirt.kube.objects.quantity import Quantity, parse
-from livevirt.kube.objects.request import Object
+from livevirt.kube.objects.request import Object, status_of
 
 # ---------------------------------------------------------------- pods
 
@@ -94,7 +94,7 @@ def priority(obj: Object) -> int:
 
 def has_ended(obj: Object) -> bool:
     """Return whether the pod takes no resources any more."""
-    return (obj.get("status") or {}).get("phase") in FINAL
+    return status_of(obj).get("phase") in FINAL
 
 
 def wants_node(obj: Object) -> bool:
@@ -164,7 +164,7 @@ class Taken:
 
 def read_node(obj: Object) -> Node:
     """Return the scheduler's view of a node."""
-    spec, status, meta = obj.get("spec") or {}, obj.get("status") or {}, obj["metadata"]
+    spec, status, meta = obj.get("spec") or {}, status_of(obj), obj["metadata"]
     taints = [
         Taint(each["key"], each.get("value") or "", each["effect"])
         for each in spec.get("taints") or ()

@@ -13,7 +13,7 @@ from livevirt.kube.control.controller import Controller
 from livevirt.kube.objects import conditions, storage
 from livevirt.kube.objects.conditions import Condition
 from livevirt.kube.objects.quantity import Quantity, parse
-from livevirt.kube.objects.request import Object
+from livevirt.kube.objects.request import Object, status_of
 from livevirt.kube.objects.selector import label_selector
 from livevirt.kube.objects.storage import (
     BIND_AT_ONCE,
@@ -110,7 +110,7 @@ def is_free(volume: Object) -> bool:
     return (
         "claimRef" not in volume["spec"]
         and "deletionTimestamp" not in volume["metadata"]
-        and (volume.get("status") or {}).get("phase") == "Available"
+        and status_of(volume).get("phase") == "Available"
     )
 
 
@@ -312,7 +312,7 @@ def _towards(seen: ClaimSnapshot, volume: Object) -> Step:
         if why := _mismatch(claim, volume):
             return Rest("Warning", "VolumeMismatch", why)
         return Reserve(volume, claim_reference(claim))
-    if (volume.get("status") or {}).get("phase") != "Bound":
+    if status_of(volume).get("phase") != "Bound":
         return Rest()  # its own controller makes it ready, and that wakes us
     annotations = claim["metadata"].get("annotations") or {}
     if claim["spec"].get("volumeName") != name or annotations.get(BIND_COMPLETED) != "yes":
@@ -326,7 +326,7 @@ def _towards(seen: ClaimSnapshot, volume: Object) -> Step:
     size = whole(min(storage.size(claim), capacity(volume)).bytes)
     if seen.disk is not None and seen.disk < size:
         # The condition comes first and the capacity last, because users of the disk rely on it.
-        current = claim.get("status") or {}
+        current = status_of(claim)
         if conditions.is_true(current.get("conditions"), RESIZING):
             return GrowDisk(size)
         return Report({**status, "capacity": current.get("capacity"), "conditions": [resizing()]})
@@ -354,7 +354,7 @@ def _without(claim: Object, name: str) -> Step:
     if annotations.get(BIND_COMPLETED) != "yes":
         why = f'waiting for volume "{name}", which is missing or promised to another claim'
         return Rest("Normal", "FailedBinding", why)
-    if (claim.get("status") or {}).get("phase") != "Lost":
+    if status_of(claim).get("phase") != "Lost":
         return Report({"phase": "Lost"})
     why = f'volume "{name}" is gone or another\'s; what was on it is lost'
     return Rest("Warning", "ClaimLost", why)
@@ -362,7 +362,7 @@ def _without(claim: Object, name: str) -> Step:
 
 def bound_status(claim: Object, volume: Object) -> Object:
     """Return the status of a claim that has its volume."""
-    status: dict[str, Any] = {**(claim.get("status") or {}), "phase": "Bound"}
+    status: dict[str, Any] = {**status_of(claim), "phase": "Bound"}
     status["accessModes"] = list(volume["spec"].get("accessModes") or ())
     status["capacity"] = dict(volume["spec"].get("capacity") or {})
     status.pop("conditions", None)  # they are all of a growth that has ended

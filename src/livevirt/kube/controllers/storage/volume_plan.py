@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 from livevirt.kube.controllers.storage import claim_plan
 from livevirt.kube.controllers.storage.claim_plan import VOLUME_PROTECTION, Protect, Release
-from livevirt.kube.objects.request import Object
+from livevirt.kube.objects.request import Object, status_of
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,7 +58,7 @@ def plan(seen: Facts) -> Step:
     if not going and VOLUME_PROTECTION not in finalizers:
         return Protect((*finalizers, VOLUME_PROTECTION))
     reference = volume["spec"].get("claimRef") or {}
-    phase = (volume.get("status") or {}).get("phase")
+    phase = status_of(volume).get("phase")
     if not reference.get("uid"):
         if going:
             return _release(finalizers)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import msgspec
 
 from livevirt.kube.objects.field_error import FieldError
-from livevirt.kube.objects.request import Object
+from livevirt.kube.objects.request import Object, status_of
 from livevirt.vm.instancetypes.rules import preferences
 from livevirt.vm.instancetypes.rules.expansion import Expanded, expand, unmet
 from livevirt.vm.instancetypes.rules.matchers import INSTANCETYPE, PREFERENCE, ROLES, Lookup
@@ -80,7 +80,7 @@ def instance_annotations(vm: Object) -> dict[str, str]:
     """Return the annotations of an instance that name what its VM is sized by, as recorded."""
     found = {}
     for role, (namespaced, cluster) in _NAMED.items():
-        used = (vm.get("status") or {}).get(role.reference) or {}
+        used = status_of(vm).get(role.reference) or {}
         kind = role.kind(used.get("kind") or "")
         if used.get("name") and kind is not None:
             found[namespaced if kind.namespaced else cluster] = used["name"]
@@ -97,6 +97,6 @@ def detached(vm: Object) -> Object:
 
 def sized_by(vm: Object) -> str:
     """Return the revisions a VM goes by as one text, empty if there are none."""
-    status = vm.get("status") or {}
+    status = status_of(vm)
     used = [(status.get(r.reference) or {}).get("controllerRevisionRef") or {} for r in ROLES]
     return ",".join(each.get("name") or "" for each in used) if any(used) else ""

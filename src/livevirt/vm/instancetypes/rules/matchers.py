@@ -8,7 +8,7 @@ from typing import Protocol, TypeVar
 
 from livevirt.kube.objects.field_error import FieldError
 from livevirt.kube.objects.kind import Kind
-from livevirt.kube.objects.request import Object
+from livevirt.kube.objects.request import Object, status_of
 from livevirt.vm import kinds as virt_kinds
 
 REJECT, IGNORE = "Reject", "Ignore"
@@ -100,7 +100,7 @@ def to_be_rewritten(vm: Object, policy: str) -> bool:
     """Return whether a VM is to lose its matchers: by `expand` only one that holds no revision."""
     if policy == REFERENCE or not any(vm["spec"].get(role.field) for role in ROLES):
         return False
-    status = vm.get("status") or {}
+    status = status_of(vm)
     held = any((status.get(role.reference) or {}).get("controllerRevisionRef") for role in ROLES)
     return policy == EXPAND_ALL or not held
 

@@ -8,7 +8,7 @@ import msgspec
 
 from livevirt.kube.objects import core
 from livevirt.kube.objects.kind import Kind
-from livevirt.kube.objects.request import Object
+from livevirt.kube.objects.request import Object, status_of
 from livevirt.vm.instancetypes.rules import revisions
 from livevirt.vm.instancetypes.rules.expansion import Sizing
 from livevirt.vm.instancetypes.rules.inference import Inferred, NotInferred, infer
@@ -168,7 +168,7 @@ def _choose(role: Role, vm: Object, lookup: Lookup) -> Choice | None:
     volume = matcher.get("inferFromVolume") or ""
     policy = matcher.get("inferFromVolumeFailurePolicy") or "" if volume else ""
     name = matcher.get("name") or ""
-    used = (vm.get("status") or {}).get(role.reference) or {}
+    used = status_of(vm).get(role.reference) or {}
     if (pinned := _pinned(role, vm, used, lookup)) is not None:
         return _with_origin(pinned, volume, policy)
     if volume and not name:

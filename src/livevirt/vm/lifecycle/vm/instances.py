@@ -12,7 +12,7 @@ from livevirt.kube.client.interface import Client
 from livevirt.kube.control.events import Recorder
 from livevirt.kube.objects import core
 from livevirt.kube.objects.kind import Kind
-from livevirt.kube.objects.request import Object
+from livevirt.kube.objects.request import Object, status_of
 from livevirt.vm import kinds
 from livevirt.vm.instancetypes.rules.machine import detached, instance_annotations, sized_by
 from livevirt.vm.lifecycle.vm import snapshot, writer
@@ -45,7 +45,7 @@ def instance_of(vm: Object, *, paused: bool = False) -> Object:
     """
     meta, template = vm["metadata"], vm["spec"]["template"]
     given = template.get("metadata") or {}
-    machine = (vm.get("status") or {}).get("machine")
+    machine = status_of(vm).get("machine")
     spec = defaults.kept(copy.deepcopy(template["spec"]), machine)
     disks.add_missing(spec)
     volumes = spec.get("volumes") or []

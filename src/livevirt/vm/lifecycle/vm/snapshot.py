@@ -8,7 +8,7 @@ from datetime import datetime
 
 from livevirt.kube.objects import times
 from livevirt.kube.objects.conditions import FINAL
-from livevirt.kube.objects.request import Object
+from livevirt.kube.objects.request import Object, status_of
 from livevirt.vm.lifecycle.vm_admission import FINALIZER
 from livevirt.vm.spec.defaults import run_strategy
 
@@ -89,7 +89,7 @@ class VmSnapshot:
 
 def machine(vm: Object) -> Machine:
     """Return the view of a VirtualMachine."""
-    meta, spec, status = vm["metadata"], vm["spec"], vm.get("status") or {}
+    meta, spec, status = vm["metadata"], vm["spec"], status_of(vm)
     finalizers = meta.get("finalizers") or ()
     annotations = meta.get("annotations") or {}
     return Machine(
@@ -117,7 +117,7 @@ def guest(vmi: Object | None, vm: Object) -> Guest | None:
     """Return the view of the instance of a VM's name."""
     if vmi is None:
         return None
-    meta, status = vmi["metadata"], vmi.get("status") or {}
+    meta, status = vmi["metadata"], status_of(vmi)
     phase = status.get("phase") or ""
     passed = {each.get("phase") for each in status.get("phaseTransitionTimestamps") or ()}
     return Guest(

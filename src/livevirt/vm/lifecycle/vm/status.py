@@ -8,7 +8,7 @@ from typing import Any
 
 from livevirt.kube.objects import conditions, times
 from livevirt.kube.objects.conditions import Condition, Failure
-from livevirt.kube.objects.request import Object
+from livevirt.kube.objects.request import Object, status_of
 from livevirt.vm.instancetypes.rules.machine import sized_by
 from livevirt.vm.instancetypes.sizing import NEWER
 from livevirt.vm.lifecycle.vm.plan import STARTING
@@ -50,7 +50,7 @@ def changes(
     the edit cannot be judged. `failure` is what went wrong in this pass, if anything did.
     """
     wanted = status(vm, vmi, seen, failure, judgement, newer)
-    written = vm.get("status") or {}
+    written = status_of(vm)
     return {name: wanted.get(name) for name in FIELDS if wanted.get(name) != written.get(name)}
 
 
@@ -133,7 +133,7 @@ def next_try(failures: int, uid: str, now: datetime) -> datetime:
 
 def _pending(vm: Object, judgement: Judgement | None) -> dict[str, Any]:
     if judgement is None or judgement.unknown:
-        written = vm.get("status") or {}
+        written = status_of(vm)
         return {name: written.get(name) for name in ("pendingChanges", "pendingChangesOmitted")}
     found = summary.pending(judgement)
     return {"pendingChanges": found.items or None, "pendingChangesOmitted": found.omitted or None}
@@ -146,7 +146,7 @@ def _conditions(
     judgement: Judgement | None,
     failure: Failure | None,
 ) -> list[Condition] | None:
-    listed: list[Condition] = (vm.get("status") or {}).get("conditions") or []
+    listed: list[Condition] = status_of(vm).get("conditions") or []
     listed = _put(listed, _ready(vmi), seen.now)
     shown = hot_change.reported(vmi) if vmi is not None else []
     mirrored = [c for c in shown if c["type"] not in OWN]
@@ -201,7 +201,7 @@ def _not_ready(reason: str, message: str) -> Condition:
 
 
 def _start_failure(vm: Object, seen: VmSnapshot) -> Object | None:
-    known: Object | None = (vm.get("status") or {}).get("startFailure")
+    known: Object | None = status_of(vm).get("startFailure")
     guest = seen.guest
     if seen.vm.strategy not in STARTING or (guest is not None and guest.ran):
         return None
@@ -230,7 +230,7 @@ def _requests(vm: Object, seen: VmSnapshot) -> list[Object] | None:
     A failed rerun asks for a start itself. Halting a VM cancels the start of a restart; only
     a paused start is asked of a halted one.
     """
-    written: list[Object] = (vm.get("status") or {}).get("stateChangeRequests") or []
+    written: list[Object] = status_of(vm).get("stateChangeRequests") or []
     left = written[len(written) - len(seen.requests) :]
     if seen.vm.strategy == "Halted":
         asked = zip(left, seen.requests, strict=True)
@@ -263,8 +263,8 @@ def noted(vmi: Object | None) -> str:
 
 def _machine(vm: Object, vmi: Object | None) -> Object | None:
     """Return the machine the guest has, or had when it last ran: the next one gets it too."""
-    reported: Object | None = ((vmi or {}).get("status") or {}).get("machine")
-    return reported or (vm.get("status") or {}).get("machine")
+    reported: Object | None = status_of(vmi).get("machine")
+    return reported or status_of(vm).get("machine")
 
 
 def _started_generation(vmi: Object | None, generation: int) -> int:
@@ -273,9 +273,9 @@ def _started_generation(vmi: Object | None, generation: int) -> int:
 
 
 def _migrating(vmi: Object | None) -> bool:
-    state = ((vmi or {}).get("status") or {}).get("migrationState") or {}
+    state = status_of(vmi).get("migrationState") or {}
     return bool(state.get("startTimestamp")) and not state.get("endTimestamp")
 
 
 def _of(vmi: Object | None) -> list[Condition]:
-    return ((vmi or {}).get("status") or {}).get("conditions") or []
+    return status_of(vmi).get("conditions") or []

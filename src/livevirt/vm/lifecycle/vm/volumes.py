@@ -12,7 +12,7 @@ import logging
 from livevirt.errors import NotFound
 from livevirt.kube.client.interface import Client
 from livevirt.kube.objects import core
-from livevirt.kube.objects.request import Object
+from livevirt.kube.objects.request import Object, status_of
 from livevirt.vm import kinds
 from livevirt.vm.lifecycle.vm import snapshot
 from livevirt.vm.lifecycle.vm.writer import VirtualMachineWriter, facts
@@ -50,7 +50,7 @@ class VolumeUpdates:
                 name = claim_of(volume)
                 infos[name] = await self._claim_info(name, vmi["metadata"]["namespace"])
         found = volume_migration.moved(judgement, vmi, volumes, infos)
-        written = (vmi.get("status") or {}).get("migratedVolumes") or []
+        written = status_of(vmi).get("migratedVolumes") or []
         return found if found != written else None
 
     async def record(self, vm: Object, vmi: Object, patch: Object, copies: list[Object]) -> bool:

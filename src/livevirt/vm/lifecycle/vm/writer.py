@@ -10,7 +10,7 @@ from livevirt.kube.client.interface import Client
 from livevirt.kube.control.events import Recorder
 from livevirt.kube.objects import conditions
 from livevirt.kube.objects.conditions import Condition, Failure
-from livevirt.kube.objects.request import Object
+from livevirt.kube.objects.request import Object, status_of
 from livevirt.vm import kinds
 from livevirt.vm.lifecycle.vm_admission import FINALIZER
 from livevirt.vm.sizing import hot_change
@@ -142,7 +142,7 @@ def report(recorder: Recorder, vm: Object, vmi: Object | None, changed: dict[str
     """Record what changed in the conditions that follow an edit."""
     if "conditions" not in changed:
         return
-    before: list[Condition] | None = (vm.get("status") or {}).get("conditions")
+    before: list[Condition] | None = status_of(vm).get("conditions")
     after: list[Condition] | None = changed["conditions"]
     for type_ in (RESTART_REQUIRED, *hot_change.TYPES, *_VOLUMES):
         old, new = conditions.find(before, type_), conditions.find(after, type_)
@@ -163,7 +163,7 @@ def _record(recorder: Recorder, vm: Object, condition: Condition) -> None:
 
 
 def _record_end(recorder: Recorder, vm: Object, vmi: Object, type_: str) -> None:
-    status = vmi.get("status") or {}
+    status = status_of(vmi)
     if type_ == RESTART_REQUIRED:
         recorder.event(vm, "Normal", "RestartNotRequired", "Nothing waits for a restart any more")
     elif type_ in _VOLUMES:

@@ -17,7 +17,7 @@ from livevirt.kube.control.events import Recorder
 from livevirt.kube.control.informer import Informer
 from livevirt.kube.objects import core
 from livevirt.kube.objects.conditions import FINAL
-from livevirt.kube.objects.request import Object
+from livevirt.kube.objects.request import Object, status_of
 from livevirt.vm import kinds
 from livevirt.vm.config import settings as config
 from livevirt.vm.lifecycle.vmi import launcher, view
@@ -72,7 +72,7 @@ class Sources:
             key = Key(namespace, claim)
             found, data = self.claims.get(key), self.volumes.get(key)
             filled = data is not None and (claim in named or _made_for(found, data))
-            phase = ((data or {}).get("status") or {}).get("phase")
+            phase = status_of(data).get("phase")
             if filled and phase not in _USABLE:
                 return Problem("DataVolumesNotReady", f"DataVolume {claim} is not ready yet")
             if found is None:
@@ -349,7 +349,7 @@ def _made(pod: Object) -> tuple[str, str]:
 
 
 def _ended(pod: Object) -> bool:
-    return (pod.get("status") or {}).get("phase") in FINAL
+    return status_of(pod).get("phase") in FINAL
 
 
 def _facts(vmi: Object) -> dict[str, object]:

@@ -8,7 +8,7 @@ from typing import Any
 from livevirt.kube.control.events import Recorder
 from livevirt.kube.objects import conditions, times
 from livevirt.kube.objects.conditions import Condition
-from livevirt.kube.objects.request import Object
+from livevirt.kube.objects.request import Object, status_of
 from livevirt.vm.lifecycle.vmi import launcher
 from livevirt.vm.lifecycle.vmi.plan import phase
 from livevirt.vm.lifecycle.vmi.view import InstanceSnapshot, Problem
@@ -23,7 +23,7 @@ def changes(
     vmi: Object, pod: Object | None, seen: InstanceSnapshot, now: datetime
 ) -> dict[str, Any]:
     """Return the fields of the status that must change, None for those that must go."""
-    status, problem = vmi.get("status") or {}, seen.failure or _problem(seen)
+    status, problem = status_of(vmi), seen.failure or _problem(seen)
     wanted: dict[str, Any] = {
         "conditions": _conditions(vmi, pod, seen, problem, now),
         hot_change.POD_RESIZE: hot_change.pod_resize(vmi, seen.obstacle),
@@ -64,7 +64,7 @@ def _placed(status: Object, pod: Object, node: str) -> dict[str, Any]:
     }
     if not status.get("nodeName"):  # after a migration the node sets it
         found["nodeName"] = node
-    if qos := (pod.get("status") or {}).get("qosClass"):
+    if qos := status_of(pod).get("qosClass"):
         found["qosClass"] = qos
     return found
 
@@ -72,7 +72,7 @@ def _placed(status: Object, pod: Object, node: str) -> dict[str, Any]:
 def _conditions(
     vmi: Object, pod: Object | None, seen: InstanceSnapshot, problem: Problem | None, now: datetime
 ) -> list[Condition] | None:
-    listed: list[Condition] = (vmi.get("status") or {}).get("conditions") or []
+    listed: list[Condition] = status_of(vmi).get("conditions") or []
     listed = conditions.replaced(listed, _ready(pod, seen), now)
     if seen.pod is not None and (waits := seen.pod.unschedulable) is not None:
         unschedulable = _false("PodScheduled", waits.reason, waits.message)
@@ -99,7 +99,7 @@ def _ready(pod: Object | None, seen: InstanceSnapshot) -> Condition:
     # The guest may be reported before its pod is, which reports the rest a moment later.
     if phase(seen) != "Running" or seen.pod.phase == "Pending":
         return _false("Ready", "GuestNotRunning", "Guest VM is not reported as running")
-    found = conditions.find((pod.get("status") or {}).get("conditions"), "Ready")
+    found = conditions.find(status_of(pod).get("conditions"), "Ready")
     if found is None:
         message = "virt-launcher pod is missing the Ready condition"
         return _false("Ready", "PodConditionMissing", message)

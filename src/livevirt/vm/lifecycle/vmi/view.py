@@ -7,7 +7,7 @@ from datetime import timedelta
 
 from livevirt.kube.objects import conditions
 from livevirt.kube.objects.conditions import FINAL
-from livevirt.kube.objects.request import Object
+from livevirt.kube.objects.request import Object, status_of
 from livevirt.vm.lifecycle.vmi import launcher
 from livevirt.vm.lifecycle.vmi_admission import FINALIZER
 from livevirt.vm.migration import migratability
@@ -84,7 +84,7 @@ def instance(vmi: Object) -> Instance:
     """Return the view of an instance."""
     meta = vmi["metadata"]
     return Instance(
-        phase=(vmi.get("status") or {}).get("phase") or "Pending",
+        phase=status_of(vmi).get("phase") or "Pending",
         deleting="deletionTimestamp" in meta,
         held=FINALIZER in (meta.get("finalizers") or ()),
         grace=launcher.grace(vmi),
@@ -93,7 +93,7 @@ def instance(vmi: Object) -> Instance:
 
 def is_home(pod: Object, vmi: Object) -> bool:
     """Return whether an instance's guest is in a pod, or is to start in it and not to come."""
-    node = (vmi.get("status") or {}).get("nodeName")
+    node = status_of(vmi).get("nodeName")
     if node:
         return bool(pod["spec"].get("nodeName") == node)
     return migratability.JOB not in (pod["metadata"].get("labels") or {})
@@ -101,7 +101,7 @@ def is_home(pod: Object, vmi: Object) -> bool:
 
 def pod(obj: Object, vmi: Object) -> Launcher:
     """Return the view of a launcher pod of an instance."""
-    meta, spec, status = obj["metadata"], obj["spec"], obj.get("status") or {}
+    meta, spec, status = obj["metadata"], obj["spec"], status_of(obj)
     scheduled = conditions.find(status.get("conditions"), "PodScheduled") or {}
     waits = (scheduled.get("status"), scheduled.get("reason")) == ("False", "Unschedulable")
     return Launcher(
