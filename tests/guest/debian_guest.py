@@ -7,19 +7,20 @@ import itertools
 import re
 import socket
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
 from livevirt.kube.objects.quantity import parse
+from livevirt.vm.sizing import hot_change
 
 from .distributions import image as image
 from .distributions import missing as missing
 from .guest_host import GuestHost, Object, a_vm, until
-from .live_guest import CPU, MEMORY, sized
+from .live_guest import sized
 
-BOOT_SECONDS = 560.0  # with cloud-init, on an emulated CPU of a busy machine
+BOOT_SECONDS = 900.0  # with cloud-init, on an emulated CPU of a busy machine
 COMMAND_SECONDS = 120.0
 CHANGE_SECONDS = 90.0
 MIB = 1 << 20
@@ -54,14 +55,15 @@ class Console:
     def close(self) -> None:
         self._socket.close()
 
-    def wait_for_shell(self, seconds: float = BOOT_SECONDS) -> None:
-        """Return once the shell answers."""
+    def wait_for_shell(self, assist: Callable[[], object], seconds: float = BOOT_SECONDS) -> None:
+        """Return once the shell answers; `assist` is called after each attempt that failed."""
         deadline = time.monotonic() + seconds
         while True:
             with contextlib.suppress(TimeoutError):
                 self._run("dmesg -n 1; stty -echo; PS1=; PS2=", 5)
                 return
             assert time.monotonic() < deadline, f"no shell: {self._text[-2000:]}"
+            assist()
 
     def run(self, script: str, seconds: float = COMMAND_SECONDS) -> str:
         """Run a script, which must succeed; return what it printed."""
@@ -127,7 +129,16 @@ class DebianGuest:
         path = found.group(1).decode()
         until("the serial port", lambda: Path(path).exists(), 10)
         self.console = Console(path)
-        self.console.wait_for_shell()
+        self.console.wait_for_shell(self._start_shell)
+
+    def _start_shell(self) -> None:
+        """Start the shell on the serial port if it should be there and is not.
+
+        systemd gives up a serial port that does not appear in 90 s, as on an overloaded machine.
+        """
+        if self.host.holds("vmi", self.name, "AgentConnected"):
+            unit = "serial-getty@ttyS0"
+            self.host.attempt("livevirt", "exec", self.name, "--", "systemctl", "start", unit)
 
     # ------------------------------------------------------------ inside
 
@@ -172,7 +183,7 @@ class DebianGuest:
 
     def boot_again(self) -> str:
         """Return the same of a guest that is rebooting, once there is a shell."""
-        self.console.wait_for_shell()
+        self.console.wait_for_shell(self._start_shell)
         return self.boot_id()
 
     # ------------------------------------------------------------ the API's view
@@ -225,9 +236,9 @@ class DebianGuest:
         """Return the reason of a condition, "" if there is none."""
         return str(self.host.condition("vmi", self.name, type_).get("reason", ""))
 
-    def changes(self) -> set[str]:
-        """Return the types of changes under way."""
-        return {each for each in (CPU, MEMORY) if self.host.holds("vmi", self.name, each)}
+    def changes(self) -> list[str]:
+        """Return the types of changes under way, also of those not reported yet."""
+        return hot_change.under_way(self.host.get("vmi", self.name))
 
 
 @contextmanager

@@ -136,7 +136,7 @@ def test_every_command_on_debian_does_what_it_says() -> None:
         return [text for line, text in answers if line == f"livevirt exec debian -- {command}"]
 
     assert "Debian GNU/Linux 12" in inside("grep PRETTY_NAME /etc/os-release")[0]
-    assert inside("hostname") == ["debian"]
+    assert inside("hostname") == ["bookworm"]
     assert inside("nproc") == ["1", "2"]
     before, after = (int(text.split()[1]) for text in inside("grep MemTotal /proc/meminfo"))
     assert after - before == 512 * 1024, "in KiB"

@@ -63,7 +63,7 @@ def test_a_disk_that_the_guest_holds_is_pulled_out_by_force(guest: HotGuest) -> 
     host.run("virtctl", "removevolume", name, "--volume-name=spare")
     guest.waits("spare", "Detaching", "InUseByGuest", "/mnt/s")
     out = host.run("virtctl", "removevolume", name, "--volume-name=spare", "--force")
-    assert out.splitlines()[-1] == f"VM {name} has let go of volume spare"
+    assert out.splitlines()[-1] == f"volume spare detached from VM {name}"
     guest.shell("umount -l /mnt/s")
     annotations = host.get("vm", name)["metadata"].get("annotations") or {}
     assert "livevirt.io/force-detach" not in annotations

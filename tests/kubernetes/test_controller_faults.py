@@ -4,17 +4,19 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import itertools
 import os
 import signal
 import time
 from collections import Counter
 from collections.abc import AsyncIterator, Callable
-from itertools import count
 from pathlib import Path
 
 import pytest
 
+from livevirt.errors import NotFound
 from livevirt.kube.client.limits import COMPONENT
+from livevirt.kube.objects import core
 from livevirt.vm import kinds
 
 from .cluster import KubernetesCluster, eventually, tool
@@ -33,7 +35,7 @@ pytestmark = [
     pytest.mark.skipif(os.geteuid() != 0, reason="nodes need root for their namespaces"),
 ]
 TAKEOVER_SECONDS = 20
-_numbers = count(1)
+_numbers = itertools.count(1)
 
 
 @pytest.fixture
@@ -174,6 +176,48 @@ async def test_given_the_api_server_is_away_for_too_long_then_the_leader_exits(
         await until(lambda: holder(controlled) == two.identity)
         await world.create(a_vm("web"))
         await world.until_running("web")
+
+
+async def test_given_a_second_writer_of_every_object_then_vms_start_and_grow_all_the_same(
+    controlled: KubernetesCluster, world: World, tmp_path: Path
+) -> None:
+    names = [f"vm-{number}" for number in range(3)]
+    with running_replica(controlled, tmp_path, "contested") as one:
+        await until(lambda: holder(controlled) == one.identity)
+        before, began = request_count(controlled), time.monotonic()
+        editing = asyncio.create_task(edit_all(world, names))
+        try:
+            for name in names:
+                await world.create(a_vm(name))
+            await world.until_running(*names)
+            for name in names:
+                await world.resize(name, cpu={"sockets": 2})
+            await world.until(lambda: all(sockets(world, name) == 2 for name in names))
+            assert not editing.done(), "it was to edit all the time"
+        finally:
+            editing.cancel()
+            await asyncio.wait({editing})
+        requests, seconds = request_count(controlled) - before, time.monotonic() - began
+        print(f"{requests} requests in {seconds:.1f} s beside a second writer")
+        assert requests / seconds < COMPONENT.qps
+        assert created_twice(controlled, world.namespace) == []
+
+
+def sockets(world: World, name: str) -> int:
+    """Return the sockets that the guest has."""
+    topology = world.vmi(name)["status"].get("currentCPUTopology") or {}
+    return int(topology.get("sockets", 0))
+
+
+async def edit_all(world: World, names: list[str]) -> None:
+    """Edit an annotation of each VM, instance and pod, again and again."""
+    for number in itertools.count():
+        patch = {"metadata": {"annotations": {"example.com/edited": str(number)}}}
+        targets = [(kind, name) for name in names for kind in (kinds.VM, kinds.VMI)]
+        targets += [(core.POD, pod["metadata"]["name"]) for pod in world.pods()]
+        for kind, name in targets:
+            with contextlib.suppress(NotFound):
+                await world.client.patch(kind, name, world.namespace, patch)
 
 
 async def api_server(cluster: KubernetesCluster, command: str, *options: str) -> None:

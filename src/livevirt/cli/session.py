@@ -16,7 +16,11 @@ from livevirt.errors import ApiError, Timeout
 from livevirt.kube.client.refusals import Refusal, causes, classify
 from livevirt.paths import DataDir
 from livevirt.vm.kinds import support
-from livevirt.vm.kinds.subresources import GUEST_AGENT_STOPPED, NO_GUEST_AGENT
+from livevirt.vm.kinds.subresources import (
+    GUEST_AGENT_STOPPED,
+    GUEST_NOT_RUNNING,
+    NO_GUEST_AGENT,
+)
 
 if TYPE_CHECKING:  # costly to import, and `virtctl version --client` needs none of it
     from livevirt.kube.client.remote import RemoteClient
@@ -137,6 +141,8 @@ def advice(error: ApiError) -> str:
     if missing and about.endswith(("instancetypes", "preferences")):
         return f"see `kubectl get {about}`"
     name = error.details.get("name")
+    if GUEST_NOT_RUNNING in causes(error) and name:
+        return f"see why with `kubectl describe vmi {name}`"
     if GUEST_AGENT_STOPPED in causes(error) and name:
         return (
             f"start it in the guest (`virtctl console {name}`, then for example `systemctl start"

@@ -107,6 +107,7 @@ API = Component(
         rule(("list",), "plan: what the pods of a node use", core.POD),
         rule(("list",), "plan: what a resize may use", core.QUOTA, core.LIMIT_RANGE),
         rule(("get",), "plan: defaults of the namespace", core.NAMESPACE),
+        rule(("get",), "plan: the class that a VM names", core.PRIORITY_CLASS),
         rule(("create",), "authorize users", core.ACCESS_REVIEW),
         rule(("create",), "authenticate clients that read metrics", core.TOKEN_REVIEW),
         _trusting(

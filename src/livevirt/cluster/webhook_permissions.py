@@ -17,7 +17,9 @@ from livevirt.vm.instancetypes.rules.inference import DATA_SOURCE, SNAPSHOT
 _RBAC = core.CLUSTER_ROLE.group
 _WATCHED = ("list", "watch")
 #: Read when a rule looks them up and no cache has them.
-_FETCHED = (core.REVISION, core.CLAIM, kinds.DATA_VOLUME, DATA_SOURCE, SNAPSHOT)
+_FETCHED = (
+    core.REVISION, core.CLAIM, core.STORAGE_CLASS, kinds.DATA_VOLUME, DATA_SOURCE, SNAPSHOT,
+)  # fmt: skip
 
 
 def permissions(endpoint: Endpoint) -> list[Object]:

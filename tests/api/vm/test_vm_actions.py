@@ -8,6 +8,7 @@ import pytest
 from aiohttp.test_utils import make_mocked_request
 
 from livevirt.errors import ApiError, BadRequest, Conflict, MethodNotAllowed, NotFound
+from livevirt.kube.client.refusals import causes
 from livevirt.kube.objects.request import ActionPath, Answer, Object
 from livevirt.vm import kinds
 from livevirt.vm.subresources.router import Actions
@@ -397,5 +398,6 @@ async def test_a_guest_that_does_not_run_cannot_be_reached(world: World, verbs: 
     await world.create_vm()
     await world.until(world.vmi)
     for verb in ("pause", "softreboot", "reset"):
-        with pytest.raises(Conflict, match="VMI is not running"):
+        with pytest.raises(Conflict, match="VMI is not running") as refused:
             await verbs(verb, of=VMI)
+        assert causes(refused.value) == {"GuestNotRunning"}

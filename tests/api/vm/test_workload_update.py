@@ -266,7 +266,7 @@ async def test_given_no_node_with_room_then_an_event_names_what_each_lacks(guest
     for name in ("node-1", "node-2"):
         await LocalClient(guest.api, NODE).patch(core.NODE, name, "", small, subresource="status")
     await guest.patch_vm(BIGGER)
-    await guest.until(lambda: "Node node-2 lacks" in told_to_stay(guest))
+    await guest.until(lambda: "Node node-2 is missing" in told_to_stay(guest))
 
 
 @pytest.mark.wording

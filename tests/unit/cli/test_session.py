@@ -39,6 +39,14 @@ ADVICE = {
         Conflict("…", details={"name": "web", "causes": [{"reason": "GuestAgentNotConnected"}]}),
         "kubectl wait vmi web",
     ),
+    "an agent that has stopped": (
+        Conflict("…", details={"name": "web", "causes": [{"reason": "GuestAgentStopped"}]}),
+        "virtctl console web",
+    ),
+    "a guest that does not run": (
+        Conflict("…", details={"name": "web", "causes": [{"reason": "GuestNotRunning"}]}),
+        "kubectl describe vmi web",
+    ),
     "no server": (Unreachable("https://x cannot be reached: …"), "livevirt up"),
     "a reason that speaks for itself": (Conflict("VM is already running"), ""),
 }

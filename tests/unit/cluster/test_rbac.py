@@ -2,15 +2,27 @@
 
 from __future__ import annotations
 
+import copy
 from collections.abc import Iterator
+from datetime import UTC, datetime
 from typing import Any
 
 import pytest
 
 from livevirt.cluster import manifests, rbac
 from livevirt.cluster.manifests import InstallOptions
+from livevirt.kube.objects import core
+from livevirt.kube.objects.kind import Kind
+from livevirt.kube.objects.node_share import Share
+from livevirt.kube.objects.request import Object, User
+from livevirt.kube.objects.review import Review
+from livevirt.vm import admission, kinds
 from livevirt.vm.config.settings import NAMESPACE
 from livevirt.vm.kinds.subresources import SUBRESOURCES
+
+from ...api.examples import EXAMPLES
+
+NOON = datetime(2030, 1, 1, 12, tzinfo=UTC)
 
 APPLIED = manifests.control_plane(InstallOptions())
 ROLES = [each for each in APPLIED if each["kind"] in ("Role", "ClusterRole")]
@@ -82,3 +94,49 @@ def test_given_the_view_role_then_it_changes_nothing() -> None:
 def test_given_any_subresource_then_some_role_grants_it(action: Any) -> None:
     every = granted((*rbac.ADMIN_RULES, *rbac.MIGRATE_RULES))
     assert ("subresources.kubevirt.io", action.path, action.verb) in every
+
+
+class RecordingReader:
+    """A reader that has nothing, and remembers what it was asked for."""
+
+    def __init__(self) -> None:
+        self.kinds: set[tuple[str, str]] = set()
+
+    def get(self, kind: Kind, name: str, namespace: str = "") -> Object | None:
+        self.kinds.add((kind.group, kind.plural))
+        return None
+
+    def list(self, kind: Kind, namespace: str = "") -> list[Object]:
+        self.kinds.add((kind.group, kind.plural))
+        return []
+
+    def occupancy(self, node: str, instance: str) -> tuple[Object | None, Share]:
+        return None, Share()
+
+
+def test_given_any_example_then_the_webhook_may_read_what_the_rules_look_up() -> None:
+    read = RecordingReader()
+    for example in EXAMPLES.values():
+        kind = kinds.REGISTRY.of_object(example.manifest)
+        if kind is None or kind.resource not in admission.RULES:
+            continue
+        new = copy.deepcopy(example.manifest)
+        new["metadata"] |= {"namespace": "default", "uid": "u"}
+        rules = admission.RULES[kind.resource]
+        version = new["apiVersion"].rpartition("/")[2]
+        review = Review("create", kind, version, new, None, User("jane"), read, NOON)
+        rules.default(new)
+        rules.prepare(review)
+        rules.validate(review)
+    assert (core.STORAGE_CLASS.group, core.STORAGE_CLASS.plural) in read.kinds
+    readable = {
+        (group, resource)
+        for group, resource, verb in granted(rbac.WEBHOOK.cluster_rules)
+        if verb == "get"
+    }
+    assert read.kinds <= readable
+
+
+def test_given_a_plan_then_the_api_may_read_the_priority_class_of_a_vm() -> None:
+    wanted = (core.PRIORITY_CLASS.group, core.PRIORITY_CLASS.plural, "get")
+    assert wanted in granted(rbac.API.cluster_rules)

@@ -18,7 +18,7 @@ from livevirt.qemu.guest_memory import GuestMemory
 
 log = logging.getLogger(__name__)
 
-SILENT_SECONDS = 20.0  # an agent that has not answered for so long, twice in a row, counts as gone
+SILENT_SECONDS = 30.0  # an agent that has not answered for so long, twice in a row, counts as gone
 _OFTEN_SECONDS, _SELDOM_SECONDS = 1.0, 15.0  # between polls
 _OFTEN = 30  # polls made often, while the guest has no address
 _REPORTS_BLOCKS = frozenset({guest_memory.BLOCKS, guest_memory.BLOCK_INFO})

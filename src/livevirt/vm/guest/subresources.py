@@ -5,7 +5,11 @@ from __future__ import annotations
 from livevirt.kube.objects import conditions
 from livevirt.kube.objects.request import Answer, Object
 from livevirt.vm import kinds
-from livevirt.vm.kinds.subresources import GUEST_AGENT_STOPPED, NO_GUEST_AGENT
+from livevirt.vm.kinds.subresources import (
+    GUEST_AGENT_STOPPED,
+    GUEST_NOT_RUNNING,
+    NO_GUEST_AGENT,
+)
 from livevirt.vm.subresources import call as subresources_call
 from livevirt.vm.subresources.call import DONE, Call, phase
 
@@ -56,7 +60,7 @@ async def running_instance(call: Call) -> Object:
     """Return the instance, or refuse if its guest does not run."""
     vmi = await call.instance()
     if phase(vmi) != "Running":
-        raise call.refuse(_VMI, "VMI is not running")
+        raise call.refuse(_VMI, "VMI is not running", GUEST_NOT_RUNNING)
     return vmi
 
 

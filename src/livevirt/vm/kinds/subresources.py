@@ -9,7 +9,8 @@ from livevirt.kube.objects.registry import Action, ActionGroup
 
 GROUP = "subresources.kubevirt.io"
 VERSIONS = ("v1", "v1alpha3")  # the same in both; clients of either exist
-# Causes of the refusal of something that needs a guest agent.
+# Causes of the refusal of something that needs a running guest, or its agent.
+GUEST_NOT_RUNNING = "GuestNotRunning"
 NO_GUEST_AGENT = "GuestAgentNotConnected"  # it has not answered yet
 GUEST_AGENT_STOPPED = "GuestAgentStopped"  # it has answered, and does not any more
 NO_NODE_AGENT = "NodeAgentNotReachable"  # the same for a node agent, on a cluster
