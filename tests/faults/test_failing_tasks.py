@@ -44,6 +44,7 @@ def test_given_every_task_fails_once_then_all_are_restarted_and_a_guest_runs(
     seen = host.server.run_kubectl("get", "--raw", "/readyz?verbose")
     host.apply(a_bare_vm("web"))
     until("a guest", lambda: host.phase("web") == "Running", 90)
+    until("each to have failed", lambda: all(counted(host, "restarts_total").values()), 60)
     restarts = counted(host, "restarts_total")
     assert set(restarts.values()) == {1}, restarts
     expected = {"scheduler", "collector", "feed", "node01", "node01-registration", "probe-host",
