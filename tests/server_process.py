@@ -152,10 +152,11 @@ class ServerProcess:
         """Return a TLS context that shows the administrator's certificate."""
         context = self.trust()
         user: dict[str, Any] = yaml.safe_load(self.kubeconfig.read_text())["users"][0]["user"]
-        pair = self.home / "admin.pem"
         parts = (user["client-certificate-data"], user["client-key-data"])
-        pair.write_bytes(b"\n".join(base64.b64decode(part) for part in parts))
-        context.load_cert_chain(pair)
+        with tempfile.NamedTemporaryFile() as pair:  # of its own: threads of a test share us
+            pair.write(b"\n".join(base64.b64decode(part) for part in parts))
+            pair.flush()
+            context.load_cert_chain(pair.name)
         return context
 
 

@@ -20,7 +20,7 @@ from livevirt.cli import livevirt, virtctl
 from livevirt.cluster import controller as cluster_controller
 from livevirt.cluster import rbac
 from livevirt.cluster import webhook as cluster_webhook
-from livevirt.kube.control import requests
+from livevirt.kube.control import requests, stalls, supervisor
 from livevirt.kube.objects import core, schema
 from livevirt.kube.objects.kind import Kind
 from livevirt.kube.server import metrics as server_metrics
@@ -377,6 +377,7 @@ _SOURCES = {
     "Objects": collector.FAMILIES,
     "QEMU and guests": guest_metrics.FAMILIES,
     "Host": storage_metrics.FAMILIES,
+    "Background tasks": (*supervisor.FAMILIES, *stalls.FAMILIES),
     "Components on Kubernetes": (
         *cluster_controller.FAMILIES,
         *requests.FAMILIES,

@@ -21,6 +21,7 @@ from typing import Any
 
 from livevirt.kube.admission import builtin
 from livevirt.kube.client.local import LocalClient
+from livevirt.kube.control.supervisor import Supervisor
 from livevirt.kube.controllers import bootstrap
 from livevirt.kube.objects import conditions, core
 from livevirt.kube.objects.kind import Kind
@@ -258,7 +259,7 @@ async def opened(root: Path, images: Path) -> AsyncIterator[World]:
 @contextlib.asynccontextmanager
 async def working(agent: Agent) -> AsyncIterator[None]:
     """Run the agent for a while; guests it started run on afterwards."""
-    task = asyncio.create_task(agent.run())
+    task = asyncio.create_task(agent.run(Supervisor()))
     try:
         yield
         assert not task.done(), "the agent must never end by itself"

@@ -119,7 +119,7 @@ def show(name: str, document: Object) -> None:
         values = (_value(compact(path, change[side])) for side in ("from", "to"))
         cells = (path.removeprefix(f"{TEMPLATE}."), *values, verdict)
         rows.append(Row(cells, why, _COLOURS.get(verdict, "green")))
-    table.echo(("FIELD", "RUNS", "WANTED", "VERDICT", "WHY"), rows)
+    table.echo(("FIELD", "CURRENT", "DESIRED", "VERDICT", "WHY"), rows)
     if pod := document.get("pod"):
         moved = (f"{each['resource']} {each['from']} -> {each['to']}" for each in pod)
         click.echo(f"its pod: {', '.join(moved)}")
