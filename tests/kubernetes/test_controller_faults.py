@@ -36,6 +36,7 @@ pytestmark = [
 ]
 TAKEOVER_SECONDS = 20
 _numbers = itertools.count(1)
+ETCD_SECONDS = 30.0
 
 
 @pytest.fixture
@@ -178,6 +179,29 @@ async def test_given_the_api_server_is_away_for_too_long_then_the_leader_exits(
         await world.until_running("web")
 
 
+async def test_given_etcd_stops_for_half_a_minute_then_a_standby_leads_and_nothing_is_lost(
+    controlled: KubernetesCluster, world: World, tmp_path: Path
+) -> None:
+    with running_replica(controlled, tmp_path, "before-outage") as one:
+        await until(lambda: holder(controlled) == one.identity)
+        await world.create(a_vm("before"))
+        await world.until_running("before")
+        with running_replica(controlled, tmp_path, "after-outage") as two:
+            await until(lambda: two.get("/readyz")[0] == 200)
+            sent, began = request_count(controlled), time.monotonic()
+            await component(controlled, "etcd", "stop")
+            await asyncio.sleep(ETCD_SECONDS)
+            await component(controlled, "etcd", "start")
+            assert await asyncio.to_thread(one.wait) == 1  # it could not renew its lease
+            await until(lambda: holder(controlled) == two.identity)
+            await world.create(a_vm("after"))
+            await world.until_running("before", "after")
+            requests, seconds = request_count(controlled) - sent, time.monotonic() - began
+            print(f"{requests} requests in {seconds:.1f} s around the outage")
+            assert requests / seconds < COMPONENT.qps
+            assert created_twice(controlled, world.namespace) == []
+
+
 async def test_given_a_second_writer_of_every_object_then_vms_start_and_grow_all_the_same(
     controlled: KubernetesCluster, world: World, tmp_path: Path
 ) -> None:
@@ -222,7 +246,12 @@ async def edit_all(world: World, names: list[str]) -> None:
 
 async def api_server(cluster: KubernetesCluster, command: str, *options: str) -> None:
     """Stop or start the API server of a cluster."""
-    arguments = (command, "--name", cluster.name, *options, "kube-apiserver")
+    await component(cluster, "kube-apiserver", command, *options)
+
+
+async def component(cluster: KubernetesCluster, name: str, command: str, *options: str) -> None:
+    """Stop or start a component of a cluster."""
+    arguments = (command, "--name", cluster.name, *options, name)
     done = await asyncio.to_thread(tool, *arguments)
     assert done.returncode == 0, done.stderr
 
