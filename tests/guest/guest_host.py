@@ -93,11 +93,12 @@ class GuestHost:
         connection = self._connection
         if connection is None or connection.port != urlsplit(self.server.url).port:
             connection = self._connected()  # the server has started again
-        connection.request("GET", f"/{path}")
-        with connection.getresponse() as answer:
-            found: Object = json.load(answer)
-        assert answer.status in (200, 404), found
-        return found if answer.status == 200 else {}
+        try:
+            status, found = _asked(connection, path)
+        except (http.client.RemoteDisconnected, BrokenPipeError, ConnectionResetError):
+            status, found = _asked(self._connected(), path)  # the old one was idle for too long
+        assert status in (200, 404), found
+        return found if status == 200 else {}
 
     def _connected(self) -> http.client.HTTPSConnection:
         if self._connection is not None:
@@ -246,6 +247,12 @@ def kill(pids: Iterable[int]) -> None:
     for pid in pids:
         with contextlib.suppress(ProcessLookupError):
             os.kill(pid, signal.SIGKILL)
+
+
+def _asked(connection: http.client.HTTPSConnection, path: str) -> tuple[int, Object]:
+    connection.request("GET", f"/{path}")
+    with connection.getresponse() as answer:
+        return answer.status, json.load(answer)
 
 
 def until(what: str, holds: Callable[[], object], seconds: float = SECONDS) -> float:

@@ -217,7 +217,19 @@ def a_data_dir() -> Iterator[Path]:
             intent = folder.read_intent()
             while folder.locked():
                 time.sleep(0.01)
-            cgroups.PodCgroup(intent.cgroups if intent else ()).remove()
+            _remove(cgroups.PodCgroup(intent.cgroups if intent else ()))
+
+
+def _remove(cgroup: cgroups.PodCgroup, seconds: float = 10.0) -> None:
+    """Remove a cgroup as soon as the kernel has forgotten the processes that died in it."""
+    deadline = time.monotonic() + seconds
+    while True:
+        try:
+            return cgroup.remove()
+        except OSError:
+            if time.monotonic() > deadline:
+                raise
+            time.sleep(0.01)
 
 
 @contextlib.contextmanager

@@ -122,6 +122,7 @@ async def test_given_qemu_is_killed_then_the_guest_has_failed_soon_and_nothing_i
         await world.until("VMI failed", lambda: world.phase() == "Failed")
         await world.until("pod failed", lambda: world.pod_phase() == "Failed")
         assert time.monotonic() - began < SOON
+        await eventually("nothing left", lambda: not leftovers(root))
     assert world.vmi()["status"]["reason"] == "Crashed"
     assert world.container()["state"]["terminated"]["exitCode"] == 1
     assert leftovers(root) == []
@@ -202,6 +203,7 @@ async def test_given_a_guest_ends_by_itself_then_it_is_told_how(
             await world.until("the VMI ended", lambda: world.phase() == phase)
             await world.until("the pod ended", lambda: world.pod_phase() == phase)
             assert time.monotonic() - began < 2 * SOON  # the firmware needs its time too
+            await eventually("nothing left", lambda: not leftovers(root))
     if not watched:
         async with await Session.connect(qmp_socket(root)) as qmp:
             with qmp.listen("STOP") as events:
@@ -210,6 +212,7 @@ async def test_given_a_guest_ends_by_itself_then_it_is_told_how(
         async with working(node_world.an_agent(world.client, root, images)):
             await world.until("the VMI ended", lambda: world.phase() == phase, SOON)
             await world.until("the pod ended", lambda: world.pod_phase() == phase, SOON)
+            await eventually("nothing left", lambda: not leftovers(root))
     assert (world.phase(), world.vmi()["status"].get("reason", "")) == (phase, reason)
     assert world.container()["state"]["terminated"]["exitCode"] == status
     assert qemus(root) == leftovers(root) == []
@@ -441,4 +444,5 @@ async def test_given_the_agent_is_killed_then_the_next_one_finds_its_guest(
         async with working(node_world.an_agent(world.client, root, images)):
             await world.until("failed", lambda: world.phase() == "Failed", SOON)
             await world.until("pod failed", lambda: world.pod_phase() == "Failed", SOON)
+            await eventually("nothing left", lambda: not leftovers(root))
     assert leftovers(root) == []
