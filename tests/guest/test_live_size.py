@@ -254,6 +254,7 @@ def test_given_the_guest_does_not_accept_then_cause_and_cure_are_told_and_it_may
         assert status["currentCPUTopology"]["sockets"] == 1
         assert status["memory"] | {"guestRequested": "1Gi"} == {
             "guestAtBoot": "512Mi", "guestCurrent": "512Mi", "guestRequested": "1Gi",
+            "guestPlugged": "512Mi", "confirmed": True,
         }  # fmt: skip
     finally:
         host.shell(name, f"mount -o remount,rw /sys; echo {device} > {_DRIVER}/bind")
@@ -313,7 +314,8 @@ def test_given_a_restart_then_the_guest_boots_with_the_new_size_and_grows_from_t
     until("another instance", lambda: guest.host.uid(guest.name) not in ("", before))
     guest.begin()
     told = guest.host.get("vmi", guest.name)["status"]["memory"]
-    assert told == dict.fromkeys(("guestAtBoot", "guestCurrent", "guestRequested"), "768Mi")
+    amounts = ("guestAtBoot", "guestCurrent", "guestPlugged", "guestRequested")
+    assert told == dict.fromkeys(amounts, "768Mi") | {"confirmed": True}
     look = guest.born.look
     assert look.cpus == 2
     assert 0.9 < look.memory / (768 * MIB) < 1
