@@ -217,7 +217,10 @@ class HotGuest:
 
         def opened() -> set[str]:
             links = Path(f"/proc/{self.host.qemu(self.name)}/fd")
-            found = {os.readlink(link) for link in links.iterdir()}
+            found = set()
+            for link in links.iterdir():
+                with contextlib.suppress(FileNotFoundError):  # closed meanwhile
+                    found.add(os.readlink(link))
             return {each for each in found if each.startswith(str(folder))}
 
         until(f"QEMU to have just {wanted} open", lambda: opened() == wanted, SECONDS)
