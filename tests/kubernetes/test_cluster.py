@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import importlib.util
 import json
 import os
@@ -326,7 +327,9 @@ def start_up(phase: str, directory: Path) -> subprocess.Popen[bytes]:
     output = directory / "output"
     with output.open("wb") as stream:
         command = [str(TOOL), "up", "--name", OTHER, "--nodes", "1"]
-        starting = subprocess.Popen(command, stdout=stream, stderr=stream)
+        # A job in the background of a script ignores interrupts, and so would its children.
+        interruptible = functools.partial(signal.signal, signal.SIGINT, signal.SIG_DFL)
+        starting = subprocess.Popen(command, stdout=stream, stderr=stream, preexec_fn=interruptible)
     assert eventually(lambda: phase in output.read_text()), output.read_text()
     return starting
 
