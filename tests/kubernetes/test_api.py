@@ -169,6 +169,12 @@ def test_given_a_plan_then_it_is_answered_with_the_verdict_and_the_placement(
     assert "placement" in plan
 
 
+def test_given_a_plan_with_a_priority_class_then_it_is_looked_up(admin: Virtctl, vm: str) -> None:
+    template = {"spec": {"priorityClassName": "system-cluster-critical"}}
+    done = admin("plan", vm, "--patch", json.dumps({"spec": {"template": template}}))
+    assert done.returncode == 0, done.stderr
+
+
 def test_given_a_running_vm_when_its_growth_is_planned_then_quotas_and_nodes_are_consulted(
     cluster: KubernetesCluster, admin: Virtctl, vm: str
 ) -> None:
