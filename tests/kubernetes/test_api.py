@@ -169,10 +169,14 @@ def test_given_a_plan_then_it_is_answered_with_the_verdict_and_the_placement(
     assert "placement" in plan
 
 
-def test_given_a_plan_with_a_priority_class_then_it_is_looked_up(admin: Virtctl, vm: str) -> None:
-    template = {"spec": {"priorityClassName": "system-cluster-critical"}}
+def test_given_a_plan_with_a_priority_class_then_it_is_looked_up(
+    cluster: KubernetesCluster, admin: Virtctl, vm: str
+) -> None:
+    cluster.kubectl("create", "priorityclass", f"of-{vm}", "--value=10")
+    template = {"spec": {"priorityClassName": f"of-{vm}"}}
     done = admin("plan", vm, "--patch", json.dumps({"spec": {"template": template}}))
     assert done.returncode == 0, done.stderr
+    cluster.kubectl("delete", "priorityclass", f"of-{vm}")
 
 
 def test_given_a_running_vm_when_its_growth_is_planned_then_quotas_and_nodes_are_consulted(
