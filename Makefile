@@ -44,7 +44,7 @@ SCRAMBLED_GUESTS := tests/guest/test_lifecycle.py::test_given_a_stop_then_the_gu
   tests/guest/test_migration.py::test_given_a_migration_is_cancelled_then_the_guest_stays_and_no_target_is_left \
   tests/guest/test_instancetypes.py::test_given_virtctl_waits_then_it_tells_what_goes_on_and_ends_when_the_guest_has_it
 
-test: setup debian ## every suite, with small rounds of the fault suites (under 17 minutes)
+test: setup debian ## every suite, with small rounds of the fault suites (about 20 minutes)
 	$(PYTEST) -m "$(SHORT)" -p no:cacheprovider --ignore=tests/unit --ignore=tests/api
 	$(PYTEST) -m "$(SHORT) and wording" -p no:cacheprovider -q tests/unit tests/api
 	$(PYTEST) -m "$(SHORT)" -p no:cacheprovider -q --scramble-messages tests/unit tests/api $(SCRAMBLED_GUESTS)
