@@ -10,6 +10,7 @@ from dataclasses import dataclass, field, replace
 from datetime import datetime
 from typing import Protocol
 
+from livevirt.errors import InsufficientStorage
 from livevirt.kube.admission import limit_ranges, quotas
 from livevirt.kube.control.turns import Turns
 from livevirt.kube.objects import core, metadata, refusals
@@ -20,7 +21,7 @@ from livevirt.kube.objects.refusals import forbidden
 from livevirt.kube.objects.registry import Registry
 from livevirt.kube.objects.request import Object, Request
 from livevirt.kube.objects.review import Review, Rules
-from livevirt.kube.server import objects
+from livevirt.kube.server import objects, storage_errors
 from livevirt.kube.store import Compacted, Key, Overrun, Put, Store, Stored, Watch
 
 log = logging.getLogger(__name__)
@@ -170,6 +171,12 @@ class Services:
             verb, request.kind, request.version, new, old, request.user, self.reader, self.now(),
             request.subresource, request.dry_run,
         )  # fmt: skip
+
+    def check_space(self) -> None:
+        """Refuse new objects while the disk is full: what is left is for stopping and deleting."""
+        for guard in self.space_guards:
+            if why := guard():
+                raise InsufficientStorage(why, details=storage_errors.RETRY)
 
     def check_namespace(self, kind: Kind, namespace: str, name: str) -> None:
         """Refuse to create in a namespace that is not there or is going away."""
