@@ -310,7 +310,11 @@ def with_parents(type_: MergeType, fields: FieldSet) -> FieldSet:
         inner = declared.get(path, type_.element)
         if inner is not None and below:
             below = with_parents(inner, below)
-        found[path] = as_member(below) if path in declared else below
+        if inner is not None and inner.kept:
+            if below:
+                found[path] = {name: node for name, node in below.items() if name != SELF}
+        else:
+            found[path] = as_member(below) if path in declared else below
     return found
 
 

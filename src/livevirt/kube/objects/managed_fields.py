@@ -109,15 +109,20 @@ def updated(
     change = compared.at(writer.api_version)
     if change is None or change == _NOTHING:
         return entries
-    taken = change.changed
-    kept = _without(compared, entries)
-    if taken:
-        own = writer.entry(UPDATE, taken, writer.time)
-        mine = _identity(own)
-        before = next((each for each in kept if _identity(each) == mine), None)
-        if before is not None:
-            kept.remove(before)
-            own["fieldsV1"] = field_sets.union(before.get("fieldsV1", LEAF), taken)
+    if not entries:
+        return [writer.entry(UPDATE, change.changed, writer.time)] if change.changed else []
+    own = writer.entry(UPDATE, change.changed, writer.time)
+    mine = _identity(own)
+    before = next((each for each in entries if _identity(each) == mine), None)
+    kept = _without(compared, [each for each in entries if each is not before])
+    if before is not None:
+        fields = before.get("fieldsV1", LEAF)
+        if change.removed:
+            fields = field_sets.difference(fields, change.removed)
+        own["fieldsV1"] = field_sets.union(fields, change.changed)
+        if not change.changed and "time" in before:
+            own["time"] = before["time"]
+    if own["fieldsV1"]:
         kept.append(own)
     return _sorted(_capped(kept))
 
@@ -217,9 +222,11 @@ def _without(compared: _Compared, entries: list[Entry]) -> list[Entry]:
         change = compared.at(entry.get("apiVersion", ""))
         if change is None:
             continue
-        fields = entry.get("fieldsV1", LEAF)
-        left = field_sets.difference(field_sets.difference(fields, change.changed), change.removed)
-        if left == fields:
+        fields = left = entry.get("fieldsV1", LEAF)
+        for gone in change:
+            if not left.keys().isdisjoint(gone):
+                left = field_sets.difference(left, gone)
+        if left is fields or left == fields:
             kept.append(entry)
         elif left:
             kept.append({**entry, "fieldsV1": left})

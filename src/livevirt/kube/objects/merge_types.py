@@ -37,6 +37,7 @@ class MergeType:
     element: MergeType | None = None  # of a map or list; of a struct that takes any fields
     keys: tuple[tuple[str, Any], ...] = ()  # of a list: name and default value, by name
     json: str = ""  # the JSON type of a scalar or atomic value; empty for any
+    kept: bool = False  # never removed as a whole: it has fields without an owner
     leaf: bool = field(init=False)  # owned as a whole, whatever is in it
 
     def __post_init__(self) -> None:
@@ -65,7 +66,7 @@ def of_kind(kind: Kind, version: str) -> MergeType:
     found = builder.struct(type_, type_)
     root = MergeType(STRUCT, dict(found.fields))
     metadata = _BuiltIn().of(definitions()["meta.ObjectMeta"])
-    owned = MergeType(STRUCT, dict(metadata.fields))
+    owned = MergeType(STRUCT, dict(metadata.fields), kept=True)
     for name in _UNOWNED:
         path, inner = owned.fields[name]
         owned.fields[name] = (path, MergeType(IGNORED, json=inner.json))

@@ -21,14 +21,13 @@ _SIZE_FIELDS = ("f:resources", "f:resizePolicy")
 def track_create(request: Request, obj: Object, now: datetime) -> None:
     """Record the creator of a new object as the owner of all its fields."""
     versions = versions_of(request.kind, request.version)
-    entries = managed_fields.updated(versions, versions.empty, obj, [], writer(request, now))
-    record(obj, entries)
+    record(obj, managed_fields.updated(versions, versions.empty, obj, [], writer(request, now)))
 
 
 def track_update(request: Request, new: Object, old: Object, now: datetime) -> None:
     """Record who owns which fields after a change that is not an apply."""
     sent, stored = new["metadata"].get("managedFields"), stored_entries(old)
-    if not request.subresource and sent is not None and sent is not stored:
+    if not request.subresource and sent is not None and sent != stored:
         stored = [] if managed_fields.is_reset(sent) else managed_fields.usable(sent) or stored
     if stored:  # else there are no owners until the first apply
         versions = versions_of(request.kind, request.version)

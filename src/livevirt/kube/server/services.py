@@ -259,5 +259,9 @@ def charge(services: Services, review: Review) -> list[Put]:
     writes = []
     for obj in quotas.charge([copy.deepcopy(quota_.object) for quota_ in held], review):
         was = by_name[obj["metadata"]["name"]]
+        if (stored := services.store.get(was.key)) is not None:  # mirrors have no managedFields
+            managed_fields = objects.decode(stored.value)["metadata"].get("managedFields")
+            if managed_fields:
+                obj["metadata"]["managedFields"] = managed_fields
         writes.append(Put(was.key, was.revision, objects.writer(core.QUOTA, obj)))
     return [] if review.dry_run else writes

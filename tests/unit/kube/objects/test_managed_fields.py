@@ -315,3 +315,9 @@ def test_entries_that_cannot_be_read_are_not_used() -> None:
         {**good, "fieldsV1": {"a": {}}},
     ):
         assert managed_fields.usable([good, bad]) == []
+
+
+def test_metadata_stays_when_its_last_owned_field_goes() -> None:
+    pod = Applied()
+    pod.apply("alice", {"metadata": {"name": "p", "finalizers": ["x/a"]}})
+    assert pod.apply("alice", {"metadata": {"name": "p"}})["metadata"] == {"name": "p"}
