@@ -92,6 +92,12 @@ _NOTHING: tuple[Any, ...] = (None, False, "", [])
 _ANYWAY = {"domain.devices.disks.cdrom.tray": "closed"}
 
 
+def is_acted_on(path: str) -> bool:
+    """Return whether a field, or at least one below it, is acted on."""
+    above = (path.rsplit(".", depth)[0] for depth in range(path.count(".") + 1))
+    return path in _ABOVE or any(each in SUPPORTED for each in above)
+
+
 def warnings(path: str, spec: Object) -> list[str]:
     """Return a warning for each field that is set in a spec and not acted on."""
     found = list(dict.fromkeys(unsupported(spec)))
