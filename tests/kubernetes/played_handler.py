@@ -183,9 +183,11 @@ class World:
             with contextlib.suppress(NotFound):
                 await self.client.delete(kinds.VM, vm["metadata"]["name"], self.namespace)
         await self.until(
-            lambda: not any(
-                self.informers.of(kind).list(self.namespace)
-                for kind in (kinds.VM, kinds.VMI, core.POD)
+            lambda: (
+                not any(
+                    self.informers.of(kind).list(self.namespace)
+                    for kind in (kinds.VM, kinds.VMI, core.POD)
+                )
             )
         )
 
