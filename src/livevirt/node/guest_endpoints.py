@@ -103,7 +103,7 @@ class GuestEndpoints:
         for agent in self._agents:
             guest = agent.guest(namespace, vmi)
             if guest is not None and not guest.ended:
-                return Path(guest.intent.machine.serial_socket)
+                return Path(guest.intent.serial_socket)
         raise BadRequest(f"{vmi} does not run")
 
     async def log_file(self, namespace: str, pod: str, container: str) -> Path:

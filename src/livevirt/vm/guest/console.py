@@ -17,6 +17,7 @@ from typing import Protocol
 from aiohttp import WSCloseCode, WSMsgType, web
 
 from livevirt.errors import BadRequest
+from livevirt.files import unix_socket
 from livevirt.vm import kinds
 from livevirt.vm.subresources.call import Call, phase
 
@@ -104,7 +105,7 @@ class Consoles:
 
 async def _connected(path: Path, vmi: str) -> tuple[asyncio.StreamReader, asyncio.StreamWriter]:
     try:
-        return await asyncio.open_unix_connection(str(path))
+        return await unix_socket.open_streams(path)
     except OSError as error:
         # Just started or just ended: for the client both are "not running, ask again".
         raise BadRequest(f"the console of {vmi} does not answer: {error.strerror}") from error
