@@ -14,7 +14,7 @@ import os
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any, cast
+from typing import Any, Protocol, cast
 
 from livevirt.errors import LivevirtError, NotFound
 from livevirt.files import disk_space, loop_device, private, raw_file
@@ -63,6 +63,19 @@ class Prepared:
     size: int | None = None  # of images made here
     claim: Object | None = None
     digest: str = ""  # of the image it began as
+
+
+class NodeVolumes(Protocol):
+    """Finds the volumes that a running guest may be given."""
+
+    async def attachable(self, namespace: str, volume: Object) -> Prepared:
+        """Return the disk image of a volume in a claim; raises VolumeProblem until it is ready."""
+
+    def release(self, prepared: Prepared) -> None:
+        """Release a volume that QEMU has opened, or will not."""
+
+    async def holders(self, namespace: str, claim: str, uid: str) -> list[str]:
+        """Return the names of other VMIs that have a claim in use or want to."""
 
 
 class Volumes:
