@@ -13,6 +13,7 @@ from livevirt.kube.objects.quantity import Format, Quantity
 from livevirt.vm.sizing import guest_size, hot_change
 from livevirt.vm.spec import sizes
 from livevirt.vm.spec.instance import read_amount
+from livevirt.vm.verdict import below_boot
 from livevirt.vm.verdict.comparison import MEMORY_REQUEST, Comparison, Path, find, in_vm
 from livevirt.vm.verdict.judgement import Reason, Ruling, Verdict
 from livevirt.vm.verdict.verdict_inputs import NOT_YET
@@ -95,6 +96,8 @@ def guest_memory(comparison: Comparison, running: Any, wanted: Any) -> Ruling:
         return refusal
     if comparison.asked.guest is None and _resources_differ(comparison, "memory"):
         return _follows("memory", "memory")
+    if wanted < boot:
+        return below_boot.rule(comparison, boot, running, wanted)
     problem = _problem(comparison, boot, most)
     if problem or most is None:
         return Ruling(Verdict.RESTART, Reason.NOT_ELIGIBLE, problem)
@@ -107,9 +110,6 @@ def guest_memory(comparison: Comparison, running: Any, wanted: Any) -> Ruling:
     if wanted > most:
         message = f"the guest was started with room for at most {most}"
         return restart(Reason.ABOVE_MAXIMUM, message, most)
-    if wanted < boot:
-        message = f"the guest cannot have less than the {boot} it was started with"
-        return restart(Reason.BELOW_BOOT, message, boot)
     if wanted.nano % block.nano:
         message = f"memory is plugged in blocks of {block}"
         return restart(Reason.UNALIGNED, message, _aligned(wanted, running, most, block))
@@ -213,8 +213,9 @@ FIELDS: tuple[LiveField, ...] = (
         guest_memory,
         Reason.IN_PLACE,
         "up and down, in place: the pod is resized, then memory is plugged; the other way round to"
-        " shrink",
-        "above maxGuest, below the size at boot, not a multiple of 2Mi (1Gi with such huge pages),"
+        " shrink; below the size at boot by the balloon, as far as the guest has memory free",
+        "above maxGuest, below 128Mi or a quarter of the size at boot, below that size without"
+        " balloon statistics or in huge pages, not a multiple of 2Mi (1Gi with such huge pages),"
         " or the guest is realtime, encrypted or maps NUMA nodes through; huge pages need a"
         " migration",
     ),
