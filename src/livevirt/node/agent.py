@@ -85,9 +85,9 @@ class Agent:
         self._watched = Watched(client, name)
         self._recorder = Recorder(client, events.COMPONENT, now, name)
         api = NodeApi(name, client, self._watched, self._recorder, now)
-        volumes = Volumes(
-            client, images, (data.volumes,), host.account.owner if host.account else None
-        )
+        owner = host.account.owner if host.account else None
+        promises = disk_space.Promises((data.scratch, data.volumes))
+        volumes = Volumes(client, images, (data.volumes,), owner, promises)
         starter = Starter(name, host, volumes, self._cgroups, Scratch(data.scratch))
         self._migrations = NodeMigrations(api, starter, host.handovers)
         self._reporter = Reporter(api, starter, self._migrations, node.capacity)
