@@ -68,7 +68,8 @@ _TABLE = """
     domain.rebootPolicy
     domain.resources.requests domain.resources.limits domain.resources.overcommitGuestOverhead
 
-    domain.devices.autoattachGraphicsDevice domain.devices.autoattachPodInterface
+    domain.devices.autoattachGraphicsDevice domain.devices.autoattachMemBalloon
+    domain.devices.autoattachPodInterface
     domain.devices.autoattachSerialConsole domain.devices.logSerialConsole domain.devices.rng
     domain.devices.disks.name domain.devices.disks.bootOrder domain.devices.disks.cache
     domain.devices.disks.io domain.devices.disks.serial domain.devices.disks.errorPolicy
