@@ -32,7 +32,8 @@ from livevirt.kube.server.http import Front
 from livevirt.kube.server.pod_log import Logs
 from livevirt.kube.server.services import Services
 from livevirt.node import guest_metrics, registration, storage_metrics
-from livevirt.node.agent import Agent, NodeConfig
+from livevirt.node.agent import Agent
+from livevirt.node.embedded import NodeConfig, setup
 from livevirt.node.guest import Guest
 from livevirt.node.guest_endpoints import GuestEndpoints
 from livevirt.node.guest_metrics import GuestMetrics
@@ -117,7 +118,8 @@ async def run(
 
         async def run_agent(name: str) -> None:
             node = NodeConfig(name, capacity, name in retired)
-            agent = Agent(node, named, data, images, host, services.now)
+            parts = setup(node, data, images, host)
+            agent = Agent(name, named, host, services.now, parts)
             agent.watchers.append(functools.partial(report_plugged, machines))
             agents[:] = [each for each in agents if each.name != name] + [agent]
             await agent.run(supervisor)

@@ -72,6 +72,30 @@ class Intent(msgspec.Struct, frozen=True, rename="camel", kw_only=True):
     exclusive: Exclusive | None = None
     incoming: Incoming | None = None
     created: str  # when, as Kubernetes writes times
+    sockets: str = ""  # the directory of the sockets as we see it; empty if QEMU sees it there too
+
+    @property
+    def qmp_socket(self) -> str:
+        """QEMU's monitor, as we see it."""
+        return self._seen(self.machine.qmp_socket)
+
+    @property
+    def serial_socket(self) -> str:
+        """The serial console, as we see it."""
+        return self._seen(self.machine.serial_socket)
+
+    @property
+    def agent_socket(self) -> str:
+        """The guest agent's channel, as we see it."""
+        return self._seen(self.machine.agent_socket)
+
+    @property
+    def vnc_socket(self) -> str:
+        """The VNC server, as we see it."""
+        return self._seen(self.machine.vnc_socket)
+
+    def _seen(self, socket: str) -> str:
+        return str(Path(self.sockets, Path(socket).name)) if self.sockets else socket
 
 
 class _Version(msgspec.Struct):

@@ -14,10 +14,11 @@ import os
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any, cast
+from typing import Any, Protocol, cast
 
 from livevirt.errors import LivevirtError, NotFound
 from livevirt.files import disk_space, loop_device, private, raw_file
+from livevirt.files.disk_space import Promises
 from livevirt.kube.client.interface import Client
 from livevirt.kube.objects import conditions, core, quantity
 from livevirt.kube.objects.conditions import FINAL
@@ -64,6 +65,19 @@ class Prepared:
     digest: str = ""  # of the image it began as
 
 
+class NodeVolumes(Protocol):
+    """Finds the volumes that a running guest may be given."""
+
+    async def attachable(self, namespace: str, volume: Object) -> Prepared:
+        """Return the disk image of a volume in a claim; raises VolumeProblem until it is ready."""
+
+    def release(self, prepared: Prepared) -> None:
+        """Release a volume that QEMU has opened, or will not."""
+
+    async def holders(self, namespace: str, claim: str, uid: str) -> list[str]:
+        """Return the names of other VMIs that have a claim in use or want to."""
+
+
 class Volumes:
     """Prepares the volumes of the pods of one node."""
 
@@ -73,11 +87,13 @@ class Volumes:
         images: ImageStore,
         roots: Sequence[Path],
         owner: tuple[int, int] | None,
+        promises: Promises,
     ) -> None:
         self._client = client
         self._images = images
         self._roots = tuple(roots)
         self._owner = owner
+        self._promises = promises  # to guests' disks, scratch disks included
 
     async def prepare(
         self, vmi: Object, folder: Path, metadata: Mapping[str, Any]
@@ -182,10 +198,7 @@ class Volumes:
 
     async def _admit(self, path: Path, size: int) -> None:
         """Refuse a scratch disk that would promise more than the file system can give."""
-        folders = (path.parent.parent, *self._roots)
-        own = await asyncio.to_thread(disk_space.size, path)  # of an earlier attempt
-        already = await asyncio.to_thread(disk_space.promised, folders)
-        if why := disk_space.refusal(path.parent, already - own, size):
+        if why := await asyncio.to_thread(self._promises.admit, path, size):
             raise VolumeProblem(DISK_FULL, why)
 
     async def _empty(self, path: Path, name: str, disk: Object) -> Prepared:
