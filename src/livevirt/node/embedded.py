@@ -49,7 +49,8 @@ def setup(
         )
         pressure = functools.partial(disk_space.pressure, data.root)
         owner = host.account.owner if host.account else None
-        volumes = Volumes(api.client, images, (data.volumes,), owner)
+        promises = disk_space.Promises((data.scratch, data.volumes))
+        volumes = Volumes(api.client, images, (data.volumes,), owner, promises)
         directories = Directories(data.nodes / node.name / "pods", data.run)
         return NodeParts(
             ProcessRuntime(directories, host, cgroups, volumes, Scratch(data.scratch)),

@@ -89,6 +89,11 @@ class Intent(msgspec.Struct, frozen=True, rename="camel", kw_only=True):
         """The guest agent's channel, as we see it."""
         return self._seen(self.machine.agent_socket)
 
+    @property
+    def vnc_socket(self) -> str:
+        """The VNC server, as we see it."""
+        return self._seen(self.machine.vnc_socket)
+
     def _seen(self, socket: str) -> str:
         return str(Path(self.sockets, Path(socket).name)) if self.sockets else socket
 

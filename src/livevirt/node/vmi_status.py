@@ -19,6 +19,7 @@ from livevirt.node.guest import NOTHING_YET, AgentView, View, snapshot
 from livevirt.node.sizing import IDLE, Begun, Progress
 from livevirt.qemu import plan as qemu_plan
 from livevirt.qemu.agent import Interface
+from livevirt.qemu.disk import USB_CONTROLLER
 from livevirt.qemu.lifecycle import Standing
 from livevirt.qemu.machine import Machine
 from livevirt.qemu.observe import Drive
@@ -115,6 +116,7 @@ def _running(seen: GuestSnapshot) -> Object:
         "volumeStatus": volumes,
         "migratedVolumes": copying.listed(seen.vmi, seen.copies) or None,
         "freePCIePorts": len(view.observed.free_ports),
+        "devices": {"usb": USB_CONTROLLER in view.observed.devices},
         "guestOSInfo": (old.get("guestOSInfo") or {}) if unasked else _os_info(view.agent),
         "migrationMethod": "BlockMigration"
         if _has_local_disks(seen.vmi["spec"])

@@ -18,6 +18,7 @@ from typing import Any, Protocol, cast
 
 from livevirt.errors import LivevirtError, NotFound
 from livevirt.files import disk_space, loop_device, private, raw_file
+from livevirt.files.disk_space import Promises
 from livevirt.kube.client.interface import Client
 from livevirt.kube.objects import conditions, core, quantity
 from livevirt.kube.objects.conditions import FINAL
@@ -86,11 +87,13 @@ class Volumes:
         images: ImageStore,
         roots: Sequence[Path],
         owner: tuple[int, int] | None,
+        promises: Promises,
     ) -> None:
         self._client = client
         self._images = images
         self._roots = tuple(roots)
         self._owner = owner
+        self._promises = promises  # to guests' disks, scratch disks included
 
     async def prepare(
         self, vmi: Object, folder: Path, metadata: Mapping[str, Any]
@@ -195,10 +198,7 @@ class Volumes:
 
     async def _admit(self, path: Path, size: int) -> None:
         """Refuse a scratch disk that would promise more than the file system can give."""
-        folders = (path.parent.parent, *self._roots)
-        own = await asyncio.to_thread(disk_space.size, path)  # of an earlier attempt
-        already = await asyncio.to_thread(disk_space.promised, folders)
-        if why := disk_space.refusal(path.parent, already - own, size):
+        if why := await asyncio.to_thread(self._promises.admit, path, size):
             raise VolumeProblem(DISK_FULL, why)
 
     async def _empty(self, path: Path, name: str, disk: Object) -> Prepared:

@@ -11,6 +11,7 @@ import json
 from collections.abc import Iterator
 from itertools import count
 
+from livevirt.qemu import balloon
 from livevirt.qemu import disk as disks
 from livevirt.qemu.disk import Disk, Json
 from livevirt.qemu.machine import Machine, Nic
@@ -211,13 +212,16 @@ def _devices_on_ports(machine: Machine) -> Iterator[Json]:
         yield memory
     if machine.rng:
         yield {"driver": "virtio-rng-pci", "id": "vrng0", "rng": "rng0"}
-    if machine.usb or any(disk.bus == "usb" for disk in machine.disks):
-        yield {"driver": "qemu-xhci", "id": disks.USB_CONTROLLER}
     for nic in machine.nics:
         yield _nic(nic)
     for disk in machine.disks:
         if disk.bus == "virtio":
             yield disks.device(disk, {})
+    # Last, so that network cards and disks are where a guest without them had them.
+    if machine.usb or any(disk.bus == "usb" for disk in machine.disks):
+        yield {"driver": "qemu-xhci", "id": disks.USB_CONTROLLER}
+    if machine.balloon:
+        yield {"driver": balloon.DRIVER, "id": balloon.DEVICE}
 
 
 def occupied_ports(machine: Machine) -> int:
