@@ -23,11 +23,11 @@ from livevirt.node.process import Process
 from livevirt.node.runtime import Exit
 from livevirt.node.volumes import Prepared, VolumeProblem
 from livevirt.qemu.accelerator import Accelerator
+from livevirt.vm.lifecycle.vmi import kubelet_pod
 
 if TYPE_CHECKING:
     from livevirt.node.local import Local
 
-KVM_DEVICE = "devices.kubevirt.io/kvm"
 STOP_SECONDS = 0.5  # between looks for pods that the kubelet stops
 _BECOME_SECONDS, _LOOK_SECONDS = 2.0, 0.02  # in which a launcher becomes QEMU
 _TERMINATION_LOG = "/dev/termination-log"
@@ -108,7 +108,7 @@ class KubeletRuntime:
             ),
             {},
         )
-        if self._accelerator.name == "kvm" and KVM_DEVICE not in limits:
+        if self._accelerator.name == "kvm" and kubelet_pod.KVM not in limits:
             return Accelerator("tcg", "the pod has no /dev/kvm, because emulation is allowed")
         return self._accelerator
 

@@ -21,12 +21,11 @@ from livevirt.node.intent import Intent
 from livevirt.node.pod_dir import PodDir
 from livevirt.node.process import Process
 from livevirt.node.runtime import Exit
+from livevirt.vm.lifecycle.vmi import kubelet_pod, launcher
 
-COMPUTE = "compute"
-RUN_VOLUME, RUN_DIRECTORY = "livevirt-run", PurePosixPath("/run/livevirt")
-SCRATCH_VOLUME, SCRATCH_DIRECTORY = "livevirt-scratch", PurePosixPath("/var/lib/livevirt")
+COMPUTE = launcher.CONTAINER
 EMULATOR = "/usr/bin/qemu-system-x86_64"  # in our image
-OWNER = (107, 107)  # KubeVirt's user for QEMU
+OWNER = (launcher.RUN_AS, launcher.RUN_AS)
 _VAR_RUN = PurePosixPath("/var/run")
 _FLAGS = os.O_NOFOLLOW | os.O_CLOEXEC
 
@@ -74,15 +73,15 @@ class LauncherDir(PodDir):
 
     def __init__(self, pods: Path, kubelet: Path, uid: str) -> None:
         super().__init__(pods, pods, uid)
-        self.run = empty_dir(kubelet, uid, RUN_VOLUME)
-        self.scratch = empty_dir(kubelet, uid, SCRATCH_VOLUME)
+        self.run = empty_dir(kubelet, uid, kubelet_pod.RUN_VOLUME)
+        self.scratch = empty_dir(kubelet, uid, kubelet_pod.SCRATCH_VOLUME)
         self.serial = self.run / "serial.log"
         self.argv = self.run / "argv"  # becomes QEMU's command line
         self.stop = self.run / "stop"  # exists once the kubelet stops the pod
         self.stopped = self.run / "stopped"  # lets the hook return by which the kubelet stops it
         self.logs = (self.serial,)
-        self.qemu_run = Path(RUN_DIRECTORY)
-        self.qemu_serial = Path(RUN_DIRECTORY, self.serial.name)
+        self.qemu_run = Path(kubelet_pod.RUN_DIRECTORY)
+        self.qemu_serial = Path(kubelet_pod.CONSOLE_FILE)
 
     def create(self, owner: tuple[int, int] | None) -> None:
         """Create the directory of our notes; the pod's are the kubelet's."""

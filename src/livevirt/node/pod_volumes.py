@@ -22,7 +22,7 @@ from livevirt.kube.client.interface import Client
 from livevirt.kube.objects import core, quantity
 from livevirt.kube.objects.request import Object
 from livevirt.node import scratch
-from livevirt.node.launcher_pod import COMPUTE, OWNER, SCRATCH_DIRECTORY, ContainerRoot, LauncherDir
+from livevirt.node.launcher_pod import COMPUTE, OWNER, ContainerRoot, LauncherDir
 from livevirt.node.volumes import (
     CLAIM_FILE,
     FAILED_MOUNT,
@@ -33,14 +33,14 @@ from livevirt.node.volumes import (
     takes_direct,
 )
 from livevirt.qemu.disk import Format, Image
+from livevirt.vm.lifecycle.vmi import kubelet_pod
 from livevirt.vm.spec import disks
 from livevirt.vm.volumes.volume_lists import claim_of
 
-CONTAINER_DISKS = PurePosixPath("/var/run/kubevirt/container-disks")
-CLAIMS = PurePosixPath("/var/run/kubevirt-private/vmi-disks")
-SECRETS = PurePosixPath("/var/run/kubevirt-private/secret")
+CONTAINER_DISKS = PurePosixPath(kubelet_pod.CONTAINER_DISKS)
+CLAIMS = PurePosixPath(kubelet_pod.DISKS)
+SECRETS = PurePosixPath(kubelet_pod.SECRETS)
 _IMAGE_DIRECTORY = "/disk"  # where images of container disks have their file
-_USER_DATA, _NETWORK_DATA = "udata", "ndata"
 _QCOW2 = b"QFI\xfb"
 _HEADER = struct.Struct(">4sIQIIQ")  # magic, version, backing file and its length, bits, size
 _EXTERNAL_DATA = 1 << 2  # an incompatible feature: the data is in another file
@@ -242,7 +242,7 @@ def _disc(
 def _secrets(name: str, source: Object, roots: Roots) -> dict[str, Object]:
     """Read the Secrets of a cloud-init source where the kubelet has mounted them."""
     root, found = roots(COMPUTE), dict[str, Object]()
-    for ref, folder in (("secretRef", _USER_DATA), ("networkDataSecretRef", _NETWORK_DATA)):
+    for ref, folder in kubelet_pod.CLOUD_INIT_SECRETS:
         secret = (source.get(ref) or {}).get("name")
         if secret and root is not None:
             path = root.below(SECRETS / name / folder)
@@ -267,4 +267,4 @@ def _give(path: Path) -> None:
 
 
 def _inside(path: Path) -> str:
-    return str(SCRATCH_DIRECTORY / path.name)
+    return str(PurePosixPath(kubelet_pod.SCRATCH_DIRECTORY, path.name))
