@@ -1,6 +1,6 @@
 """Connections to unix sockets in directories that others can write to, such as a pod's.
 
-A path may be longer than a socket address allows, and whoever owns the directory could replace the
+A path may be longer than a socket address allows, and the owner of the directory could replace the
 socket by a symbolic link to another one. So the socket itself is opened first, and the connection
 is made through its descriptor.
 """

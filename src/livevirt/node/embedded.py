@@ -57,8 +57,8 @@ def setup(
             volumes,
             KubeletRole(api, node.capacity),
             Registration(api.client, facts, api.now, pressure).run,
-            cgroups.problem,
-            cgroups.cpuset_problem,
+            unconfined=cgroups.problem,
+            shares_cpus=cgroups.cpuset_problem,
         )
 
     return made

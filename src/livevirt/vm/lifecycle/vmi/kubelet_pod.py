@@ -37,7 +37,8 @@ _INSTALL = "install-launcher"
 #: The first version of each container runtime that mounts images.
 _IMAGE_VOLUMES = {"containerd": (2, 1), "cri-o": (1, 33)}
 _LEAST_LIMIT = {"cpu": "10m", "memory": "32Mi"}  # with less, runc cannot start a container
-_USER_DATA, _NETWORK_DATA = "udata", "ndata"  # KubeVirt's suffixes
+#: The fields of cloud-init that name a Secret, with KubeVirt's suffixes of their volumes.
+CLOUD_INIT_SECRETS = (("secretRef", "udata"), ("networkDataSecretRef", "ndata"))
 
 
 @dataclass(frozen=True, slots=True)
@@ -287,7 +288,7 @@ def _add_claim(parts: _Parts, name: str, claim: str, known: Facts) -> None:
 
 def _add_cloud_init(parts: _Parts, name: str, source: Object) -> None:
     """Add the Secrets that the node agent makes the disk from."""
-    for ref, suffix in (("secretRef", _USER_DATA), ("networkDataSecretRef", _NETWORK_DATA)):
+    for ref, suffix in CLOUD_INIT_SECRETS:
         if secret := (source.get(ref) or {}).get("name"):
             path = f"{SECRETS}/{name}/{suffix}"
             given = {"secretName": secret}
