@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class Exit:
-    """What is known about the exit of a QEMU that exited by itself."""
+    """What is known about the exit of a QEMU that was not asked to exit."""
 
     oom_killed: bool = False
     complaint: str = ""  # the end of what it printed
@@ -50,7 +50,7 @@ class Runtime(Protocol):
         """Return whether a guest can be started in the pod now."""
 
     def is_stopping(self, local: Local) -> bool:
-        """Return whether the pod is being stopped, whatever its object shows."""
+        """Return whether the pod is being stopped, also without being deleted."""
 
     def accelerator(self, pod: Object) -> Accelerator:
         """Return the accelerator that the pod can use."""
@@ -107,4 +107,4 @@ class PodReporter(Protocol):
         """Keep nothing about a pod that is gone."""
 
     def waiting(self, change: Change) -> Iterable[Key]:
-        """Return the pods that a change of another pod may unblock."""
+        """Return the pods that may continue after a change of another pod."""
