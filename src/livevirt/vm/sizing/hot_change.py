@@ -21,8 +21,8 @@ from livevirt.kube.objects.quantity import Format, Quantity
 from livevirt.kube.objects.request import Object, status_of
 from livevirt.vm.sizing import guest_size
 from livevirt.vm.sizing.reservation import asked, reported_size
+from livevirt.vm.verdict.comparison import MEMORY, SOCKETS
 from livevirt.vm.verdict.judgement import Judgement
-from livevirt.vm.verdict.live_patch import MEMORY, SOCKETS
 
 CPU, MEMORY_TYPE = "HotVCPUChange", "HotMemoryChange"
 TYPES = (CPU, MEMORY_TYPE)
