@@ -26,7 +26,6 @@ ABSENT: Final[dict[str, Absent]] = {
         "copy a file with `livevirt exec -i VM -- tee PATH < FILE`, or"
         " `livevirt exec VM -- cat PATH > FILE`",
     ),
-    "port-forward": Absent(_NO_NETWORK, _INSIDE),
     "expose": Absent(_NO_NETWORK, _INSIDE),
     "usbredir": Absent(
         "USB devices are not redirected",
