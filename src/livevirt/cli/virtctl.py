@@ -22,6 +22,7 @@ class Verbs(frame.LazyGroup, absent.Group):
             ("console", ("console",)),
             ("vnc", ("vnc",)),
             ("port_forward", ("port-forward",)),
+            ("ssh", ("ssh", "scp")),
             ("instance", ("guestosinfo", "userlist", "fslist")),
             ("hotplug", ("addvolume", "removevolume", "cdrom")),
             ("plan", ("plan",)),
