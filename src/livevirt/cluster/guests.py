@@ -13,6 +13,8 @@ from typing import NoReturn
 from livevirt.errors import ApiError
 from livevirt.kube.objects.request import Object
 from livevirt.vm.guest.exec import Finished
+from livevirt.vm.guest.port_forward import TransportProtocol
+from livevirt.vm.guest.stream import Channel
 from livevirt.vm.kinds.subresources import NO_NODE_AGENT
 
 
@@ -62,6 +64,12 @@ class NoNodeAgent:
     async def screenshot(self, namespace: str, vmi: str, *, move_cursor: bool) -> bytes:
         """Refuse to take a picture of the screen."""
         _refuse("vnc/screenshot", vmi)
+
+    async def dial(
+        self, namespace: str, vmi: str, protocol: TransportProtocol, port: int
+    ) -> Channel:
+        """Refuse to connect to a port of the guest."""
+        _refuse("portforward", vmi)
 
     async def exec(
         self, namespace: str, vmi: str, command: Sequence[str], stdin: bytes
