@@ -82,7 +82,7 @@ class QmpConnection:
         startup_ends = asyncio.get_running_loop().time() + _STARTUP_SECONDS
         while True:
             try:
-                async with await Session.connect(self._intent.machine.qmp_socket) as qmp:
+                async with await Session.connect(self._intent.qmp_socket) as qmp:
                     pause = _FIRST_RETRY
                     await forget_files(qmp)
                     self._session = qmp
