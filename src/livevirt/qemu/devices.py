@@ -14,6 +14,7 @@ from livevirt.qemu import balloon
 from livevirt.qemu.act import add_device, unplug
 from livevirt.qemu.disk import USB_CONTROLLER, port_place
 from livevirt.qemu.errors import CommandFailed
+from livevirt.qemu.lifecycle import HELD
 from livevirt.qemu.machine import TABLET_PREFIX, WATCHDOG, WatchdogAction, tablet_device
 from livevirt.qemu.observe import PERIPHERALS, Observed
 from livevirt.qemu.session import Session
@@ -83,7 +84,7 @@ Step = PlugDevice | UnplugDevice | SetAction | SetBootIndex | Impossible
 
 def plan(goal: DeviceGoal, state: DeviceState) -> list[Step]:
     """List the steps to the devices that are wanted."""
-    if state.observed.run_state not in ("running", "paused"):
+    if state.observed.run_state not in ("running", *HELD):
         return []
     return [
         *_balloon(goal, state.observed),
