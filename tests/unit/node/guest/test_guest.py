@@ -127,7 +127,7 @@ async def following(
         intent: Any = SimpleNamespace(
             namespace="default",
             vmi="web",
-            machine=SimpleNamespace(),
+            machine=SimpleNamespace(balloon=False),
             exclusive=None,
             agent_socket=socket,
             qmp_socket="/none",
