@@ -16,7 +16,7 @@ from livevirt.qemu import balloon, devices
 from livevirt.qemu.devices import DeviceGoal, DeviceState, Impossible, SetAction
 from livevirt.qemu.disk import USB_CONTROLLER
 from livevirt.qemu.errors import Disconnected, QmpError
-from livevirt.qemu.machine import WATCHDOG
+from livevirt.qemu.machine import WATCHDOG, Machine
 from livevirt.qemu.observe import Observed
 
 log = logging.getLogger(__name__)
@@ -34,12 +34,16 @@ class DeviceReport:
     problem: str = ""
 
 
-def goal(vmi: Object) -> DeviceGoal:
-    """Return the devices that an instance asks for."""
+def goal(vmi: Object, machine: Machine) -> DeviceGoal:
+    """Return the devices that an instance asks for.
+
+    A guest that an earlier release started gets a balloon only if the instance names it.
+    """
     listed = (vmi["spec"].get("domain") or {}).get("devices") or {}
     watchdog = ((listed.get("watchdog") or {}).get("i6300esb") or {}).get("action")
+    asked = listed.get("autoattachMemBalloon")
     return DeviceGoal(
-        balloon=listed.get("autoattachMemBalloon") is not False,
+        balloon=True if asked is None and machine.balloon is not None else asked,
         tablets=frozenset(tablets(listed)),
         watchdog=watchdog or ("poweroff" if listed.get("watchdog") else ""),
         boot=boot_order(listed.get("disks") or []),

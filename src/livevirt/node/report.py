@@ -129,7 +129,7 @@ class Reporter:
         local.attacher.want(attachments.goal(vmi))
         if local.keeper is None:
             local.keeper = DeviceKeeper(guest, local.wake)
-        local.keeper.want(device_keeper.goal(vmi))
+        local.keeper.want(device_keeper.goal(vmi, guest.intent.machine))
 
 
 def _adjust(local: Local, pod: Object | None, vmi: Object) -> None:

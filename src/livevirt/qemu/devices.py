@@ -28,7 +28,7 @@ NO_INDEX = -1  # of a device that the firmware does not try
 class DeviceGoal:
     """What the guest should have."""
 
-    balloon: bool = True
+    balloon: bool | None = None  # None: as it is
     tablets: frozenset[str] = frozenset()  # names of those on USB
     watchdog: str = ""  # what it does when the guest hangs; empty if there is none
     boot: Mapping[str, int] = field(default_factory=dict)  # the place of each drive in the order
@@ -96,6 +96,8 @@ def plan(goal: DeviceGoal, state: DeviceState) -> list[Step]:
 
 def _balloon(goal: DeviceGoal, observed: Observed) -> Iterator[Step]:
     there = balloon.DEVICE in observed.devices
+    if goal.balloon is None:
+        return
     if goal.balloon and not there:
         if not observed.free_ports:
             yield Impossible("no PCIe port is free for the balloon")
@@ -112,14 +114,13 @@ def _balloon(goal: DeviceGoal, observed: Observed) -> Iterator[Step]:
 
 
 def _tablets(goal: DeviceGoal, observed: Observed) -> Iterator[Step]:
+    if USB_CONTROLLER not in observed.devices:
+        return  # an earlier release started it, and ignored input devices
     there = tablets(observed)
     for name in sorted(there - goal.tablets):
         yield UnplugDevice(TABLET_PREFIX + name)
     for name in sorted(goal.tablets - there):
-        if USB_CONTROLLER not in observed.devices:
-            yield Impossible(f"there is no USB controller for input {name}")
-        else:
-            yield PlugDevice(tuple(tablet_device(name).items()))
+        yield PlugDevice(tuple(tablet_device(name).items()))
 
 
 def tablets(observed: Observed) -> frozenset[str]:

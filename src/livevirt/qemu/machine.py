@@ -216,7 +216,7 @@ class Machine:
     spare_ports: int = 4  # empty PCIe ports, for disks plugged later
     ports: tuple[tuple[str, int], ...] = ()  # the port of a device by id; else the lowest free
     usb: bool = False  # a USB controller, also without a drive on it
-    balloon: bool = False  # guests started by an earlier release have none
+    balloon: bool | None = None  # None: started by an earlier release, without one
     tablets: tuple[Tablet, ...] = ()
     watchdog: WatchdogAction | None = None
     graphics: bool = False  # a VGA card, seen through `vnc_socket`

@@ -90,7 +90,7 @@ def as_it_stands(
         cpu=replace(machine.cpu, sockets=observed.sockets),
         disks=drives,
         io_threads=(*shared, *sorted(filter(None, own))),
-        balloon=balloon.DEVICE in observed.devices,
+        balloon=_balloon(machine, observed),
         tablets=tuple(Tablet(name=name, slot=port) for name, port in places.tablets.items()),
         ports=(),
     )
@@ -98,6 +98,13 @@ def as_it_stands(
     return replace(
         found, ports=tuple(sorted(on_ports.items())), spare_ports=total - occupied_ports(found)
     )
+
+
+def _balloon(machine: Machine, observed: Observed) -> bool | None:
+    """Return whether there is a balloon; None if an earlier release started it without one."""
+    if balloon.DEVICE in observed.devices:
+        return True
+    return None if machine.balloon is None else False
 
 
 def _own_threads(machine: Machine) -> set[str]:

@@ -79,7 +79,7 @@ async def test_a_tablet_comes_and_goes_and_a_target_has_it_at_the_same_port(
 async def test_a_balloon_comes_on_a_free_port_and_a_target_has_it_there(a_machine, start) -> None:
     machine = a_machine(spare_ports=2)
     async with start(machine) as guest:
-        observed = await follow(DeviceGoal(), guest.qmp)
+        observed = await follow(DeviceGoal(balloon=True), guest.qmp)
         assert observed.memory.balloon == balloon.Balloon()
         there = as_it_stands(machine, observed, await places(guest.qmp, observed), ())
         assert there.balloon

@@ -2,8 +2,14 @@
 
 from __future__ import annotations
 
-from livevirt.node.device_keeper import DeviceReport, goal, status
+from dataclasses import replace
+
+import pytest
+
+from livevirt.node import device_keeper
+from livevirt.node.device_keeper import DeviceReport, status
 from livevirt.qemu.devices import DeviceGoal
+from livevirt.qemu.machine import Cpu, Machine, Memory
 from livevirt.qemu.observe import MemoryState, Observed
 
 DEVICES = {"balloon0": "virtio-balloon-pci", "input-pen": "usb-tablet", "usb0": "qemu-xhci"}
@@ -14,9 +20,28 @@ def an_instance(**devices: object) -> dict[str, object]:
     return {"spec": {"domain": {"devices": devices}}}
 
 
-def test_an_instance_that_names_nothing_has_a_balloon() -> None:
-    assert goal({"spec": {}}) == DeviceGoal(balloon=True)
-    assert goal(an_instance(autoattachMemBalloon=False)) == DeviceGoal(balloon=False)
+NEW = Machine(
+    name="web", uuid="4c4c4544-0000-4000-8000-000000000001", accelerator="tcg",
+    cpu=Cpu(model="max"), memory=Memory(boot=64 << 20, max=64 << 20), run_dir="/run/web",
+    serial_log="/run/web/serial.log", balloon=True,
+)  # fmt: skip
+OLD = replace(NEW, balloon=None)
+
+
+def goal(vmi: dict[str, object], machine: Machine = NEW) -> DeviceGoal:
+    return device_keeper.goal(vmi, machine)
+
+
+@pytest.mark.parametrize(
+    ("asked", "machine", "there"),
+    [(None, NEW, True), (True, NEW, True), (False, NEW, False), (None, OLD, None),
+     (True, OLD, True), (None, replace(NEW, balloon=False), True)],
+)  # fmt: skip
+def test_a_guest_of_an_earlier_release_gets_a_balloon_only_if_it_is_named(
+    asked: bool | None, machine: Machine, there: bool | None
+) -> None:
+    named = {} if asked is None else {"autoattachMemBalloon": asked}
+    assert goal(an_instance(**named), machine).balloon is there
 
 
 def test_tablets_on_usb_are_served_and_others_are_not() -> None:

@@ -36,14 +36,16 @@ def state(devices: Mapping[str, str], **changes: object) -> DeviceState:
     return DeviceState(is_now(devices, **changes))  # type: ignore[arg-type]
 
 
-NO_BALLOON = DeviceGoal(balloon=False)
+NO_BALLOON, WITH = DeviceGoal(balloon=False), DeviceGoal(balloon=True)
 ROWS: dict[str, tuple[DeviceGoal, DeviceState, list[Step]]] = {
-    "nothing to do": (DeviceGoal(), state(WITH_BALLOON), []),
+    "nothing to do": (WITH, state(WITH_BALLOON), []),
+    "a guest of an earlier release stays without a balloon": (
+        DeviceGoal(), state({}, free_ports=("port4",)), []),
     "a balloon comes": (
-        DeviceGoal(), state({}, free_ports=("port4", "port5")),
+        WITH, state({}, free_ports=("port4", "port5")),
         [PlugDevice((("driver", DRIVER), ("id", DEVICE), ("bus", "port5"), ("addr", "0x0")))]),
     "no port for a balloon": (
-        DeviceGoal(), state({}), [Impossible("no PCIe port is free for the balloon")]),
+        WITH, state({}), [Impossible("no PCIe port is free for the balloon")]),
     "a balloon goes": (NO_BALLOON, state(WITH_BALLOON), [UnplugDevice(DEVICE)]),
     "a balloon that holds memory stays": (
         NO_BALLOON, state(WITH_BALLOON, held=1),
@@ -53,8 +55,7 @@ ROWS: dict[str, tuple[DeviceGoal, DeviceState, list[Step]]] = {
         [PlugDevice((("driver", "usb-tablet"), ("id", "input-pen"), ("bus", "usb0.0")))]),
     "a tablet goes": (NO_BALLOON, state(USB | PEN), [UnplugDevice("input-pen")]),
     "a tablet without a controller": (
-        DeviceGoal(balloon=False, tablets=frozenset({"pen"})), state({}),
-        [Impossible("there is no USB controller for input pen")]),
+        DeviceGoal(balloon=False, tablets=frozenset({"pen"})), state({}), []),
     "another action": (
         DeviceGoal(balloon=False, watchdog="reset"), state({"watchdog0": "i6300esb"}),
         [SetAction("reset")]),
