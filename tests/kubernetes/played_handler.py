@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 from collections.abc import AsyncIterator, Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from livevirt.cluster.controller import utc_now
@@ -183,17 +183,23 @@ class World:
             with contextlib.suppress(NotFound):
                 await self.client.delete(kinds.VM, vm["metadata"]["name"], self.namespace)
         await self.until(
-            lambda: not any(
-                self.informers.of(kind).list(self.namespace)
-                for kind in (kinds.VM, kinds.VMI, core.POD)
+            lambda: (
+                not any(
+                    self.informers.of(kind).list(self.namespace)
+                    for kind in (kinds.VM, kinds.VMI, core.POD)
+                )
             )
         )
 
 
 @contextlib.asynccontextmanager
-async def playing(cluster: KubernetesCluster, namespace: str) -> AsyncIterator[World]:
-    """Play the guests of a cluster in a new namespace."""
-    client = RemoteClient(kubeconfig.find(cluster.kubeconfig), manager="played-handler")
+async def playing(
+    cluster: KubernetesCluster, namespace: str, user: str = ""
+) -> AsyncIterator[World]:
+    """Play the guests of a cluster in a new namespace, as a user with all permissions."""
+    headers = tuple(kubeconfig.impersonation(user, groups=["system:masters"] if user else []))
+    access = replace(kubeconfig.find(cluster.kubeconfig), impersonate=headers)
+    client = RemoteClient(access, manager="played-handler")
     meta = {"name": namespace}
     await client.create(core.NAMESPACE, {"apiVersion": "v1", "kind": "Namespace", "metadata": meta})
     informers = Informers(client)
