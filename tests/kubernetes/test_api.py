@@ -27,6 +27,7 @@ from .component import (
     at_hub,
     hub_address,
     install_definitions,
+    is_whole_module,
     requests_of,
     running,
     unused_permissions,
@@ -476,7 +477,7 @@ def test_given_a_damaged_secret_then_new_certificates_are_issued_and_trusted(
 def test_given_all_of_the_above_then_the_role_of_the_component_fits_exactly(
     cluster: KubernetesCluster, request: pytest.FixtureRequest
 ) -> None:
-    if request.config.option.keyword or any("::" in each for each in request.config.args):
+    if not is_whole_module(request.config):
         pytest.skip("only after all other tests of this module")
     requests = requests_of(cluster, rbac.API.user)
     assert requests

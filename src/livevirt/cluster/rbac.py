@@ -87,7 +87,7 @@ _INSTANCETYPES = (
     kinds.INSTANCETYPE, kinds.CLUSTER_INSTANCETYPE, kinds.PREFERENCE, kinds.CLUSTER_PREFERENCE,
 )  # fmt: skip
 
-_OWN_CERTIFICATES = "its own certificates"
+_OWN_CERTIFICATES, _LOOKED_UP = "its own certificates", "what rules look up"
 
 
 def _certificate_rules(secret: str) -> tuple[Rule, ...]:
@@ -129,14 +129,18 @@ API = Component(
 )
 
 
-#: What the rules of the webhook look up and no cache of it holds.
+_CACHED = (*ROOM, *webhook.LOOKED_UP)
+#: What the rules of the webhook only list, which caches answer.
+_LISTED = (core.QUOTA, core.LIMIT_RANGE, kinds.MIGRATION)
+#: What they look up and no cache holds.
 _FETCHED = (core.REVISION, core.CLAIM, kinds.DATA_VOLUME, DATA_SOURCE, SNAPSHOT)
 
 WEBHOOK = Component(
     webhook_manifests.NAME,
     (
-        *_rule_per_group(READ, "what rules look up", *ROOM, *webhook.LOOKED_UP),
-        *_rule_per_group(("get",), "what rules look up", *_FETCHED),
+        *_rule_per_group(READ, _LOOKED_UP, *(each for each in _CACHED if each not in _LISTED)),
+        *_rule_per_group(CACHE, _LOOKED_UP, *_LISTED),
+        *_rule_per_group(("get",), _LOOKED_UP, *_FETCHED),
         rule(("patch",), "evictions: mark the instance to be moved", kinds.VMI),
         *(_trusting(kind, (webhook_manifests.NAME,)) for kind in (MUTATING, VALIDATING)),
         _trusting(core.CRD, (kind.resource for kind in CONVERTED)),
@@ -180,6 +184,21 @@ CONTROLLER = Component(
 
 #: Every component that `livevirt install` sets up.
 COMPONENTS: tuple[Component, ...] = (CONTROLLER, WEBHOOK, API)
+
+
+def merged(first: Component, *others: Component) -> Component:
+    """Return a component that has the permissions of several, under the name of the first."""
+    every = (first, *others)
+    namespaces = dict.fromkeys(name for each in every for name in each.namespace_rules)
+    return Component(
+        first.name,
+        tuple(rule for each in every for rule in each.cluster_rules),
+        {
+            name: tuple(rule for each in every for rule in each.namespace_rules.get(name, ()))
+            for name in namespaces
+        },
+        tuple(role for each in every for role in each.existing_roles),
+    )
 
 
 def component_manifests(component: Component) -> list[Object]:
