@@ -18,6 +18,7 @@ from livevirt.kube.objects import core
 from livevirt.vm import kinds
 from livevirt.vm.config.controller import KUBEVIRT
 from livevirt.vm.kinds import subresources
+from livevirt.node.node_labels import AGENT_ADDRESS
 from livevirt.vm.kinds.subresources import NO_NODE_AGENT, SUBRESOURCES
 
 from .cluster import KubernetesCluster, eventually, running_cluster, tool
@@ -303,6 +304,19 @@ def test_given_a_running_guest_when_its_node_agent_is_needed_then_the_refusal_sa
     done = cluster.run_kubectl(method, "--raw", path, *more, text=json.dumps(body))
     assert done.returncode == 1
     assert "node agent" in done.stderr  # kubectl shows it to the user
+
+
+def test_given_a_node_agent_that_is_not_reachable_then_the_refusal_says_so(
+    cluster: KubernetesCluster, api: str, vm: str
+) -> None:
+    node = cluster.get("nodes")["items"][0]["metadata"]["name"]
+    cluster.kubectl("annotate", "node", node, f"{AGENT_ADDRESS}=127.0.0.1:1")
+    cluster.apply(an_instance(vm, nodeName=node))
+    path = f"{ROOT_PATH}/virtualmachineinstances/{vm}/reset"
+    code, answer = send(cluster, api, path, "replace", {})
+    cluster.kubectl("annotate", "node", node, f"{AGENT_ADDRESS}-")
+    assert code == 503
+    assert [cause["reason"] for cause in answer["details"]["causes"]] == [NO_NODE_AGENT]
 
 
 def test_given_a_console_when_its_node_agent_is_needed_then_virtctl_fails_with_the_reason(

@@ -9,7 +9,14 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
-from livevirt.cluster import api, api_manifests, controller, webhook, webhook_manifests
+from livevirt.cluster import (
+    api,
+    api_manifests,
+    controller,
+    node_endpoint,
+    webhook,
+    webhook_manifests,
+)
 from livevirt.cluster.crds import CONVERTED
 from livevirt.cluster.webhook_manifests import MUTATING, VALIDATING
 from livevirt.kube.control.runtime import ROOM
@@ -124,7 +131,19 @@ API = Component(
             api_manifests.API_SERVICE, map(api_manifests.registration_name, subresources.VERSIONS)
         ),
     ),
-    {NAMESPACE: _certificate_rules(api.SECRET)},
+    {
+        NAMESPACE: (
+            *_certificate_rules(api.SECRET),
+            rule(("get",), "trust node agents", core.SECRET, names=(node_endpoint.SECRET,)),
+            rule(
+                ("create",),
+                "identify itself to node agents",
+                core.SERVICE_ACCOUNT,
+                subresource="token",
+                names=(api_manifests.NAME,),
+            ),
+        )
+    },
     existing_roles=(("kube-system", "extension-apiserver-authentication-reader"),),
 )
 
