@@ -15,10 +15,10 @@ import pytest
 from livevirt.cluster import api as api_server
 from livevirt.cluster import api_manifests, rbac
 from livevirt.kube.objects import core
+from livevirt.node.node_labels import AGENT_ADDRESS
 from livevirt.vm import kinds
 from livevirt.vm.config.controller import KUBEVIRT
 from livevirt.vm.kinds import subresources
-from livevirt.node.node_labels import AGENT_ADDRESS
 from livevirt.vm.kinds.subresources import NO_NODE_AGENT, SUBRESOURCES
 
 from .cluster import KubernetesCluster, eventually, running_cluster, tool
