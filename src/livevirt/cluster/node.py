@@ -6,6 +6,7 @@ follows them by QMP and reports their instances. It may end and start again whil
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
@@ -58,11 +59,24 @@ async def run(access: Access, settings: Settings, ready: Callable[[int], None]) 
     sources = (guests.samples, requests.samples, supervisor.samples)
     endpoints = Endpoints(ready=lambda: "", sources=sources)
     try:
-        async with endpoints.listening(settings.host, settings.port) as port:
+        async with (
+            endpoints.listening(settings.host, settings.port) as port,
+            asyncio.TaskGroup() as group,
+        ):
             ready(port)
-            await agent.run(supervisor)
+            offering = supervisor.keep("device-plugin", lambda: _offer_devices(settings, host))
+            group.create_task(offering, name="device-plugin")
+            group.create_task(agent.run(supervisor), name="agent")
     finally:
         await transport.close()
+
+
+async def _offer_devices(settings: Settings, host: Host) -> None:
+    """Offer the devices of the node to pods of its kubelet until cancelled."""
+    from livevirt.cluster import device_plugin  # loads grpcio, which no other component needs
+
+    devices = device_plugin.usable(device_plugin.DEVICES, kvm=host.accelerator.name == "kvm")
+    await device_plugin.run(devices, settings.kubelet / device_plugin.DIRECTORY)
 
 
 def _parts(settings: Settings, host: Host, api: NodeApi) -> NodeParts:

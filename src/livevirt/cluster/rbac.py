@@ -9,7 +9,14 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
-from livevirt.cluster import api, api_manifests, controller, webhook, webhook_manifests
+from livevirt.cluster import (
+    api,
+    api_manifests,
+    controller,
+    node_manifests,
+    webhook,
+    webhook_manifests,
+)
 from livevirt.cluster.crds import CONVERTED
 from livevirt.cluster.webhook_manifests import MUTATING, VALIDATING
 from livevirt.kube.control.runtime import ROOM
@@ -178,8 +185,22 @@ CONTROLLER = Component(
     },
 )  # fmt: skip
 
+#: Agents read objects of all nodes: RBAC cannot limit a DaemonSet's pod to those of its own node.
+NODE = Component(
+    node_manifests.NAME,
+    (
+        rule(("get", "patch"), "labels and heartbeat of its node", core.NODE),
+        rule(READ, "pods of its node", core.POD),
+        rule(("patch",), "readiness of guests", core.POD, subresource="status"),
+        rule((*READ, "patch"), "guests, and their status", kinds.VMI),
+        rule(READ, "disks of guests", core.CLAIM),
+        rule(CACHE, "disks that are still being filled", kinds.DATA_VOLUME),
+        rule(("create", "patch"), "events", core.EVENT),
+    ),
+)
+
 #: Every component that `livevirt install` sets up.
-COMPONENTS: tuple[Component, ...] = (CONTROLLER, WEBHOOK, API)
+COMPONENTS: tuple[Component, ...] = (CONTROLLER, WEBHOOK, API, NODE)
 
 
 def component_manifests(component: Component) -> list[Object]:
