@@ -20,6 +20,8 @@ from livevirt.node.volumes import Volumes
 from livevirt.node.watched import NodeApi
 from livevirt.paths import DataDir
 
+NO_NETWORK = "livevirt runs without a node network"
+
 
 @dataclass(frozen=True, slots=True)
 class NodeConfig:
@@ -28,6 +30,11 @@ class NodeConfig:
     name: str
     capacity: Mapping[str, Quantity]
     retired: bool = False  # it keeps the pods it has and gets no others
+
+
+def _user_network(host: Host) -> str:
+    """Return why guests are on QEMU's user network; empty if they share one."""
+    return host.network.problem if host.network is not None else NO_NETWORK
 
 
 def setup(
@@ -56,7 +63,9 @@ def setup(
             ProcessRuntime(directories, host, cgroups, volumes, Scratch(data.scratch)),
             volumes,
             KubeletRole(api, node.capacity),
-            Registration(api.client, facts, api.now, pressure).run,
+            Registration(
+                api.client, facts, api.now, pressure, functools.partial(_user_network, host)
+            ).run,
             unconfined=cgroups.problem,
             shares_cpus=cgroups.cpuset_problem,
         )

@@ -11,6 +11,7 @@ from pathlib import Path
 import msgspec
 
 from livevirt.errors import Terminal
+from livevirt.node.network.port import GuestPort
 from livevirt.qemu.machine import Machine
 
 VERSION = 3
@@ -71,6 +72,7 @@ class Intent(msgspec.Struct, frozen=True, rename="camel", kw_only=True):
     limits: Limits
     exclusive: Exclusive | None = None
     incoming: Incoming | None = None
+    ports: tuple[GuestPort, ...] = ()  # of interfaces that are on the node network
     created: str  # when, as Kubernetes writes times
     sockets: str = ""  # the directory of the sockets as we see it; empty if QEMU sees it there too
 
@@ -96,6 +98,11 @@ class Intent(msgspec.Struct, frozen=True, rename="camel", kw_only=True):
 
     def _seen(self, socket: str) -> str:
         return str(Path(self.sockets, Path(socket).name)) if self.sockets else socket
+
+
+def port_addresses(intent: Intent | None) -> tuple[str, ...]:
+    """Return the addresses of a guest's first interface on the node network, if it has one."""
+    return intent.ports[0].addresses if intent is not None and intent.ports else ()
 
 
 class _Version(msgspec.Struct):

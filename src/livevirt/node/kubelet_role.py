@@ -23,7 +23,8 @@ from livevirt.node.watched import NodeApi
 from livevirt.vm.lifecycle.vmi.launcher import not_run
 
 if TYPE_CHECKING:
-    from livevirt.node.local import Local
+    from livevirt.node.intent import port_addresses
+from livevirt.node.local import Local
 
 log = logging.getLogger(__name__)
 
@@ -52,6 +53,7 @@ class KubeletRole:
             now=self._now(),
             resources=resources,
             started=local.intent.created if local.intent and local.spawned else "",
+            pod_addresses=port_addresses(local.intent),
             paused=vmi_status.is_paused(local.standing),
             waiting=local.waiting,
             ending=local.ending,

@@ -41,6 +41,7 @@ class ObservedPod:
     now: datetime
     resources: Resources
     address: str = "127.0.0.1"
+    pod_addresses: tuple[str, ...] = ()  # the node's own if there are none
     started: str = ""  # when QEMU was started; empty before
     paused: bool = False
     waiting: Waiting | None = None
@@ -65,7 +66,8 @@ def status(seen: ObservedPod) -> Object:
     if sidecars := seen.pod["spec"].get("initContainers"):  # the console's log lives as QEMU does
         new["initContainerStatuses"] = [_container(seen, each) for each in sidecars]
     if seen.started:
-        new |= {"podIP": seen.address, "podIPs": [{"ip": seen.address}]}
+        own = seen.pod_addresses or (seen.address,)
+        new |= {"podIP": own[0], "podIPs": [{"ip": each} for each in own]}
     if seen.ending is not None and seen.ending.phase == "Failed":
         message = conditions.human_readable(seen.ending.message)
         new |= {"reason": seen.ending.reason, "message": message}

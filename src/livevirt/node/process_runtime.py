@@ -22,6 +22,7 @@ from livevirt.node.runtime import Exit
 from livevirt.node.scratch import Scratch
 from livevirt.node.volumes import Prepared, Volumes
 from livevirt.qemu.accelerator import Accelerator
+from livevirt.qemu.machine import FIRST_TAP
 
 if TYPE_CHECKING:
     from livevirt.node.local import Local
@@ -105,17 +106,20 @@ class ProcessRuntime:
     async def spawn(self, folder: PodDir, intent: Intent) -> Process | None:
         """Start QEMU, unless it runs; return its process if it is known.
 
-        Raises OSError or SpawnFailed.
+        Raises OSError, SpawnFailed or NetworkError.
         """
         lock = folder.take_lock()
         if lock is None:
             return None
+        taps: list[int] = []
         try:
             folder.create_run(self._owner)
             cgroup = PodCgroup(intent.cgroups)
             self._groups.create(cgroup)
             cgroup.apply(intent.limits)
             self._host.cpus.confine(folder.uid, cgroup)
+            if self._host.network is not None:
+                taps = await self._host.network.open_taps(intent.ports)
             order = Order(
                 argv=intent.argv,
                 log=folder.stderr,
@@ -123,10 +127,12 @@ class ProcessRuntime:
                 lock=lock,
                 cgroups=cgroup.procs,
                 account=self._host.account,
+                inherited=dict(enumerate(taps, FIRST_TAP)),
             )
             return await processes.spawn(order)
         finally:
-            os.close(lock)
+            for handle in (lock, *taps):
+                os.close(handle)
 
     def exit_of(self, local: Local, pod: Object | None) -> Exit | None:
         """Return how a QEMU that is gone has exited."""
@@ -138,6 +144,8 @@ class ProcessRuntime:
     def clean(self, local: Local) -> None:
         """Give back what a guest that has ended had of this machine; files stay."""
         self._host.cpus.release(local.folder.uid)
+        if self._host.network is not None:
+            self._host.network.release(local.folder.uid)
         local.cgroup.remove()
         local.folder.remove_run()
 

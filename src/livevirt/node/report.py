@@ -77,6 +77,7 @@ class Reporter:
                 vmi=vmi,
                 now=self._now(),
                 machine=local.intent.machine,
+                ports=local.intent.ports,
                 view=replace(local.guest.view, standing=local.standing)
                 if local.guest
                 else NOTHING_YET,

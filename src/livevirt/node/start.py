@@ -22,6 +22,9 @@ from livevirt.node.host import Host
 from livevirt.node.intent import Exclusive, Incoming, Intent
 from livevirt.node.local import Local
 from livevirt.node.migration.handover import Offer
+from livevirt.node.network import requests
+from livevirt.node.network.namespace import NetworkError
+from livevirt.node.network.port import GuestPort
 from livevirt.node.pod_status import Waiting
 from livevirt.node.process import SpawnFailed
 from livevirt.node.runtime import Runtime
@@ -62,6 +65,7 @@ class GuestSetup:
     machine: Machine
     exclusive: Exclusive | None  # CPUs of the pod's own
     incoming: Incoming | None = None  # the migration that brings the guest
+    ports: tuple[GuestPort, ...] = ()  # of interfaces that are on the node network
 
 
 class Starter:
@@ -87,13 +91,23 @@ class Starter:
             cells = tuple(map(self._host.cpus.cell, own.vcpus[:booted])) if own else ()
             place = Place(str(folder.qemu_run), str(folder.qemu_serial), cells)
             machine = domain.machine(vmi, prepared, self._runtime.accelerator(pod), place)
+            ports = await self._connect(pod, vmi, machine)
         except VolumeProblem as error:
             raise NotReady(error.reason, str(error)) from error
         except (BadDomain, NoCpus) as error:
             raise NotReady("CreateContainerConfigError", str(error)) from error
-        except OSError as error:  # no space, most likely
+        except (OSError, NetworkError) as error:  # no space, most likely
             raise NotReady("CreateContainerError", str(error)) from error
-        await self._intend(local, pod, vmi, GuestSetup(machine, own), now)
+        setup = GuestSetup(requests.connected(machine, ports), own, ports=ports)
+        await self._intend(local, pod, vmi, setup, now)
+
+    async def _connect(self, pod: Object, vmi: Object, machine: Machine) -> tuple[GuestPort, ...]:
+        """Return the ports of the guest's interfaces on the node network, if there is one."""
+        network = self._host.network
+        if network is None:
+            return ()
+        asked = requests.requested(vmi, machine)
+        return await network.connect(pod["metadata"]["uid"], vmi["metadata"]["uid"], asked)
 
     async def _leave_out(self, vmi: Object, prepared: dict[str, Prepared]) -> None:
         """Leave out the volumes that QEMU would not start with and that can come later.
@@ -134,7 +148,9 @@ class Starter:
             paused=True,  # until it is known to have come
         )
         incoming = Incoming(uid=uid, paused=offer.paused)
-        await self._intend(local, pod, vmi, GuestSetup(machine, own, incoming), now)
+        network, ids = self._host.network, (pod["metadata"]["uid"], vmi["metadata"]["uid"])
+        ports = network.receive(*ids) if network is not None else ()
+        await self._intend(local, pod, vmi, GuestSetup(machine, own, incoming, ports), now)
 
     async def _intend(
         self, local: Local, pod: Object, vmi: Object, setup: GuestSetup, now: datetime
@@ -156,6 +172,7 @@ class Starter:
             limits=resize.limits(resize.desired(pod)),
             exclusive=setup.exclusive,
             incoming=setup.incoming,
+            ports=setup.ports,
             created=format_time(now),
             sockets="" if run == qemu_run else str(run),
         )
@@ -168,7 +185,7 @@ class Starter:
         assert local.intent is not None
         try:
             found = await self._runtime.spawn(local.folder, local.intent)
-        except (OSError, SpawnFailed) as error:
+        except (OSError, SpawnFailed, NetworkError) as error:
             raise NotReady("RunContainerError", str(error)) from error
         if found is not None:
             local.follow(found)

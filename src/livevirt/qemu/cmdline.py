@@ -47,7 +47,7 @@ def argv(machine: Machine) -> list[str]:
         rng = {"qom-type": "rng-random", "id": "rng0", "filename": "/dev/urandom"}
         line += ["-object", _json(rng)]
     for nic in machine.nics:
-        line += ["-netdev", _json({"type": "user", "id": f"net-{nic.id}"})]
+        line += ["-netdev", _json(_netdev(nic))]
     for disk in machine.disks:
         if disk.image is not None:
             line += ["-blockdev", _json(disks.blockdev(disk))]
@@ -229,6 +229,12 @@ def occupied_ports(machine: Machine) -> int:
     return len(list(_devices_on_ports(machine)))
 
 
+def _netdev(nic: Nic) -> Json:
+    if nic.mode == "tap":
+        return {"type": "tap", "id": f"net-{nic.id}", "fd": str(nic.fd)}
+    return {"type": "user", "id": f"net-{nic.id}"}
+
+
 def _nic(nic: Nic) -> Json:
     device: Json = {
         "driver": _NICS[nic.model],
@@ -236,6 +242,8 @@ def _nic(nic: Nic) -> Json:
         "netdev": f"net-{nic.id}",
         "mac": nic.mac,
     }
+    if nic.mtu is not None and nic.model == "virtio":
+        device["host_mtu"] = nic.mtu
     if nic.boot_index is None:
         device["romfile"] = ""  # no network boot, and no firmware time spent on it
     else:

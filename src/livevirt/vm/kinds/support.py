@@ -77,6 +77,7 @@ _TABLE = """
     domain.devices.disks.disk.bus domain.devices.disks.disk.readonly
     domain.devices.disks.cdrom.bus domain.devices.disks.cdrom.readonly
     domain.devices.interfaces.name domain.devices.interfaces.masquerade
+    domain.devices.interfaces.bridge domain.devices.interfaces.ports
     domain.devices.interfaces.macAddress domain.devices.interfaces.model
     domain.devices.interfaces.bootOrder
 
