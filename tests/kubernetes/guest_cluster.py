@@ -20,7 +20,7 @@ from .cluster import CGROUPS, ROOT, TOOL, KubernetesCluster, eventually, running
 from .component import at_hub, environment, hub_address, livevirt, program, running
 from .controller_process import EMULATING
 from .test_cluster import load_module
-from .webhook_process import WebhookProcess
+from .webhook_process import GROUPS, WebhookProcess
 
 LAUNCHER_IMAGE = "localhost/launcher:test"
 GUEST_IMAGE = "docker.io/livevirt/guest:latest"
@@ -47,11 +47,14 @@ def write_images(folder: Path) -> Path:
     linked = subprocess.run(["ldd", QEMU], capture_output=True, text=True, check=True).stdout
     for library in re.findall(r"(/\S+) \(", linked):
         files[library.lstrip("/")] = Path(library).resolve()
-    modules = str(next(Path("/usr/lib").glob("*/qemu"), Path("/usr/lib/qemu")))
-    for directory in ("/usr/share/qemu", "/usr/share/seabios", modules):
-        for path in Path(directory).rglob("*"):
-            if path.is_file() and path.stat().st_size < 8 << 20:
-                files[str(path).lstrip("/")] = path.resolve()
+    firmware = (
+        path
+        for directory in ("/usr/share/qemu", "/usr/share/seabios")
+        for path in Path(directory).rglob("*")
+        if path.is_file() and path.stat().st_size < 8 << 20
+    )
+    for path in (*firmware, *Path("/usr/lib").glob("*/qemu/accel-*.so")):
+        files[str(path).lstrip("/")] = path.resolve()
     files |= {f"{name}/.keep": empty for name in ("dev", "proc", "run")}
     archive = folder / "images.tar"
     image.write_archive(
@@ -83,7 +86,8 @@ class NodeAgent:
             TOOL, "exec", "--name", self.cluster.name, "--node", NODE, "--",
             *program("livevirt"), "node", "--kubeconfig", kubeconfig, "--node-name", NODE,
             "--data-dir", self.folder / "data", "--metrics-listen", "127.0.0.1:0",
-            "--listen", f"{self.address}:8445",
+            "--listen", f"{self.address}:8445", "--as", rbac.NODE.user,
+            *(word for group in GROUPS for word in ("--as-group", group)),
         ]  # fmt: skip
         with self.log.open("ab") as output:
             begins = output.tell()
@@ -243,6 +247,7 @@ def running_guest_cluster(name: str, folder: Path) -> Iterator[GuestCluster]:
         webhook.install()
         cluster.apply(
             *rbac.component_manifests(rbac.API),
+            *rbac.component_manifests(rbac.NODE),
             *api_manifests.manifests(),
             at_hub(cluster, api_manifests.NAME, API_PORT),
         )
@@ -253,6 +258,7 @@ def running_guest_cluster(name: str, folder: Path) -> Iterator[GuestCluster]:
             "--webhook-listen", f"127.0.0.1:{WEBHOOK_PORT}", "--webhook-url", webhook.url,
             "--api-listen", f"{hub_address(cluster)}:{API_PORT}",
             "--launcher-image", LAUNCHER_IMAGE,
+            "--as", rbac.CONTROLLER.user, "--as-group", "system:masters",
         )  # fmt: skip
         agent = NodeAgent(cluster, folder)
         with running(cluster, log, *arguments):

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 
 from livevirt import __version__
 from livevirt.catalog import guests, series
-from livevirt.cluster import api_manifests, crds, rbac, webhook_manifests
+from livevirt.cluster import api_manifests, crds, node_manifests, rbac, webhook_manifests
 from livevirt.cluster.webhook_manifests import Endpoint
 from livevirt.kube.objects import core
 from livevirt.kube.objects.kind import Kind
@@ -23,11 +23,13 @@ PART_OF = "app.kubernetes.io/part-of"
 NAME, COMPONENT = "app.kubernetes.io/name", "app.kubernetes.io/component"
 VERSION = "app.kubernetes.io/version"
 PRODUCT = "livevirt"
+POD_SECURITY = "pod-security.kubernetes.io/enforce"
 PRIORITY = "kubevirt-cluster-critical"  # KubeVirt's name
 IMAGE = f"localhost/livevirt:{__version__}"
 LAUNCHER_IMAGE = "LIVEVIRT_LAUNCHER_IMAGE"  # the variable with the image of launcher pods
 
 DEPLOYMENT = Kind("apps", "Deployment", "deployments", ("v1",), "")
+DAEMON_SET = Kind("apps", "DaemonSet", "daemonsets", ("v1",), "")
 SERVICE = Kind("", "Service", "services", ("v1",), "")
 DISRUPTION_BUDGET = Kind("policy", "PodDisruptionBudget", "poddisruptionbudgets", ("v1",), "")
 NETWORK_POLICY = Kind("networking.k8s.io", "NetworkPolicy", "networkpolicies", ("v1",), "")
@@ -79,7 +81,7 @@ def control_plane(options: InstallOptions) -> list[Object]:
     """Return the objects that make a cluster serve and run our kinds."""
     endpoint = Endpoint()
     found = [
-        config.NAMESPACE,
+        _namespace(),
         _priority_class(),
         *crds.definitions(endpoint),
         *rbac.user_manifests(),
@@ -92,6 +94,7 @@ def control_plane(options: InstallOptions) -> list[Object]:
             _network_policy(workload),
         ]
     found += [*webhook_manifests.manifests(endpoint), *api_manifests.manifests()]
+    found.append(_node_agents(options))
     return [labelled(each) for each in found]
 
 
@@ -108,6 +111,12 @@ def labelled(obj: Object) -> Object:
     meta = obj["metadata"]
     labels = {NAME: PRODUCT, PART_OF: PRODUCT, **(meta.get("labels") or {})}
     return {**obj, "metadata": {**meta, "labels": labels}}
+
+
+def _namespace() -> Object:
+    """Return our namespace, which admits the privileged pods of node agents."""
+    meta = {**config.NAMESPACE["metadata"], "labels": {POD_SECURITY: "privileged"}}
+    return {**config.NAMESPACE, "metadata": meta}
 
 
 def _priority_class() -> Object:
@@ -228,6 +237,24 @@ def _network_policy(workload: Workload) -> Object:
             "podSelector": {"matchLabels": workload.selector},
             "policyTypes": ["Ingress"],
             "ingress": [{"ports": [{"port": workload.port, "protocol": "TCP"}]}],
+        },
+    }
+
+
+def _node_agents(options: InstallOptions) -> Object:
+    """Return the DaemonSet of node agents."""
+    selector = {NAME: PRODUCT, COMPONENT: node_manifests.COMPONENT}
+    labels = {**selector, PART_OF: PRODUCT, VERSION: __version__}
+    pod = {**node_manifests.pod(options.image), "priorityClassName": PRIORITY}
+    strategy = {"type": "RollingUpdate", "rollingUpdate": {"maxUnavailable": "10%"}}
+    return {
+        "apiVersion": DAEMON_SET.api_version,
+        "kind": DAEMON_SET.kind,
+        "metadata": {"name": node_manifests.NAME, "namespace": NAMESPACE, "labels": selector},
+        "spec": {
+            "selector": {"matchLabels": selector},
+            "updateStrategy": strategy,
+            "template": {"metadata": {"labels": labels}, "spec": pod},
         },
     }
 

@@ -6,6 +6,7 @@ follows them by QMP and reports their instances. It may end and start again whil
 
 from __future__ import annotations
 
+import asyncio
 import functools
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -66,13 +67,24 @@ async def run(access: Access, settings: Settings, ready: Callable[[int], None]) 
             node_endpoint.listening(
                 client, GuestEndpoints(agents), utc_now, *settings.listen
             ) as port,
+            asyncio.TaskGroup() as group,
         ):
             setup = functools.partial(_parts, settings, host, f"{settings.address}:{port}")
             agents.append(Agent(settings.node, client, host, utc_now, setup))
             ready(metrics_port)
-            await agents[0].run(supervisor)
+            offering = supervisor.keep("device-plugin", lambda: _offer_devices(settings, host))
+            group.create_task(offering, name="device-plugin")
+            group.create_task(agents[0].run(supervisor), name="agent")
     finally:
         await transport.close()
+
+
+async def _offer_devices(settings: Settings, host: Host) -> None:
+    """Offer the devices of the node to pods of its kubelet until cancelled."""
+    from livevirt.cluster import device_plugin  # loads grpcio, which no other component needs
+
+    devices = device_plugin.usable(device_plugin.DEVICES, kvm=host.accelerator.name == "kvm")
+    await device_plugin.run(devices, settings.kubelet / device_plugin.DIRECTORY)
 
 
 def _parts(settings: Settings, host: Host, address: str, api: NodeApi) -> NodeParts:

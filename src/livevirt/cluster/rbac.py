@@ -14,6 +14,7 @@ from livevirt.cluster import (
     api_manifests,
     controller,
     node_endpoint,
+    node_manifests,
     webhook,
     webhook_manifests,
 )
@@ -197,8 +198,24 @@ CONTROLLER = Component(
     },
 )  # fmt: skip
 
+#: Agents read objects of all nodes: RBAC cannot limit a DaemonSet's pod to those of its own node.
+NODE = Component(
+    node_manifests.NAME,
+    (
+        rule(("get", "patch"), "labels and heartbeat of its node", core.NODE),
+        rule(READ, "pods of its node", core.POD),
+        rule(("patch",), "readiness of guests", core.POD, subresource="status"),
+        rule((*READ, "patch"), "guests, and their status", kinds.VMI),
+        rule(READ, "disks of guests", core.CLAIM),
+        rule(CACHE, "disks that are still being filled", kinds.DATA_VOLUME),
+        rule(("create", "patch"), "events", core.EVENT),
+        rule(("create",), "authenticate the API server of livevirt", core.TOKEN_REVIEW),
+    ),
+    {NAMESPACE: _certificate_rules(node_endpoint.SECRET)},
+)
+
 #: Every component that `livevirt install` sets up.
-COMPONENTS: tuple[Component, ...] = (CONTROLLER, WEBHOOK, API)
+COMPONENTS: tuple[Component, ...] = (CONTROLLER, WEBHOOK, API, NODE)
 
 
 def component_manifests(component: Component) -> list[Object]:
