@@ -89,6 +89,7 @@ class Reporter:
                 and local.adjuster.is_brief(bool(hot_change.under_way(vmi))),
                 attachments=local.attacher.reported if local.attacher else None,
                 copies=local.attacher.copies if local.attacher else {},
+                migrates=self._starter.migrates,
             )
         )
         if not changed:
