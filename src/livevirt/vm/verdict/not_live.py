@@ -49,11 +49,9 @@ REASONS: dict[Path, str] = {
     ("domain", "rebootPolicy"): AT_START,
     ("domain", "resources"): "the resources of the pod follow the guest's size until a restart",
     ("domain", "devices", "autoattachGraphicsDevice"): _DEVICE_AT_START,
-    ("domain", "devices", "autoattachMemBalloon"): _DEVICE_AT_START,
     ("domain", "devices", "autoattachPodInterface"): "it is read when the VM starts",
     ("domain", "devices", "autoattachSerialConsole"): _DEVICE_AT_START,
     ("domain", "devices", "logSerialConsole"): "QEMU opens the log of the console when it starts",
-    ("domain", "devices", "rng"): AT_START,
     ("domain", "devices", "interfaces"): "network interfaces are not hot-plugged",
 }
 
