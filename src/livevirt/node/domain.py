@@ -29,6 +29,7 @@ from livevirt.qemu.machine import (
     Thread,
     recognisable,
 )
+from livevirt.vm.guest.usb import USB_SLOTS
 from livevirt.vm.spec import defaults
 from livevirt.vm.spec.disks import bus, hotpluggable, may_come_later
 from livevirt.vm.volumes.claims import Use, clash, use_of
@@ -144,6 +145,7 @@ def _machine(
         disks=tuple(_disks(spec, disks, volumes)),
         nics=tuple(_nics(vmi, devices)),
         usb=any(bus(disk) == "usb" for disk in disks),
+        usb_slots=0 if devices.get("clientPassthrough") is None else USB_SLOTS,
         graphics=devices.get("autoattachGraphicsDevice") is not False,
         rng=True,
         rtc=_clock(domain.get("clock") or {}),

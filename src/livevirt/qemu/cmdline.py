@@ -18,6 +18,7 @@ from livevirt.qemu.machine import Machine, Nic
 AGENT_PORT = "org.qemu.guest_agent.0"  # the name guests look for
 AGENT_CHARDEV = "agent0"
 MEMORY_DEVICE = "vm0"
+_REDIRECTION_CONTROLLER = "usb1"
 _RAM = "ram0"
 TCG_CACHE_MIB = 256  # of translated code, see decision 5; unlimited it would grow to 1 GiB
 
@@ -166,6 +167,8 @@ def _chardevs(machine: Machine) -> Iterator[str]:
     )
     if machine.guest_agent:
         yield _options("socket", id=AGENT_CHARDEV, path=machine.agent_socket, **server)
+    for slot in range(machine.usb_slots):
+        yield _options("socket", id=f"usbredir{slot}", path=machine.usb_socket(slot), **server)
 
 
 def _devices(machine: Machine) -> Iterator[Json]:
@@ -191,6 +194,13 @@ def _devices(machine: Machine) -> Iterator[Json]:
             "chardev": AGENT_CHARDEV,
             "name": AGENT_PORT,
         }
+    for slot in range(machine.usb_slots):
+        yield {
+            "driver": "usb-redir",
+            "id": f"redirected{slot}",
+            "chardev": f"usbredir{slot}",
+            "bus": f"{_REDIRECTION_CONTROLLER}.0",
+        }
     yield from _disks_on_controllers(machine)
 
 
@@ -213,6 +223,8 @@ def _devices_on_ports(machine: Machine) -> Iterator[Json]:
         yield {"driver": "virtio-rng-pci", "id": "vrng0", "rng": "rng0"}
     if machine.usb or any(disk.bus == "usb" for disk in machine.disks):
         yield {"driver": "qemu-xhci", "id": disks.USB_CONTROLLER}
+    if machine.usb_slots:  # apart from drives, which need all ports of theirs
+        yield {"driver": "qemu-xhci", "id": _REDIRECTION_CONTROLLER}
     for nic in machine.nics:
         yield _nic(nic)
     for disk in machine.disks:

@@ -180,6 +180,7 @@ class Machine:
     spare_ports: int = 4  # empty PCIe ports, for disks plugged later
     ports: tuple[tuple[str, int], ...] = ()  # the port of a device by id; else the lowest free
     usb: bool = False  # a USB controller, also without a drive on it
+    usb_slots: int = 0  # for USB devices of clients, see `usb_socket`
     graphics: bool = False  # a VGA card, seen through `vnc_socket`
     guest_agent: bool = True
     rng: bool = True
@@ -227,6 +228,10 @@ class Machine:
     def vnc_socket(self) -> str:
         """The screen, if the machine has one."""
         return str(PurePosixPath(self.run_dir, "vnc.sock"))
+
+    def usb_socket(self, slot: int) -> str:
+        """Return where the USB device of a client is redirected to, one client to each slot."""
+        return str(PurePosixPath(self.run_dir, f"usb{slot}.sock"))
 
     @property
     def migration_socket(self) -> str:

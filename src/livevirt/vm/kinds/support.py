@@ -70,6 +70,7 @@ _TABLE = """
 
     domain.devices.autoattachGraphicsDevice domain.devices.autoattachPodInterface
     domain.devices.autoattachSerialConsole domain.devices.logSerialConsole domain.devices.rng
+    domain.devices.clientPassthrough
     domain.devices.disks.name domain.devices.disks.bootOrder domain.devices.disks.cache
     domain.devices.disks.io domain.devices.disks.serial domain.devices.disks.errorPolicy
     domain.devices.disks.shareable domain.devices.disks.dedicatedIOThread
