@@ -31,6 +31,7 @@ from livevirt.qemu.machine import (
     WatchdogAction,
     recognisable,
 )
+from livevirt.vm.guest.usb import USB_SLOTS
 from livevirt.vm.spec import defaults
 from livevirt.vm.spec.disks import hotpluggable, may_come_later
 from livevirt.vm.volumes.claims import Use, clash, use_of
@@ -149,6 +150,7 @@ def _machine(
         balloon=devices.get("autoattachMemBalloon") is not False,
         tablets=tuple(Tablet(name=name) for name in tablets(devices)),
         watchdog=_watchdog(devices.get("watchdog")),
+        usb_slots=0 if devices.get("clientPassthrough") is None else USB_SLOTS,
         graphics=devices.get("autoattachGraphicsDevice") is not False,
         rng=True,
         rtc=_clock(domain.get("clock") or {}),

@@ -19,6 +19,7 @@ from livevirt.qemu.machine import WATCHDOG, Machine, Nic, tablet_device
 AGENT_PORT = "org.qemu.guest_agent.0"  # the name guests look for
 AGENT_CHARDEV = "agent0"
 MEMORY_DEVICE = "vm0"
+_REDIRECTION_CONTROLLER = "usb1"
 _RAM = "ram0"
 TCG_CACHE_MIB = 256  # of translated code, see decision 5; unlimited it would grow to 1 GiB
 
@@ -168,6 +169,8 @@ def _chardevs(machine: Machine) -> Iterator[str]:
     )
     if machine.guest_agent:
         yield _options("socket", id=AGENT_CHARDEV, path=machine.agent_socket, **server)
+    for slot in range(machine.usb_slots):
+        yield _options("socket", id=f"usbredir{slot}", path=machine.usb_socket(slot), **server)
 
 
 def _devices(machine: Machine) -> Iterator[Json]:
@@ -195,6 +198,13 @@ def _devices(machine: Machine) -> Iterator[Json]:
         }
     if machine.watchdog:
         yield {"driver": "i6300esb", "id": WATCHDOG, "bus": "pcie.0", "addr": "0x1d"}
+    for slot in range(machine.usb_slots):
+        yield {
+            "driver": "usb-redir",
+            "id": f"redirected{slot}",
+            "chardev": f"usbredir{slot}",
+            "bus": f"{_REDIRECTION_CONTROLLER}.0",
+        }
     yield from _disks_on_controllers(machine)
     # After the drives, which have had these ports of the controller for longer.
     for tablet in machine.tablets:
@@ -228,6 +238,8 @@ def _devices_on_ports(machine: Machine) -> Iterator[Json]:
         yield {"driver": "qemu-xhci", "id": disks.USB_CONTROLLER}
     if machine.balloon:
         yield {"driver": balloon.DRIVER, "id": balloon.DEVICE}
+    if machine.usb_slots:  # apart from drives, which need all ports of theirs
+        yield {"driver": "qemu-xhci", "id": _REDIRECTION_CONTROLLER}
 
 
 def occupied_ports(machine: Machine) -> int:

@@ -219,6 +219,7 @@ class Machine:
     balloon: bool | None = None  # None: started by an earlier release, without one
     tablets: tuple[Tablet, ...] = ()
     watchdog: WatchdogAction | None = None
+    usb_slots: int = 0  # for USB devices of clients, see `usb_socket`
     graphics: bool = False  # a VGA card, seen through `vnc_socket`
     guest_agent: bool = True
     rng: bool = True
@@ -266,6 +267,10 @@ class Machine:
     def vnc_socket(self) -> str:
         """The screen, if the machine has one."""
         return str(PurePosixPath(self.run_dir, "vnc.sock"))
+
+    def usb_socket(self, slot: int) -> str:
+        """Return where the USB device of a client is redirected to, one client to each slot."""
+        return str(PurePosixPath(self.run_dir, f"usb{slot}.sock"))
 
     @property
     def migration_socket(self) -> str:
