@@ -21,6 +21,7 @@ class Verbs(frame.LazyGroup, absent.Group):
             ("instance", ("pause", "unpause", "soft-reboot", "reset")),
             ("console", ("console",)),
             ("vnc", ("vnc",)),
+            ("expose", ("expose",)),
             ("instance", ("guestosinfo", "userlist", "fslist")),
             ("hotplug", ("addvolume", "removevolume", "cdrom")),
             ("plan", ("plan",)),

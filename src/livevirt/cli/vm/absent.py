@@ -27,7 +27,6 @@ ABSENT: Final[dict[str, Absent]] = {
         " `livevirt exec VM -- cat PATH > FILE`",
     ),
     "port-forward": Absent(_NO_NETWORK, _INSIDE),
-    "expose": Absent(_NO_NETWORK, _INSIDE),
     "usbredir": Absent(
         "USB devices are not redirected",
         "attach a disk with `virtctl addvolume`, or a CD-ROM image with `virtctl cdrom inject`",
