@@ -24,6 +24,7 @@ class Verbs(frame.LazyGroup, absent.Group):
             ("port_forward", ("port-forward",)),
             ("ssh", ("ssh", "scp")),
             ("usbredir", ("usbredir",)),
+            ("expose", ("expose",)),
             ("instance", ("guestosinfo", "userlist", "fslist")),
             ("hotplug", ("addvolume", "removevolume", "cdrom")),
             ("plan", ("plan",)),
