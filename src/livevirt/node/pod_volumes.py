@@ -184,6 +184,7 @@ def _claimed(name: str, claim: Object, roots: Roots) -> tuple[Prepared, int]:
     if root is None:
         raise VolumeProblem("ContainerCreating", "the container of QEMU does not run")
     if claim["spec"].get("volumeMode") == "Block":
+        root.give(f"/dev/{name}")
         image = Image(f"/dev/{name}", "raw", block=True)
         return Prepared(image, direct=True, claim=claim), claim_size(claim)
     inside = CLAIMS / name / CLAIM_FILE

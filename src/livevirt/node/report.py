@@ -91,6 +91,7 @@ class Reporter:
                 attachments=local.attacher.reported if local.attacher else None,
                 copies=local.attacher.copies if local.attacher else {},
                 devices=local.keeper.report if local.keeper else None,
+                migrates=self._starter.migrates,
             )
         )
         if not changed:

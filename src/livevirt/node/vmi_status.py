@@ -52,6 +52,7 @@ class GuestSnapshot:
     attachments: Attachments | None = None  # None: not observed yet
     copies: Copies = field(default_factory=dict)  # of volumes, as far as they were looked at
     devices: DeviceReport | None = None  # None: not looked at yet
+    migrates: bool = True  # guests of this node can be sent to others
 
 
 def patch(seen: GuestSnapshot) -> Object:
@@ -201,7 +202,9 @@ def _conditions(
     wanted = {
         "AgentConnected": _agent(seen),
         "Paused": _paused(seen.view),
-        "LiveMigratable": _migratable(_copying(seen) or _unshared(seen.vmi, volumes)),
+        "LiveMigratable": _migratable(_copying(seen) or _unshared(seen.vmi, volumes))
+        if seen.migrates
+        else _NO_MIGRATION,
         "StorageLiveMigratable": _true("StorageLiveMigratable"),
     }
     for type_, condition in wanted.items():
@@ -266,6 +269,14 @@ def _failure(drive: Drive) -> str:
     if drive.io_status == "nospace":
         return f"; no space is left for disk {name}: free some where its claim is, then unpause"
     return f"; disk {name} cannot be read or written: fix or remove it, then unpause"
+
+
+_NO_MIGRATION = conditions.condition(
+    "LiveMigratable",
+    False,
+    "MigrationNotSupported",
+    "this release does not migrate guests between nodes of a cluster",
+)
 
 
 def _migratable(why_not: str) -> Condition:
