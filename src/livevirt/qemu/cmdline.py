@@ -14,7 +14,7 @@ from itertools import count
 from livevirt.qemu import balloon
 from livevirt.qemu import disk as disks
 from livevirt.qemu.disk import Disk, Json
-from livevirt.qemu.machine import WATCHDOG, Machine, Nic, tablet_device
+from livevirt.qemu.machine import TABLET_PREFIX, WATCHDOG, Machine, Nic, tablet_device
 
 AGENT_PORT = "org.qemu.guest_agent.0"  # the name guests look for
 AGENT_CHARDEV = "agent0"
@@ -208,7 +208,8 @@ def _devices(machine: Machine) -> Iterator[Json]:
     yield from _disks_on_controllers(machine)
     # After the drives, which have had these ports of the controller for longer.
     for tablet in machine.tablets:
-        yield dict(tablet_device(tablet.name, tablet.slot))
+        if tablet.bus == "usb":
+            yield dict(tablet_device(tablet.name, tablet.slot))
 
 
 def _devices_on_ports(machine: Machine) -> Iterator[Json]:
@@ -236,6 +237,9 @@ def _devices_on_ports(machine: Machine) -> Iterator[Json]:
     # Last, so that network cards and disks are where a guest without them had them.
     if machine.usb or any(disk.bus == "usb" for disk in machine.disks):
         yield {"driver": "qemu-xhci", "id": disks.USB_CONTROLLER}
+    for tablet in machine.tablets:
+        if tablet.bus == "virtio":
+            yield {"driver": "virtio-tablet-pci", "id": TABLET_PREFIX + tablet.name}
     if machine.balloon:
         yield {"driver": balloon.DRIVER, "id": balloon.DEVICE}
     if machine.usb_slots:  # apart from drives, which need all ports of theirs

@@ -161,13 +161,14 @@ class Nic:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Tablet:
-    """A pointing device on USB; `slot` is its port, None leaves that to QEMU."""
+    """A pointing device; `slot` is its port on USB, None leaves that to QEMU."""
 
     name: str
+    bus: Literal["usb", "virtio"] = "usb"
     slot: int | None = None
 
     def __post_init__(self) -> None:
-        check_identifier("input name", self.name)
+        check_identifier("input", TABLET_PREFIX + self.name)
 
 
 def tablet_device(name: str, slot: int | None = None) -> dict[str, str]:
