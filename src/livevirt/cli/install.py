@@ -66,9 +66,9 @@ def install(
 ) -> None:
     """Install livevirt on a Kubernetes cluster, or upgrade it.
 
-    It applies a namespace, CustomResourceDefinitions, roles, the components controller, webhook and
-    api, and then the KubeVirt object and the catalog. A KubeVirt object that exists is not changed.
-    Node agents, which run guests, are not part of this release.
+    It applies a namespace, CustomResourceDefinitions, roles, the components controller, webhook,
+    api and node, and then the KubeVirt object and the catalog. A KubeVirt object that exists is not
+    changed. The node agents run on every node, privileged.
 
     \b
     livevirt install
@@ -98,7 +98,6 @@ def install(
     if migrate_only:
         return
     click.echo("installed; see `livevirt status`" if wait else "applied")
-    click.echo("node agents are not part of this release: a VM gets as far as its launcher pod")
 
 
 @click.command()

@@ -10,9 +10,10 @@ from dataclasses import dataclass
 
 from livevirt import __version__
 from livevirt.catalog import controller as catalog
-from livevirt.cluster import manifests, stored_versions
+from livevirt.cluster import manifests, node_manifests, stored_versions
 from livevirt.cluster.api_manifests import API_SERVICE
 from livevirt.cluster.manifests import (
+    DAEMON_SET,
     DEPLOYMENT,
     DISRUPTION_BUDGET,
     NETWORK_POLICY,
@@ -38,8 +39,8 @@ _POLL_SECONDS = 0.5
 #: Kinds of what is installed, in the order in which they are removed: first what makes
 #: kube-apiserver call components, then the components, then what they use.
 INSTALLED: tuple[Kind, ...] = (
-    VALIDATING, MUTATING, API_SERVICE, DEPLOYMENT, DISRUPTION_BUDGET, NETWORK_POLICY, SERVICE,
-    core.CLUSTER_ROLE_BINDING, core.ROLE_BINDING, core.CLUSTER_ROLE, core.ROLE,
+    VALIDATING, MUTATING, API_SERVICE, DEPLOYMENT, DAEMON_SET, DISRUPTION_BUDGET, NETWORK_POLICY,
+    SERVICE, core.CLUSTER_ROLE_BINDING, core.ROLE_BINDING, core.CLUSTER_ROLE, core.ROLE,
     core.SERVICE_ACCOUNT, core.CRD, core.PRIORITY_CLASS, core.NAMESPACE,
 )  # fmt: skip
 #: Kinds of which a newer version may have fewer objects. Objects of users depend on the others.
@@ -201,7 +202,17 @@ async def _available(client: Client, options: InstallOptions) -> bool:
             options.replicas
         ):
             return False
-    return True
+    return await _has_agents(client)
+
+
+async def _has_agents(client: Client) -> bool:
+    """Return whether a node agent of the newest generation answers; some nodes may be down."""
+    found = await client.get(DAEMON_SET, node_manifests.NAME, config.NAMESPACE)
+    status = found.get("status") or {}
+    if status.get("observedGeneration", 0) < found["metadata"].get("generation", 0):
+        return False
+    ready = min(status.get(each, 0) for each in ("updatedNumberScheduled", "numberReady"))
+    return bool(ready) or not status.get("desiredNumberScheduled")
 
 
 async def _create(client: Client, obj: Object) -> bool:

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 
 from livevirt import __version__
 from livevirt.catalog import guests, series
-from livevirt.cluster import api_manifests, crds, rbac, webhook_manifests
+from livevirt.cluster import api_manifests, crds, node_manifests, rbac, webhook_manifests
 from livevirt.cluster.webhook_manifests import Endpoint
 from livevirt.kube.objects import core
 from livevirt.kube.objects.kind import Kind
@@ -23,13 +23,16 @@ PART_OF = "app.kubernetes.io/part-of"
 NAME, COMPONENT = "app.kubernetes.io/name", "app.kubernetes.io/component"
 VERSION = "app.kubernetes.io/version"
 PRODUCT = "livevirt"
+POD_SECURITY = "pod-security.kubernetes.io/enforce"
 PRIORITY = "kubevirt-cluster-critical"  # KubeVirt's name
 ALL = "--all"  # of a controller that runs all components
 IMAGE = f"localhost/livevirt:{__version__}"
+LAUNCHER_IMAGE = "LIVEVIRT_LAUNCHER_IMAGE"  # the variable with the image of launcher pods
 
 _DRAIN_SECONDS = 5  # until kube-proxy on every node has removed a pod from its Service
 
 DEPLOYMENT = Kind("apps", "Deployment", "deployments", ("v1",), "")
+DAEMON_SET = Kind("apps", "DaemonSet", "daemonsets", ("v1",), "")
 SERVICE = Kind("", "Service", "services", ("v1",), "")
 DISRUPTION_BUDGET = Kind("policy", "PodDisruptionBudget", "poddisruptionbudgets", ("v1",), "")
 NETWORK_POLICY = Kind("networking.k8s.io", "NetworkPolicy", "networkpolicies", ("v1",), "")
@@ -53,6 +56,7 @@ class Workload:
     memory: str  # requested
     port: int
     scheme: str = "HTTPS"
+    makes_pods: bool = False
     more: tuple[tuple[str, int], ...] = ()  # flags and ports of what else it serves by HTTPS
 
     @property
@@ -81,14 +85,14 @@ class Workload:
 
 
 WORKLOADS = (
-    Workload("controller", "256Mi", 8080, "HTTP"),
+    Workload("controller", "256Mi", 8080, "HTTP", makes_pods=True),
     Workload("webhook", "256Mi", webhook_manifests.PORT),
     Workload("api", "128Mi", api_manifests.PORT),
 )
 
 
 ALL_IN_ONE = Workload(
-    "controller", "384Mi", 8080, "HTTP",
+    "controller", "384Mi", 8080, "HTTP", True,
     (("--webhook-listen", webhook_manifests.PORT), ("--api-listen", api_manifests.PORT + 1)),
 )  # fmt: skip
 _COMPONENTS_OF_ALL = (rbac.CONTROLLER, rbac.WEBHOOK, rbac.API)
@@ -106,7 +110,7 @@ def control_plane(options: InstallOptions) -> list[Object]:
         others = (each for each in components if each not in _COMPONENTS_OF_ALL)
         components = (rbac.merged(*_COMPONENTS_OF_ALL), *others)
     found = [
-        config.NAMESPACE,
+        _namespace(),
         _priority_class(),
         *crds.definitions(endpoint),
         *rbac.user_manifests(),
@@ -121,7 +125,7 @@ def control_plane(options: InstallOptions) -> list[Object]:
     called = [*webhook_manifests.manifests(endpoint), *api_manifests.manifests()]
     if options.all_in_one:
         called = [_served_by_all(each) for each in called]
-    return [labelled(each) for each in (*found, *called)]
+    return [labelled(each) for each in (*found, *called, _node_agents(options))]
 
 
 def _served_by_all(obj: Object) -> Object:
@@ -146,6 +150,12 @@ def labelled(obj: Object) -> Object:
     meta = obj["metadata"]
     labels = {NAME: PRODUCT, PART_OF: PRODUCT, **(meta.get("labels") or {})}
     return {**obj, "metadata": {**meta, "labels": labels}}
+
+
+def _namespace() -> Object:
+    """Return our namespace, which admits the privileged pods of node agents."""
+    meta = {**config.NAMESPACE["metadata"], "labels": {POD_SECURITY: "privileged"}}
+    return {**config.NAMESPACE, "metadata": meta}
 
 
 def _priority_class() -> Object:
@@ -209,9 +219,7 @@ def _spread(workload: Workload) -> Object:
 
 
 def _container(workload: Workload, options: InstallOptions) -> Object:
-    # kube-apiserver may still call a pod of a Service that has just been asked to end.
-    serving = {"lifecycle": {"preStop": {"sleep": {"seconds": _DRAIN_SECONDS}}}}
-    return (serving if workload.scheme == "HTTPS" or workload.more else {}) | {
+    found: Object = {
         "name": workload.component,
         "image": options.image,
         "imagePullPolicy": "IfNotPresent",
@@ -231,6 +239,12 @@ def _container(workload: Workload, options: InstallOptions) -> Object:
         "terminationMessagePolicy": "FallbackToLogsOnError",
         "volumeMounts": [{"name": "tmp", "mountPath": "/tmp"}],
     }
+    if workload.scheme == "HTTPS" or workload.more:
+        # kube-apiserver may still call a pod of a Service that has just been asked to end.
+        found["lifecycle"] = {"preStop": {"sleep": {"seconds": _DRAIN_SECONDS}}}
+    if workload.makes_pods:
+        found["env"] = [{"name": LAUNCHER_IMAGE, "value": options.image}]
+    return found
 
 
 def _probe(path: str, workload: Workload, seconds: int) -> Object:
@@ -268,6 +282,24 @@ def _network_policy(workload: Workload) -> Object:
             "ingress": [
                 {"ports": [{"port": port, "protocol": "TCP"} for port in workload.ports.values()]}
             ],
+        },
+    }
+
+
+def _node_agents(options: InstallOptions) -> Object:
+    """Return the DaemonSet of node agents."""
+    selector = {NAME: PRODUCT, COMPONENT: node_manifests.COMPONENT}
+    labels = {**selector, PART_OF: PRODUCT, VERSION: __version__}
+    pod = {**node_manifests.pod(options.image), "priorityClassName": PRIORITY}
+    strategy = {"type": "RollingUpdate", "rollingUpdate": {"maxUnavailable": "10%"}}
+    return {
+        "apiVersion": DAEMON_SET.api_version,
+        "kind": DAEMON_SET.kind,
+        "metadata": {"name": node_manifests.NAME, "namespace": NAMESPACE, "labels": selector},
+        "spec": {
+            "selector": {"matchLabels": selector},
+            "updateStrategy": strategy,
+            "template": {"metadata": {"labels": labels}, "spec": pod},
         },
     }
 

@@ -9,7 +9,15 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
-from livevirt.cluster import api, api_manifests, controller, webhook, webhook_manifests
+from livevirt.cluster import (
+    api,
+    api_manifests,
+    controller,
+    node_endpoint,
+    node_manifests,
+    webhook,
+    webhook_manifests,
+)
 from livevirt.cluster.crds import CONVERTED
 from livevirt.cluster.webhook_manifests import MUTATING, VALIDATING
 from livevirt.kube.control.runtime import ROOM
@@ -124,7 +132,19 @@ API = Component(
             api_manifests.API_SERVICE, map(api_manifests.registration_name, subresources.VERSIONS)
         ),
     ),
-    {NAMESPACE: _certificate_rules(api.SECRET)},
+    {
+        NAMESPACE: (
+            *_certificate_rules(api.SECRET),
+            rule(("get",), "trust node agents", core.SECRET, names=(node_endpoint.SECRET,)),
+            rule(
+                ("create",),
+                "identify itself to node agents",
+                core.SERVICE_ACCOUNT,
+                subresource="token",
+                names=(api_manifests.NAME,),
+            ),
+        )
+    },
     existing_roles=(("kube-system", "extension-apiserver-authentication-reader"),),
 )
 
@@ -182,8 +202,24 @@ CONTROLLER = Component(
     },
 )  # fmt: skip
 
+#: Agents read objects of all nodes: RBAC cannot limit a DaemonSet's pod to those of its own node.
+NODE = Component(
+    node_manifests.NAME,
+    (
+        rule(("get", "patch"), "labels and heartbeat of its node", core.NODE),
+        rule(READ, "pods of its node", core.POD),
+        rule(("patch",), "readiness of guests", core.POD, subresource="status"),
+        rule((*READ, "patch"), "guests, and their status", kinds.VMI),
+        rule(READ, "disks of guests", core.CLAIM),
+        rule(CACHE, "disks that are still being filled", kinds.DATA_VOLUME),
+        rule(("create", "patch"), "events", core.EVENT),
+        rule(("create",), "authenticate the API server of livevirt", core.TOKEN_REVIEW),
+    ),
+    {NAMESPACE: _certificate_rules(node_endpoint.SECRET)},
+)
+
 #: Every component that `livevirt install` sets up.
-COMPONENTS: tuple[Component, ...] = (CONTROLLER, WEBHOOK, API)
+COMPONENTS: tuple[Component, ...] = (CONTROLLER, WEBHOOK, API, NODE)
 
 
 def merged(first: Component, *others: Component) -> Component:

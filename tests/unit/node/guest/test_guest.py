@@ -122,11 +122,16 @@ async def following(
     monkeypatch.setattr(qmp_connection, "Session", SimpleNamespace(connect=connect))
     monkeypatch.setattr(qmp_connection, "observe", observe)
     monkeypatch.setattr(qmp_connection, "forget_files", nothing)
+    monkeypatch.setattr(qmp_connection, "forget_forwards", nothing)
     with tempfile.TemporaryDirectory(prefix="lv-") as folder:
         socket = str(Path(folder, "agent"))
-        machine = SimpleNamespace(agent_socket=socket, qmp_socket="/none")
         intent: Any = SimpleNamespace(
-            namespace="default", vmi="web", machine=machine, exclusive=None
+            namespace="default",
+            vmi="web",
+            machine=SimpleNamespace(balloon=False),
+            exclusive=None,
+            agent_socket=socket,
+            qmp_socket="/none",
         )
         process = processes.seen(os.getpid())
         assert process is not None
