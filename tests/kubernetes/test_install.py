@@ -256,8 +256,8 @@ def blocks(*headings: str) -> str:
 
 
 def test_given_the_page_then_its_commands_work(cluster: KubernetesCluster, tmp_path: Path) -> None:
-    script = blocks("Install", "Status", "API server", "Of users", "Uninstall")
-    assert script.count("livevirt install") == 2
+    script = blocks("Install", "Status", "Upgrade", "API server", "Of users", "Uninstall")
+    assert script.count("livevirt install") == 4
     (tmp_path / "deploy").symlink_to(ROOT / "deploy")
     path = f"{ROOT / '.venv' / 'bin'}:{os.environ['PATH']}"
     done = subprocess.run(

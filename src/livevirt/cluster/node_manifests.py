@@ -9,6 +9,7 @@ KUBELET = "/var/lib/kubelet"
 CGROUPS = "/sys/fs/cgroup"
 DATA = "/var/lib/livevirt"
 PORT = 8081
+GUESTS_PORT = 8445  # where `livevirt api` reaches guests
 
 
 def pod(image: str) -> Object:
@@ -41,10 +42,13 @@ def _container(image: str) -> Object:
         "imagePullPolicy": "IfNotPresent",
         "command": [
             *("livevirt", "node", "--kubelet-root", KUBELET, "--data-dir", DATA),
-            *("--metrics-listen", f"0.0.0.0:{PORT}"),
+            *("--metrics-listen", f"0.0.0.0:{PORT}", "--listen", f"0.0.0.0:{GUESTS_PORT}"),
         ],
-        "env": [{"name": "NODE_NAME", "valueFrom": {"fieldRef": {"fieldPath": "spec.nodeName"}}}],
-        "ports": [{"name": "http", "containerPort": PORT, "protocol": "TCP"}],
+        "env": [_field("NODE_NAME", "spec.nodeName"), _field("POD_IP", "status.podIP")],
+        "ports": [
+            {"name": "http", "containerPort": PORT, "protocol": "TCP"},
+            {"name": "guests", "containerPort": GUESTS_PORT, "protocol": "TCP"},
+        ],
         "livenessProbe": _probe("/healthz", 30),
         "readinessProbe": _probe("/readyz", 5),
         "resources": {"requests": {"cpu": "50m", "memory": "128Mi"}},
@@ -73,6 +77,10 @@ def _security() -> Object:
         "runAsNonRoot": False,
         "readOnlyRootFilesystem": True,
     }
+
+
+def _field(name: str, path: str) -> Object:
+    return {"name": name, "valueFrom": {"fieldRef": {"fieldPath": path}}}
 
 
 def _probe(path: str, seconds: int) -> Object:

@@ -14,10 +14,17 @@ from datetime import datetime, timedelta
 from typing import NamedTuple
 
 from livevirt import __version__
-from livevirt.cluster import api, api_manifests, node_manifests, webhook, webhook_manifests
+from livevirt.cluster import (
+    api,
+    api_manifests,
+    node_manifests,
+    stored_versions,
+    webhook,
+    webhook_manifests,
+)
 from livevirt.cluster.api_manifests import API_SERVICE
 from livevirt.cluster.controller import NAME as LEASE
-from livevirt.cluster.manifests import COMPONENT, DAEMON_SET, DEPLOYMENT, VERSION, WORKLOADS
+from livevirt.cluster.manifests import ALL, COMPONENT, DAEMON_SET, DEPLOYMENT, VERSION, WORKLOADS
 from livevirt.cluster.webhook_manifests import MUTATING, VALIDATING
 from livevirt.errors import Forbidden, NotFound
 from livevirt.kube.client.remote import RemoteClient
@@ -80,7 +87,7 @@ async def observe(client: RemoteClient, now: datetime) -> ClusterSnapshot:
     return ClusterSnapshot(
         now,
         version,
-        {each.component: await look.at(DEPLOYMENT, each.name, namespace) for each in WORKLOADS},
+        await _components(look),
         {name: await look.at(core.SECRET, each, namespace) for name, each in SECRETS.items()},
         {
             each: await look.at(API_SERVICE, api_manifests.registration_name(each))
@@ -94,6 +101,22 @@ async def observe(client: RemoteClient, now: datetime) -> ClusterSnapshot:
         counts,
         tuple(dict.fromkeys(look.hidden)),
     )
+
+
+async def _components(look: _Look) -> dict[str, Object | None]:
+    """Return the Deployments of components, only one if it runs all of them."""
+    found: dict[str, Object | None] = {}
+    for each in WORKLOADS:
+        found[each.component] = await look.at(DEPLOYMENT, each.name, config.NAMESPACE)
+        if runs_all(found[each.component]):
+            return {each.component: found[each.component]}
+    return found
+
+
+def runs_all(deployment: Object | None) -> bool:
+    """Return whether the pods of a Deployment run all components."""
+    containers = deployment["spec"]["template"]["spec"]["containers"] if deployment else ()
+    return any(ALL in (each.get("command") or ()) for each in containers)
 
 
 async def server_version(client: RemoteClient) -> str:
@@ -163,6 +186,9 @@ def _definitions(snapshot: ClusterSnapshot) -> Iterator[Problem]:
         elif not _is_true(found, "Established"):
             fix = f"see `kubectl describe crd {name}`"
             yield Problem(f"CustomResourceDefinition {name} is not established", fix)
+        elif old := stored_versions.outdated(found):
+            what = f"objects of {name} may still be stored as {', '.join(old)}"
+            yield Problem(what, "run `livevirt install --migrate-only`")
 
 
 def _deployments(snapshot: ClusterSnapshot) -> Iterator[Problem]:

@@ -47,6 +47,7 @@ class KubeletRuntime:
     """Starts QEMU in pods of a kubelet, and finds it again by the pod's cgroup."""
 
     emulator = launcher_pod.EMULATOR
+    migrates = False
 
     def __init__(
         self,

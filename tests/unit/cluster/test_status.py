@@ -15,6 +15,7 @@ from livevirt import __version__, x509
 from livevirt.cluster import manifests, status
 from livevirt.cluster.manifests import WORKLOADS, InstallOptions
 from livevirt.cluster.status import ClusterSnapshot
+from livevirt.kube.objects import crds
 from livevirt.vm import kinds
 from livevirt.x509 import Subject
 
@@ -61,6 +62,12 @@ def a_lease(renewed: datetime, holder: str = "pod-1") -> dict[str, Any]:
     text = renewed.strftime("%Y-%m-%dT%H:%M:%S.%fZ")
     spec = {"holderIdentity": holder, "renewTime": text, "leaseDurationSeconds": 15}
     return {"spec": spec}
+
+
+def stored_as_both() -> dict[str, Any]:
+    found = with_condition(crds.definition(kinds.INSTANCETYPE), "Established")
+    found["status"]["storedVersions"] = ["v1beta1", "v1beta2"]
+    return found
 
 
 WEBHOOKS: dict[str, Any] = {"webhooks": [{"clientConfig": {"caBundle": "eA=="}}]}
@@ -145,6 +152,12 @@ WRONG: dict[str, tuple[Change, list[str]]] = {
     "a definition is missing": (
         lambda found: replace(found, definitions={**found.definitions, kinds.VM.resource: None}),
         [kinds.VM.resource],
+    ),
+    "objects in an older stored version": (
+        lambda found: replace(
+            found, definitions={**found.definitions, kinds.INSTANCETYPE.resource: stored_as_both()}
+        ),
+        [kinds.INSTANCETYPE.resource],
     ),
     "no settings": (lambda found: replace(found, kubevirt=None), ["KubeVirt object"]),
     "a user who may not read Secrets": (
