@@ -5,16 +5,17 @@ from __future__ import annotations
 import asyncio
 import contextlib
 from collections.abc import AsyncIterator, Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
+from livevirt.cluster.controller import utc_now
 from livevirt.errors import Conflict, NotFound
 from livevirt.kube.client import kubeconfig
 from livevirt.kube.client.remote import RemoteClient
 from livevirt.kube.control.cache import Key, owner_key
 from livevirt.kube.control.controller import DONE, Controller, Result
 from livevirt.kube.control.runtime import Informers
-from livevirt.kube.objects import conditions, core
+from livevirt.kube.objects import conditions, core, times
 from livevirt.kube.objects.request import Object
 from livevirt.vm import kinds
 from livevirt.vm.lifecycle.vmi.launcher import CONTAINER, CREATED_BY
@@ -66,8 +67,18 @@ class PlayedHandler:
         return DONE
 
     async def write(self, vmi: Object, status: Object) -> None:
-        """Change the status of an instance as it was read."""
+        """Change the status of an instance as it was read, and record a change of its phase.
+
+        Without the record, a guest that fails at once counts as one that never ran.
+        """
         meta = vmi["metadata"]
+        if "phase" in status:
+            passed = vmi["status"].get("phaseTransitionTimestamps") or []
+            stamp = {
+                "phase": status["phase"],
+                "phaseTransitionTimestamp": times.format_time(utc_now()),
+            }
+            status = {**status, "phaseTransitionTimestamps": [*passed, stamp]}
         patch = {"metadata": {"resourceVersion": meta["resourceVersion"]}, "status": status}
         await self._client.patch(kinds.VMI, meta["name"], meta["namespace"], patch)
 
@@ -166,11 +177,29 @@ class World:
         """Wait for guests that run."""
         await self.until(lambda: all(self.phase(name) == "Running" for name in names))
 
+    async def remove_all(self) -> None:
+        """Delete the VMs, and wait until nothing of them is left for the controllers to do."""
+        for vm in self.informers.of(kinds.VM).list(self.namespace):
+            with contextlib.suppress(NotFound):
+                await self.client.delete(kinds.VM, vm["metadata"]["name"], self.namespace)
+        await self.until(
+            lambda: (
+                not any(
+                    self.informers.of(kind).list(self.namespace)
+                    for kind in (kinds.VM, kinds.VMI, core.POD)
+                )
+            )
+        )
+
 
 @contextlib.asynccontextmanager
-async def playing(cluster: KubernetesCluster, namespace: str) -> AsyncIterator[World]:
-    """Play the guests of a cluster in a new namespace."""
-    client = RemoteClient(kubeconfig.find(cluster.kubeconfig), manager="played-handler")
+async def playing(
+    cluster: KubernetesCluster, namespace: str, user: str = ""
+) -> AsyncIterator[World]:
+    """Play the guests of a cluster in a new namespace, as a user with all permissions."""
+    headers = tuple(kubeconfig.impersonation(user, groups=["system:masters"] if user else []))
+    access = replace(kubeconfig.find(cluster.kubeconfig), impersonate=headers)
+    client = RemoteClient(access, manager="played-handler")
     meta = {"name": namespace}
     await client.create(core.NAMESPACE, {"apiVersion": "v1", "kind": "Namespace", "metadata": meta})
     informers = Informers(client)

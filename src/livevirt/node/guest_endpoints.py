@@ -104,11 +104,11 @@ class GuestEndpoints:
 
     async def console_socket(self, namespace: str, vmi: str) -> Path:
         """Return the unix socket of a running guest's serial port."""
-        return Path(self._running(namespace, vmi).intent.machine.serial_socket)
+        return Path(self._running(namespace, vmi).intent.serial_socket)
 
     async def vnc_socket(self, namespace: str, vmi: str) -> Path:
         """Return the unix socket of a running guest's VNC server."""
-        return Path(self._running(namespace, vmi).intent.machine.vnc_socket)
+        return Path(self._running(namespace, vmi).intent.vnc_socket)
 
     async def screenshot(self, namespace: str, vmi: str, *, move_cursor: bool) -> bytes:
         """Return the screen of a guest as a PNG image."""

@@ -2,21 +2,19 @@
 
 from __future__ import annotations
 
-import contextlib
 import logging
 from collections.abc import Callable, Hashable, Iterator
 from datetime import datetime
-from pathlib import Path
 from typing import TypeVar
 
 from livevirt.kube.control.cache import Key
 from livevirt.kube.objects.request import Object, status_of
 from livevirt.node import intent as intents
-from livevirt.node import pod_dir
 from livevirt.node import process as processes
 from livevirt.node.adjuster import Adjuster
 from livevirt.node.attacher import Attacher
 from livevirt.node.cgroups import PodCgroup
+from livevirt.node.device_keeper import DeviceKeeper
 from livevirt.node.exit_record import ExitRecord
 from livevirt.node.guest import Guest
 from livevirt.node.guest.view import RebootRequest
@@ -27,6 +25,7 @@ from livevirt.node.migration.target import TargetMigration
 from livevirt.node.pod_dir import PodDir
 from livevirt.node.pod_status import Waiting
 from livevirt.node.process import Process
+from livevirt.node.runtime import Runtime
 from livevirt.qemu.lifecycle import SENT_WHOLE, Standing
 
 K = TypeVar("K", bound=Hashable)
@@ -49,6 +48,7 @@ class Local:
         self.guest: Guest | None = None
         self.adjuster: Adjuster | None = None  # there is one while there is a guest
         self.attacher: Attacher | None = None  # there is one once its volumes were looked at
+        self.keeper: DeviceKeeper | None = None  # there is one once its devices were looked at
         self.waiting: Waiting | None = None  # what a start waits for
         self.attempts = 0  # at getting what it waits for
         self.pressed: datetime | None = None  # when the power button was last pressed
@@ -134,13 +134,13 @@ class Local:
 
     def suspend_changes(self) -> None:
         """Change nothing about the guest from now on; what was begun is planned again later."""
-        for worker in (self.adjuster, self.attacher):
+        for worker in (self.adjuster, self.attacher, self.keeper):
             if worker is not None:
                 worker.stop()
 
     def resume_changes(self) -> None:
         """Follow the instance again, after a migration has ended."""
-        self.migration = self.attacher = None
+        self.migration = self.attacher = self.keeper = None
         self.adjuster = Adjuster(self.guest, self.wake) if self.guest is not None else None
 
     @property
@@ -158,7 +158,7 @@ class Local:
         self._release()
         if self.intent is None or not self.folder.locked():
             return False
-        found = self._find(self.intent)
+        found = self.folder.find(self.intent)
         if found is not None:
             self.follow(found)
         return True
@@ -171,16 +171,6 @@ class Local:
         self.guest = Guest(self.intent, process, self.wake, self.folder.complain, reboot)
         self.adjuster = Adjuster(self.guest, self.wake)
 
-    def _find(self, intent: Intent) -> Process | None:
-        found = processes.find(intent.argv, self.cgroup.pids())
-        if found is not None:
-            return found
-        with contextlib.suppress(FileNotFoundError):
-            noted = processes.noted(self.folder.process.read_bytes())
-            if noted is not None and processes.alive(noted):
-                return noted
-        return processes.find(intent.argv, processes.all_pids())
-
     async def close(self) -> None:
         """Stop following the guest; it runs on."""
         guest = self.guest
@@ -192,15 +182,15 @@ class Local:
         self.suspend_changes()
         if self.migration is not None:
             self.migration.stop()
-        self.guest = self.adjuster = self.attacher = self.migration = None
+        self.guest = self.adjuster = self.attacher = self.keeper = self.migration = None
 
 
 class Locals:
     """What a node keeps of all its pods, indexed by uid, name and VMI."""
 
-    def __init__(self, pods: Path, run: Path, wake: Callable[[Key], None]) -> None:
-        """Start empty. Files are in these two directories; `wake` queues a pod for reconciling."""
-        self._pods, self._run, self._wake = pods, run, wake
+    def __init__(self, runtime: Runtime, wake: Callable[[Key], None]) -> None:
+        """Start empty; `wake` queues a pod for reconciling."""
+        self.runtime, self._wake = runtime, wake
         self._by_uid: dict[str, Local] = {}
         self._by_key: dict[Key, dict[str, Local]] = {}  # a name may be given again
         self._by_vmi: dict[str, dict[str, Local]] = {}
@@ -241,7 +231,7 @@ class Locals:
 
     def adopt(self) -> Iterator[Local]:
         """Hold what an earlier run left, and yield it; whether it is wanted, the API will say."""
-        for folder in pod_dir.all_in(self._pods, self._run):
+        for folder in self.runtime.folders():
             try:
                 intent = folder.read_intent()
             except UnknownIntent as error:
@@ -255,7 +245,7 @@ class Locals:
 
     def hold(self, key: Key, uid: str, vmi_uid: str, *, reserved: bool = False) -> Local:
         """Hold a pod of that VMI; `reserved` if it was created to receive a migrating guest."""
-        folder = PodDir(self._pods, self._run, uid)
+        folder = self.runtime.folder(uid)
         local = Local(key, folder, lambda: self._wake(key), reserved=reserved)
         self._by_uid[uid], self._vmis[uid] = local, vmi_uid
         self._by_key.setdefault(local.key, {})[uid] = local

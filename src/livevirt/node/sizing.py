@@ -46,6 +46,7 @@ class Trouble:
 
     refused: str = ""
     kept: str = ""
+    low: bool = False  # the guest has too little free memory to give any back
 
 
 NO_TROUBLE = Trouble()
@@ -93,11 +94,18 @@ def progress(
         boot=seen.machine.memory.boot,
         agent=seen.blocks is not None,
         unmovable=unmovable,
+        ballooned=seen.ballooned,
+        statistics=_has_statistics(seen),
     )
     return Progress(
         _stage(cpus.cause, cpus.sockets < cpus.wanted, late, cpu, _cpu_words(cpus)),
         _stage(state.cause, state.plugged <= state.wanted, late, memory, _memory_words(state)),
     )
+
+
+def _has_statistics(seen: MachineSnapshot) -> bool:
+    found = seen.observed.memory.balloon
+    return found is not None and found.statistics is not None
 
 
 def _stage(
@@ -107,7 +115,7 @@ def _stage(
         return None
     if trouble.refused:
         return Stage(PLUG_FAILED, f"QEMU refused: {trouble.refused}; it is tried again", cause)
-    if late:
+    if late or trouble.low:
         why = f" ({trouble.kept})" if trouble.kept else ""
         message = f"{what}{why}. {ADVICE[cause]}. It is retried"
         return Stage(NOT_ACCEPTING, message, cause)

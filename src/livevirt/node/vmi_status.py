@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import datetime
 
@@ -10,12 +10,14 @@ from livevirt.kube.objects import conditions
 from livevirt.kube.objects.conditions import FINAL, Condition
 from livevirt.kube.objects.request import Object, status_of
 from livevirt.kube.objects.times import format_time
-from livevirt.node import attachments, copying, size_report, sizing, volume_status
+from livevirt.node import attachments, copying, device_keeper, size_report, sizing, volume_status
 from livevirt.node.attachments import Attachments
 from livevirt.node.copying import Copies
+from livevirt.node.device_keeper import DeviceReport
 from livevirt.node.domain import NIC_PREFIX, volume_of
 from livevirt.node.exit_record import ExitRecord
 from livevirt.node.guest import NOTHING_YET, AgentView, View, snapshot
+from livevirt.node.network.port import GuestPort
 from livevirt.node.sizing import IDLE, Begun, Progress
 from livevirt.qemu import plan as qemu_plan
 from livevirt.qemu.agent import Interface
@@ -39,6 +41,7 @@ class GuestSnapshot:
     vmi: Object
     now: datetime
     machine: Machine
+    ports: Sequence[GuestPort] = ()  # of interfaces that are on the node network
     view: View = NOTHING_YET
     ending: ExitRecord | None = None
     claims: Mapping[str, Object] = field(default_factory=dict)  # by volume
@@ -48,6 +51,8 @@ class GuestSnapshot:
     writes: bool = False  # the status is written anyway
     attachments: Attachments | None = None  # None: not observed yet
     copies: Copies = field(default_factory=dict)  # of volumes, as far as they were looked at
+    devices: DeviceReport | None = None  # None: not looked at yet
+    migrates: bool = True  # guests of this node can be sent to others
 
 
 def patch(seen: GuestSnapshot) -> Object:
@@ -82,6 +87,7 @@ def _ended(seen: GuestSnapshot, ending: ExitRecord) -> Object:
         *hot_change.TYPES,
         guest_size.CONFIRMED,
         hot_change.VOLUME,
+        hot_change.DEVICE,
         volume_migration.VOLUMES_CHANGE,
     )
     for type_ in ("AgentConnected", "Paused", *gone):
@@ -115,6 +121,7 @@ def _running(seen: GuestSnapshot) -> Object:
         "volumeStatus": volumes,
         "migratedVolumes": copying.listed(seen.vmi, seen.copies) or None,
         "freePCIePorts": len(view.observed.free_ports),
+        "devices": device_keeper.status(view.observed, seen.devices, old.get("devices") or {}),
         "guestOSInfo": (old.get("guestOSInfo") or {}) if unasked else _os_info(view.agent),
         "migrationMethod": "BlockMigration"
         if _has_local_disks(seen.vmi["spec"])
@@ -195,7 +202,9 @@ def _conditions(
     wanted = {
         "AgentConnected": _agent(seen),
         "Paused": _paused(seen.view),
-        "LiveMigratable": _migratable(_copying(seen) or _unshared(seen.vmi, volumes)),
+        "LiveMigratable": _migratable(_copying(seen) or _unshared(seen.vmi, volumes))
+        if seen.migrates
+        else _NO_MIGRATION,
         "StorageLiveMigratable": _true("StorageLiveMigratable"),
     }
     for type_, condition in wanted.items():
@@ -203,7 +212,7 @@ def _conditions(
             found = conditions.without_condition(found, type_)
         else:
             found = conditions.replaced(found, condition, seen.now)
-    found = _volumes_changing(seen, found or [])
+    found = _devices_changing(seen, _volumes_changing(seen, found or []))
     return copying.with_condition(seen.vmi, found, seen.copies, seen.now)
 
 
@@ -215,6 +224,18 @@ def _volumes_changing(seen: GuestSnapshot, found: list[Condition]) -> list[Condi
     if changing is None:
         return conditions.without_condition(found, hot_change.VOLUME) or []
     return conditions.replaced(found, changing, seen.now)
+
+
+def _devices_changing(seen: GuestSnapshot, found: list[Condition]) -> list[Condition]:
+    """Return the conditions with the one of devices that are not as wanted."""
+    if seen.devices is None:
+        return found
+    if not seen.devices.problem:
+        return conditions.without_condition(found, hot_change.DEVICE) or []
+    message = f"{seen.devices.problem}; it is retried"
+    return conditions.replaced(
+        found, _true(hot_change.DEVICE, hot_change.DEVICE_FAILED, message), seen.now
+    )
 
 
 def _moving(seen: GuestSnapshot) -> frozenset[str]:
@@ -248,6 +269,14 @@ def _failure(drive: Drive) -> str:
     if drive.io_status == "nospace":
         return f"; no space is left for disk {name}: free some where its claim is, then unpause"
     return f"; disk {name} cannot be read or written: fix or remove it, then unpause"
+
+
+_NO_MIGRATION = conditions.condition(
+    "LiveMigratable",
+    False,
+    "MigrationNotSupported",
+    "this release does not migrate guests between nodes of a cluster",
+)
 
 
 def _migratable(why_not: str) -> Condition:
@@ -328,6 +357,7 @@ def os_info(agent: AgentView) -> Object:
 def _interfaces(seen: GuestSnapshot) -> list[Object]:
     agent = seen.view.agent
     cards = {card.hardware_address.lower(): card for card in agent.interfaces} if agent else {}
+    own = {port.nic: port.addresses for port in seen.ports}
     found = []
     for nic in seen.machine.nics:
         shown: Object = {
@@ -337,20 +367,25 @@ def _interfaces(seen: GuestSnapshot) -> list[Object]:
             "linkState": "up",
             "queueCount": 1,
         }
+        if nic.id in own:
+            shown |= {"podInterfaceName": "eth0"} | _addresses(own[nic.id])
         if nic.mac in cards:
-            shown |= _from_guest(cards[nic.mac])
+            shown |= _from_guest(cards[nic.mac], own.get(nic.id, ()))
         found.append(shown)
     return found
 
 
-def _from_guest(card: Interface) -> Object:
+def _from_guest(card: Interface, own: Sequence[str]) -> Object:
+    """Return what the guest reports of a card, after the addresses that the network gave it."""
     # A link-local address is always there and never the one to connect to.
-    addresses = sorted(
+    reported = sorted(
         (each.ip_address for each in card.ip_addresses if len(each.ip_address) <= _LONGEST_WORD),
         key=lambda address: (":" in address, address.startswith("fe80:")),
     )[:_MOST_ADDRESSES]
     name = card.name[:_LONGEST_WORD]
     shown: Object = {"infoSource": "domain, guest-agent", "interfaceName": name}
-    if addresses:
-        shown |= {"ipAddress": addresses[0], "ipAddresses": addresses}
-    return shown
+    return shown | _addresses([*own, *(each for each in reported if each not in own)])
+
+
+def _addresses(found: Sequence[str]) -> Object:
+    return {"ipAddress": found[0], "ipAddresses": list(found)} if found else {}

@@ -6,8 +6,9 @@ does; callers set the deadline with `asyncio.timeout` and plan again after it.
 
 from typing import Any
 
-from livevirt.qemu import cmdline, disk, mirror
+from livevirt.qemu import balloon, cmdline, disk, mirror
 from livevirt.qemu.agent import GuestAgent
+from livevirt.qemu.balloon import LowMemory, PollBalloon, SetBalloon
 from livevirt.qemu.block_nodes import add_node, forget_node
 from livevirt.qemu.disk import Disk
 from livevirt.qemu.errors import AgentUnavailable, CommandFailed, UnplugRefused
@@ -39,13 +40,17 @@ async def act(step: Step, qmp: Session, agent: GuestAgent | None = None) -> None
     match step:
         case PlugCpu(type, thread):
             # An emulated one needs room, which is the caller's to see to (`translation.room`).
-            await _add_device(qmp, cmdline.cpu_device(type, thread.id, *thread))
+            await add_device(qmp, cmdline.cpu_device(type, thread.id, *thread))
         case UnplugCpu(id):
             await unplug(qmp, id)
         case SetVcpus(ids, online):
             await _set_vcpus(agent, ids, online=online)
         case RequestMemory(size):
             await _request_memory(qmp, size)
+        case SetBalloon():
+            await balloon.inflate(qmp, step)
+        case PollBalloon(seconds):
+            await balloon.poll(qmp, seconds)
         case PlugDisk(drive, place):
             await _plug_disk(qmp, drive, dict(place))
         case UnplugDisk(id, node):
@@ -65,7 +70,7 @@ async def act(step: Step, qmp: Session, agent: GuestAgent | None = None) -> None
             await forget_node(qmp, node)
         case EndThread(id):
             await _end_thread(qmp, id)
-        case Blocked() | PrepareMemory() | OnlineMemory():
+        case Blocked() | LowMemory() | PrepareMemory() | OnlineMemory():
             pass  # the last two are the guest agent's alone, and its client's to remember
 
 
@@ -115,10 +120,10 @@ async def _plug_disk(qmp: Session, drive: Disk, place: dict[str, Any]) -> None:
         await add_node(qmp, drive)  # first: it fails most, and then nothing is left to undo
     try:
         if bridge is not None:
-            await _add_device(qmp, bridge)
+            await add_device(qmp, bridge)
         if drive.io_thread is not None:
             await _add_thread(qmp, drive.io_thread)
-        await _add_device(qmp, disk.device(drive, place))
+        await add_device(qmp, disk.device(drive, place))
     except CommandFailed:
         await forget_node(qmp, drive.node)  # or its image would stay open and locked
         raise
@@ -128,7 +133,7 @@ async def _plug_disk(qmp: Session, drive: Disk, place: dict[str, Any]) -> None:
         await qmp.execute("qom-set", {"path": path, "property": "attached", "value": True})
 
 
-async def _add_device(qmp: Session, device: dict[str, Any]) -> None:
+async def add_device(qmp: Session, device: dict[str, Any]) -> None:
     """Plug a device in unless it is there; that is looked up only if QEMU refuses."""
     try:
         await qmp.execute("device_add", device)

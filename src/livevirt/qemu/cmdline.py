@@ -11,9 +11,10 @@ import json
 from collections.abc import Iterator
 from itertools import count
 
+from livevirt.qemu import balloon
 from livevirt.qemu import disk as disks
 from livevirt.qemu.disk import Disk, Json
-from livevirt.qemu.machine import Machine, Nic
+from livevirt.qemu.machine import WATCHDOG, Machine, Nic, tablet_device
 
 AGENT_PORT = "org.qemu.guest_agent.0"  # the name guests look for
 AGENT_CHARDEV = "agent0"
@@ -47,7 +48,7 @@ def argv(machine: Machine) -> list[str]:
         rng = {"qom-type": "rng-random", "id": "rng0", "filename": "/dev/urandom"}
         line += ["-object", _json(rng)]
     for nic in machine.nics:
-        line += ["-netdev", _json({"type": "user", "id": f"net-{nic.id}"})]
+        line += ["-netdev", _json(_netdev(nic))]
     for disk in machine.disks:
         if disk.image is not None:
             line += ["-blockdev", _json(disks.blockdev(disk))]
@@ -73,7 +74,8 @@ def _basics(machine: Machine) -> list[str]:
     line += ["-m", _memory_size(machine)]
     line += ["-rtc", _rtc(machine)]
     line += ["-sandbox", "on,obsolete=deny,elevateprivileges=deny,spawn=deny,resourcecontrol=deny"]
-    line += ["-action", "reboot=reset,shutdown=pause,panic=pause"]
+    watchdog = f",watchdog={machine.watchdog}" if machine.watchdog else ""
+    line += ["-action", f"reboot=reset,shutdown=pause,panic=pause{watchdog}"]
     line += ["-msg", "timestamp=on"]
     order = [disk.boot_index for disk in machine.disks] + [nic.boot_index for nic in machine.nics]
     if any(index is not None for index in order):
@@ -201,7 +203,12 @@ def _devices(machine: Machine) -> Iterator[Json]:
             "chardev": f"usbredir{slot}",
             "bus": f"{_REDIRECTION_CONTROLLER}.0",
         }
+    if machine.watchdog:
+        yield {"driver": "i6300esb", "id": WATCHDOG, "bus": "pcie.0", "addr": "0x1d"}
     yield from _disks_on_controllers(machine)
+    # After the drives, which have had these ports of the controller for longer.
+    for tablet in machine.tablets:
+        yield dict(tablet_device(tablet.name, tablet.slot))
 
 
 def _devices_on_ports(machine: Machine) -> Iterator[Json]:
@@ -221,20 +228,29 @@ def _devices_on_ports(machine: Machine) -> Iterator[Json]:
         yield memory
     if machine.rng:
         yield {"driver": "virtio-rng-pci", "id": "vrng0", "rng": "rng0"}
-    if machine.usb or any(disk.bus == "usb" for disk in machine.disks):
-        yield {"driver": "qemu-xhci", "id": disks.USB_CONTROLLER}
-    if machine.usb_slots:  # apart from drives, which need all ports of theirs
-        yield {"driver": "qemu-xhci", "id": _REDIRECTION_CONTROLLER}
     for nic in machine.nics:
         yield _nic(nic)
     for disk in machine.disks:
         if disk.bus == "virtio":
             yield disks.device(disk, {})
+    # Last, so that network cards and disks are where a guest without them had them.
+    if machine.usb or any(disk.bus == "usb" for disk in machine.disks):
+        yield {"driver": "qemu-xhci", "id": disks.USB_CONTROLLER}
+    if machine.balloon:
+        yield {"driver": balloon.DRIVER, "id": balloon.DEVICE}
+    if machine.usb_slots:  # apart from drives, which need all ports of theirs
+        yield {"driver": "qemu-xhci", "id": _REDIRECTION_CONTROLLER}
 
 
 def occupied_ports(machine: Machine) -> int:
     """Return how many PCIe ports the devices of a machine take from its start."""
     return len(list(_devices_on_ports(machine)))
+
+
+def _netdev(nic: Nic) -> Json:
+    if nic.mode == "tap":
+        return {"type": "tap", "id": f"net-{nic.id}", "fd": str(nic.fd)}
+    return {"type": "user", "id": f"net-{nic.id}"}
 
 
 def _nic(nic: Nic) -> Json:
@@ -244,6 +260,8 @@ def _nic(nic: Nic) -> Json:
         "netdev": f"net-{nic.id}",
         "mac": nic.mac,
     }
+    if nic.mtu is not None and nic.model == "virtio":
+        device["host_mtu"] = nic.mtu
     if nic.boot_index is None:
         device["romfile"] = ""  # no network boot, and no firmware time spent on it
     else:

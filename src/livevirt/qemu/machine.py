@@ -10,10 +10,23 @@ from dataclasses import dataclass, replace
 from pathlib import PurePosixPath
 from typing import Literal, NamedTuple
 
-from livevirt.qemu.disk import Disk, check_identifier, check_name, check_path, check_text
+from livevirt.qemu.disk import (
+    USB_CONTROLLER,
+    Disk,
+    check_identifier,
+    check_name,
+    check_path,
+    check_text,
+)
 
 AcceleratorName = Literal["kvm", "tcg"]
 NicModel = Literal["virtio", "e1000", "e1000e", "rtl8139"]
+WatchdogAction = Literal["poweroff", "reset", "shutdown"]
+
+WATCHDOG = "watchdog0"
+TABLET_PREFIX = "input-"
+
+FIRST_TAP = 200  # descriptors of tap devices in QEMU are numbered from here
 
 MIB = 1024 * 1024
 MEMORY_BLOCK = 2 * MIB  # what virtio-mem plugs at a time, unless pages are larger
@@ -128,18 +141,41 @@ class NumaNode:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Nic:
-    """A network card on QEMU's own user-mode network."""
+    """A network card: on QEMU's own user-mode network, or on a tap device that QEMU inherits."""
 
     id: str
     mac: str
     model: NicModel = "virtio"
-    mode: Literal["user"] = "user"
+    mode: Literal["user", "tap"] = "user"
     boot_index: int | None = None
+    fd: int | None = None  # the tap device's descriptor in QEMU
+    mtu: int | None = None  # that the card offers to the guest
 
     def __post_init__(self) -> None:
         check_identifier("NIC id", self.id)
         if not _MAC.fullmatch(self.mac):
             raise ValueError(f"NIC {self.id}: {self.mac!r} is not a MAC address in lower case")
+        if (self.mode == "tap") != (self.fd is not None):
+            raise ValueError(f"NIC {self.id}: a tap device, and no other, has a descriptor")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Tablet:
+    """A pointing device on USB; `slot` is its port, None leaves that to QEMU."""
+
+    name: str
+    slot: int | None = None
+
+    def __post_init__(self) -> None:
+        check_identifier("input name", self.name)
+
+
+def tablet_device(name: str, slot: int | None = None) -> dict[str, str]:
+    """Return a tablet, for `device_add`."""
+    port = {} if slot is None else {"port": str(slot)}
+    return {
+        "driver": "usb-tablet", "id": TABLET_PREFIX + name, "bus": f"{USB_CONTROLLER}.0", **port,
+    }  # fmt: skip
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -181,6 +217,9 @@ class Machine:
     ports: tuple[tuple[str, int], ...] = ()  # the port of a device by id; else the lowest free
     usb: bool = False  # a USB controller, also without a drive on it
     usb_slots: int = 0  # for USB devices of clients, see `usb_socket`
+    balloon: bool | None = None  # None: started by an earlier release, without one
+    tablets: tuple[Tablet, ...] = ()
+    watchdog: WatchdogAction | None = None
     graphics: bool = False  # a VGA card, seen through `vnc_socket`
     guest_agent: bool = True
     rng: bool = True

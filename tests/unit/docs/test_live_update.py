@@ -7,13 +7,14 @@ from pathlib import Path
 
 import pytest
 
-from livevirt.vm.verdict.fields import live_table
+from livevirt.vm.verdict.fields import live_table, not_live_table
 from livevirt.vm.verdict.kubevirt_differences import differences_table
 from livevirt.vm.verdict.verdict_inputs import NOT_YET
 
 DOCS = Path(__file__).resolve().parents[3] / "docs"
 TABLES = {
     "live_table": ("live-update.md", live_table()),
+    "not_live_table": ("live-update.md", not_live_table()),
     "differences_table": ("differences.md", differences_table()),
 }
 

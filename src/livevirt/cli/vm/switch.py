@@ -15,8 +15,8 @@ from livevirt.vm.instancetypes.rules.conflicts import ANNOTATIONS, conflicts
 from livevirt.vm.instancetypes.rules.matchers import INSTANCETYPE, ROLES, Role
 from livevirt.vm.sizing import guest_size
 from livevirt.vm.sizing.hot_change import reported, under_way
+from livevirt.vm.verdict.comparison import MEMORY, SOCKETS
 from livevirt.vm.verdict.judgement import Verdict
-from livevirt.vm.verdict.live_patch import MEMORY, SOCKETS
 from livevirt.vm.verdict.summary import RESTART_REQUIRED
 
 _FAILURE = "Failure"

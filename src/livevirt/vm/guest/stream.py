@@ -18,6 +18,7 @@ from typing import NamedTuple, Protocol
 from aiohttp import WSCloseCode, WSMsgType, web
 
 from livevirt.errors import BadRequest
+from livevirt.files import unix_socket
 from livevirt.vm.subresources.call import Call
 
 log = logging.getLogger(__name__)
@@ -51,7 +52,7 @@ class ByteChannel:
     async def of_socket(cls, path: Path, what: str) -> ByteChannel:
         """Connect to a unix socket of QEMU; raises BadRequest if nothing listens there."""
         try:
-            return cls(*await asyncio.open_unix_connection(str(path)))
+            return cls(*await unix_socket.open_streams(path))
         except OSError as error:
             # Just started or just ended: for the client both are "not running, ask again".
             raise BadRequest(f"{what} does not answer: {error.strerror}") from error

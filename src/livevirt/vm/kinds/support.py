@@ -68,15 +68,18 @@ _TABLE = """
     domain.rebootPolicy
     domain.resources.requests domain.resources.limits domain.resources.overcommitGuestOverhead
 
-    domain.devices.autoattachGraphicsDevice domain.devices.autoattachPodInterface
+    domain.devices.autoattachGraphicsDevice domain.devices.autoattachMemBalloon
+    domain.devices.autoattachPodInterface
     domain.devices.autoattachSerialConsole domain.devices.logSerialConsole domain.devices.rng
     domain.devices.clientPassthrough
+    domain.devices.inputs domain.devices.watchdog.name domain.devices.watchdog.i6300esb
     domain.devices.disks.name domain.devices.disks.bootOrder domain.devices.disks.cache
     domain.devices.disks.io domain.devices.disks.serial domain.devices.disks.errorPolicy
     domain.devices.disks.shareable domain.devices.disks.dedicatedIOThread
     domain.devices.disks.disk.bus domain.devices.disks.disk.readonly
     domain.devices.disks.cdrom.bus domain.devices.disks.cdrom.readonly
     domain.devices.interfaces.name domain.devices.interfaces.masquerade
+    domain.devices.interfaces.bridge domain.devices.interfaces.ports
     domain.devices.interfaces.macAddress domain.devices.interfaces.model
     domain.devices.interfaces.bootOrder
 
@@ -91,6 +94,12 @@ _ABOVE = frozenset(
 _NOTHING: tuple[Any, ...] = (None, False, "", [])
 #: What happens by itself, so that asking for it is no use but no harm either.
 _ANYWAY = {"domain.devices.disks.cdrom.tray": "closed"}
+
+
+def is_acted_on(path: str) -> bool:
+    """Return whether a field, or at least one below it, is acted on."""
+    above = (path.rsplit(".", depth)[0] for depth in range(path.count(".") + 1))
+    return path in _ABOVE or any(each in SUPPORTED for each in above)
 
 
 def warnings(path: str, spec: Object) -> list[str]:

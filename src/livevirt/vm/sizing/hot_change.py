@@ -21,12 +21,13 @@ from livevirt.kube.objects.quantity import Format, Quantity
 from livevirt.kube.objects.request import Object, status_of
 from livevirt.vm.sizing import guest_size
 from livevirt.vm.sizing.reservation import asked, reported_size
+from livevirt.vm.verdict.comparison import MEMORY, SOCKETS
 from livevirt.vm.verdict.judgement import Judgement
-from livevirt.vm.verdict.live_patch import MEMORY, SOCKETS
 
 CPU, MEMORY_TYPE = "HotVCPUChange", "HotMemoryChange"
 TYPES = (CPU, MEMORY_TYPE)
 VOLUME = "HotVolumeChange"  # while a volume is not where it should be
+DEVICE, DEVICE_FAILED = "HotDeviceChange", "DeviceChangeFailed"  # while a device is not as wanted
 
 REQUESTED, OBSERVED, POD_RESIZE = "sizeRevision", "observedSizeRevision", "podResize"
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Set
 from dataclasses import dataclass
 from typing import Any
 
@@ -26,10 +27,8 @@ Differences = list[tuple[Path, Any, Any]]  # path, value that runs, value that i
 
 TEMPLATE = "spec.template.spec"  # where an instance's spec is in a VirtualMachine
 
-#: Fields that are compared and reported as one value, however deep they are.
-WHOLE: frozenset[Path] = frozenset({("nodeSelector",), ("affinity",), ("tolerations",)})
 #: Parts that only group fields: the fields in them are reported instead.
-_GROUPS: frozenset[Path] = frozenset(
+GROUPS: frozenset[Path] = frozenset(
     {
         ("domain",),
         *(("domain", part) for part in ("cpu", "devices", "features", "firmware", "machine")),
@@ -46,20 +45,23 @@ class Name(str):
     __slots__ = ()
 
 
-def differences(running: Any, wanted: Any, path: Path = ()) -> Differences:
+def differences(
+    running: Any, wanted: Any, path: Path = (), whole: Set[Path] = frozenset()
+) -> Differences:
     """List every field in which two trees differ with both values, None where it is left out.
 
-    The order is that of the first tree, then of the second.
+    The order is that of the first tree, then of the second. Fields in `whole` are compared and
+    reported as one value, however deep they are.
     """
     found: Differences = []
     if running != wanted:
-        _compare(running, wanted, path, found)
+        _compare(running, wanted, path, whole, found)
     return found
 
 
-def _compare(running: Any, wanted: Any, path: Path, found: Differences) -> None:
+def _compare(running: Any, wanted: Any, path: Path, whole: Set[Path], found: Differences) -> None:
     """Add every field in which two values differ."""
-    if path in WHOLE or not _descends(running, wanted, path):
+    if path in whole or not _descends(running, wanted, path):
         found.append((path, running, wanted))
         return
     named = isinstance(running, ByName) or isinstance(wanted, ByName)
@@ -67,7 +69,7 @@ def _compare(running: Any, wanted: Any, path: Path, found: Differences) -> None:
     for key in {**before, **after}:
         old, new = before.get(key), after.get(key)
         if old != new:
-            _compare(old, new, (*path, Name(key) if named else key), found)
+            _compare(old, new, (*path, Name(key) if named else key), whole, found)
 
 
 def _descends(running: Any, wanted: Any, path: Path) -> bool:
@@ -77,7 +79,7 @@ def _descends(running: Any, wanted: Any, path: Path) -> bool:
             return False
         return isinstance(running, ByName) == isinstance(wanted, ByName)
     there = running if wanted is None else wanted
-    return isinstance(there, ByName) or (isinstance(there, dict) and path in _GROUPS)
+    return isinstance(there, ByName) or (isinstance(there, dict) and path in GROUPS)
 
 
 def find(tree: Any, path: Path) -> Any:
@@ -111,22 +113,16 @@ def in_vm(path: Path) -> str:
     return f"{TEMPLATE}.{spell(path)}"
 
 
+#: The sizes of a guest, as changes name them.
+SOCKETS = in_vm(("domain", "cpu", "sockets"))
+MEMORY = in_vm(("domain", "memory", "guest"))
+
+
 # ---------------------------------------------------------------- the comparison
 
-_FOLLOWS: Object = {}  # a field that follows the instance
-#: Fields that follow the instance rather than the record of its start, for they change while it
-#: runs, and the parts they are in. Everything else is as it was started.
-FOLLOWING: Object = {
-    "domain": {
-        "cpu": {"sockets": _FOLLOWS},
-        "memory": {"guest": _FOLLOWS},
-        "devices": {"disks": _FOLLOWS},
-    },
-    "volumes": _FOLLOWS,
-    "nodeSelector": _FOLLOWS,
-    "affinity": _FOLLOWS,
-    "tolerations": _FOLLOWS,
-}
+FOLLOWS: Object = {}  # a field that follows the instance
+#: Disks and volumes follow the instance too; `volume_edits` has their rules.
+VOLUME_PATHS: tuple[Path, ...] = (("domain", "devices", "disks"), ("volumes",))
 #: What a pod asks for its guest's memory, if the owner or an instance type sets it.
 MEMORY_REQUEST: Path = ("domain", "resources", "requests", "memory")
 
@@ -195,8 +191,8 @@ class VolumeEdit:
         return any(disk and target(disk) == "cdrom" for disk in (self.old_disk, self.disk))
 
 
-def compare(inputs: VerdictInputs, vmi: Object) -> Comparison:
-    """Return the comparison for an instance that runs."""
+def compare(inputs: VerdictInputs, vmi: Object, following: Object) -> Comparison:
+    """Return the comparison for an instance that runs, and of which some fields follow the VM."""
     recorded = config.recorded(vmi)
     settings = inputs.config.without_maxima(recorded)
     uid, spec = _identity(vmi), vmi["spec"]
@@ -206,7 +202,7 @@ def compare(inputs: VerdictInputs, vmi: Object) -> Comparison:
     started = filled(began, uid, settings)
     source = spec_defaults.kept(_with_buses_of(spec, inputs.wanted), machine)
     wanted = refilled(source, uid, settings, twin=began, as_filled=started)
-    before, after, tree = map(canonical, _judged(started, wanted, spec))
+    before, after, tree = map(canonical, _judged(started, wanted, spec, following))
     _follow_request(before, after, tree)
     found = Comparison(
         inputs,
@@ -225,9 +221,11 @@ def compare(inputs: VerdictInputs, vmi: Object) -> Comparison:
     return found
 
 
-def _judged(started: Object, wanted: Object, vmi: Object) -> tuple[Object, Object, Object]:
+def _judged(
+    started: Object, wanted: Object, vmi: Object, following: Object
+) -> tuple[Object, Object, Object]:
     """Return what must be compared of the three: disks and volumes go together, by their names."""
-    found = _trimmed(started, wanted, vmi, FOLLOWING)
+    found = _trimmed(started, wanted, vmi, following)
     if any("volumes" in side or "disks" in (_devices(side) or ()) for side in found):
         for side, whole in zip(found, (vmi, wanted, vmi), strict=True):
             side["volumes"] = whole.get("volumes") or []
@@ -251,7 +249,7 @@ def _trimmed(
         if inner is None:
             if old is new or old == new:
                 continue
-        elif inner is _FOLLOWS:
+        elif inner is FOLLOWS:
             if has == new:
                 continue
             old = has

@@ -1,6 +1,8 @@
 """Which fields can change while the guest runs, and under what conditions.
 
-This is the one list of them: verdicts and the table in the docs are made from it.
+This is the one list of them: comparison, verdict, the patch of the instance and the table in the
+docs are made from it. A new live field is one more `LiveField`, and what acts on the instance's
+field. Why every other field waits for a restart is in `not_live`.
 """
 
 from __future__ import annotations
@@ -9,182 +11,40 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
-from livevirt.kube.objects.quantity import Format, Quantity
-from livevirt.vm.sizing import guest_size, hot_change
-from livevirt.vm.spec import sizes
-from livevirt.vm.spec.instance import read_amount
-from livevirt.vm.verdict.comparison import MEMORY_REQUEST, Comparison, Path, find, in_vm
+from livevirt.kube.objects.request import Object
+from livevirt.vm.sizing import guest_size
+from livevirt.vm.verdict import device_rules, not_live, size_rules
+from livevirt.vm.verdict.comparison import (
+    FOLLOWS,
+    MEMORY_REQUEST,
+    VOLUME_PATHS,
+    Comparison,
+    Path,
+    in_vm,
+)
 from livevirt.vm.verdict.judgement import Reason, Ruling, Verdict
 from livevirt.vm.verdict.verdict_inputs import NOT_YET
 
 Rule = Callable[[Comparison, Any, Any], Ruling]  # given the values that run and are wanted
 
-_AT_START = Ruling(Verdict.RESTART, Reason.NOT_LIVE, "it is read when the guest starts")
-
 
 @dataclass(frozen=True, slots=True)
 class LiveField:
-    """A field that can change live; `way` and `unless` are texts for the docs."""
+    """A field that can change live, compared and reported as one value.
+
+    `rule` gives the verdict. `copied`: the instance gets the value as the VM has it; otherwise
+    `live_patch` computes what it gets. `confirmed` returns whether the guest of an instance will
+    confirm the change; without it there is nothing to confirm. `by` is the reason of a verdict that
+    is live; `way` and `unless` are texts for the docs.
+    """
 
     path: Path
     rule: Rule
     by: Reason
     way: str
-    unless: str
-
-
-# ---------------------------------------------------------------- CPU and memory
-
-GUEST: Path = ("domain", "memory", "guest")
-_MEMORY_LIMIT: Path = ("domain", "resources", "limits", "memory")
-_TOO_MANY = "Number of sockets in CPU topology is greater than the maximum sockets allowed"
-
-
-def sockets(comparison: Comparison, running: Any, wanted: Any) -> Ruling:
-    """Rule on a change of `domain.cpu.sockets`."""
-    wanted, running = int(wanted), int(running or 1)
-    asked = comparison.asked.domain.cpu
-    if asked.max_sockets and wanted > asked.max_sockets:
-        return Ruling(Verdict.REFUSED, Reason.ABOVE_MAXIMUM, _TOO_MANY, asked.max_sockets)
-    if not asked.vcpus and _resources_differ(comparison, "cpu"):
-        return _follows("sockets", "cpu")
-    if comparison.running.architecture not in ("", "amd64"):
-        message = "CPUs are plugged into x86_64 guests only"
-        return Ruling(Verdict.RESTART, Reason.ARCHITECTURE, message)
-    most = comparison.most_sockets
-    if wanted > most:
-        message = f"the guest was started for at most {most} sockets"
-        nearest = most if most != running else None
-        return Ruling(Verdict.RESTART, Reason.ABOVE_MAXIMUM, message, nearest)
-    has = _plugged(comparison, running)
-    vmi, inputs = comparison.inputs.vmi or {}, comparison.inputs
-    controlled = inputs.accelerator == "kvm" or (inputs.agent and guest_size.cpu_confirmed(vmi))
-    if wanted < has and not controlled:
-        message = (
-            "an emulated CPU is taken away by the guest agent, and none answers; with"
-            " qemu-guest-agent in the guest this is live"
-        )
-        return Ruling(Verdict.RESTART, Reason.NO_AGENT, message)
-    possible = guest_size.possible_sockets(vmi)
-    if possible is not None and wanted > max(possible, comparison.has.sockets):
-        message = (
-            f"the guest's kernel registers no more than {possible} sockets until it boots again; on"
-            " KVM recent kernels register all"
-        )
-        nearest = possible if possible and possible != running else None
-        return Ruling(Verdict.RESTART, Reason.KERNEL_LIMIT, message, nearest)
-    change = "plugged into" if wanted > comparison.has.sockets else "taken from"
-    return Ruling(Verdict.LIVE, Reason.IN_PLACE, f"whole sockets are {change} the running guest")
-
-
-def _plugged(comparison: Comparison, running: int) -> int:
-    """Return how many sockets the guest may have: not those of a change that is blocked."""
-    vmi = comparison.inputs.vmi or {}
-    has = ((vmi.get("status") or {}).get("currentCPUTopology") or {}).get("sockets")
-    held = hot_change.reason_of(vmi, hot_change.CPU) in hot_change.HELD
-    return min(int(has), running) if has and held else running
-
-
-def guest_memory(comparison: Comparison, running: Any, wanted: Any) -> Ruling:
-    """Rule on a change of `domain.memory.guest`."""
-    boot, most = comparison.boot_memory, comparison.running.max_guest
-    if not isinstance(wanted, Quantity) or not isinstance(running, Quantity) or boot is None:
-        return Ruling(Verdict.RESTART, Reason.NOT_ELIGIBLE, "the guest's memory is not known")
-    refusal = _refusal(comparison, wanted)
-    if refusal is not None:
-        return refusal
-    if comparison.asked.guest is None and _resources_differ(comparison, "memory"):
-        return _follows("memory", "memory")
-    problem = _problem(comparison, boot, most)
-    if problem or most is None:
-        return Ruling(Verdict.RESTART, Reason.NOT_ELIGIBLE, problem)
-    block = sizes.HUGE_BLOCK if comparison.running.page == sizes.HUGE_BLOCK else sizes.BLOCK
-
-    def restart(reason: Reason, message: str, nearest: Quantity) -> Ruling:
-        shown = str(nearest) if nearest != running else None
-        return Ruling(Verdict.RESTART, reason, message, shown)
-
-    if wanted > most:
-        message = f"the guest was started with room for at most {most}"
-        return restart(Reason.ABOVE_MAXIMUM, message, most)
-    if wanted < boot:
-        message = f"the guest cannot have less than the {boot} it was started with"
-        return restart(Reason.BELOW_BOOT, message, boot)
-    if wanted.nano % block.nano:
-        message = f"memory is plugged in blocks of {block}"
-        return restart(Reason.UNALIGNED, message, _aligned(wanted, running, most, block))
-    if wanted.bytes > comparison.has.memory:
-        return Ruling(Verdict.LIVE, Reason.IN_PLACE, "memory is plugged into the running guest")
-    message = "memory is taken from the running guest"
-    if not guest_size.shrinkable(comparison.inputs.vmi or {}):
-        message += f". {guest_size.MAY_NOT_SHRINK}"
-    return Ruling(Verdict.LIVE, Reason.IN_PLACE, message)
-
-
-def memory_request(comparison: Comparison, running: Any, wanted: Any) -> Ruling:
-    """Rule on a change of `domain.resources.requests.memory`: it is live if it goes with the size.
-
-    That is what an instance type that overcommits memory makes of another size.
-    """
-    trees = (comparison.before, comparison.after)
-    size, other_size = (find(tree, GUEST) for tree in trees)
-    limited = any(find(tree, _MEMORY_LIMIT) is not None for tree in trees)
-    given = running is not None and wanted is not None
-    if not given or limited or comparison.asked.guest is None or size == other_size:
-        return _AT_START
-    ruling = guest_memory(comparison, size, other_size)
-    if ruling.verdict is not Verdict.LIVE:
-        message = "it goes with the guest's memory, which does not change live"
-        return Ruling(Verdict.RESTART, Reason.NOT_LIVE, message)
-    message = "the pod asks for it together with the guest's memory"
-    return Ruling(Verdict.LIVE, Reason.IN_PLACE, message)
-
-
-def _refusal(comparison: Comparison, wanted: Quantity) -> Ruling | None:
-    """Return the refusal of a size that does not go with the maximum the owner wrote."""
-    most = comparison.asked.max_guest
-    if most is None or not comparison.inputs.config.live_update:
-        return None
-    problem = sizes.hotplug_problem(comparison.asked, wanted, most)
-    if not problem:
-        return None
-    above = wanted > most
-    return Ruling(
-        Verdict.REFUSED,
-        Reason.ABOVE_MAXIMUM if above else Reason.NOT_ELIGIBLE,
-        problem,
-        str(most) if above else None,
-    )
-
-
-def _problem(comparison: Comparison, boot: Quantity, most: Quantity | None) -> str:
-    """Return why no memory can be plugged into the guest that runs, or nothing."""
-    if most is not None:
-        return sizes.hotplug_problem(comparison.running, boot, most)
-    ratio = comparison.defaults.max_hotplug_ratio
-    room = read_amount(comparison.defaults.max_guest) or boot * ratio
-    return sizes.hotplug_problem(comparison.running, boot, room) or (
-        "the guest was started without room for more memory"
-    )
-
-
-def _aligned(wanted: Quantity, running: Quantity, most: Quantity, block: Quantity) -> Quantity:
-    """Return the nearest whole number of blocks that is a change and has room."""
-    lower = Quantity(wanted.nano // block.nano * block.nano, Format.BINARY_SI)
-    upper = lower + block
-    nearer = wanted.nano - lower.nano <= upper.nano - wanted.nano
-    order = (lower, upper) if nearer else (upper, lower)
-    return next((each for each in order if each != running and each <= most), lower)
-
-
-def _resources_differ(comparison: Comparison, name: str) -> bool:
-    paths = [("domain", "resources", side, name) for side in ("requests", "limits")]
-    return any(find(comparison.before, path) != find(comparison.after, path) for path in paths)
-
-
-def _follows(what: str, resource: str) -> Ruling:
-    message = f"the {what} follow domain.resources ({resource}), which a restart applies"
-    return Ruling(Verdict.RESTART, Reason.FOLLOWS_RESOURCES, message)
+    unless: str = ""
+    copied: bool = True
+    confirmed: Callable[[Object], bool] | None = None
 
 
 # ---------------------------------------------------------------- the list
@@ -200,37 +60,90 @@ _PLACEMENT = "on the instance at once, for its next placement; nothing moves by 
 
 FIELDS: tuple[LiveField, ...] = (
     LiveField(
-        ("domain", "cpu", "sockets"),
-        sockets,
+        size_rules.SOCKETS,
+        size_rules.sockets,
         Reason.IN_PLACE,
         "up and down, in place: the pod is resized, then whole sockets are plugged; the other way"
         " round to shrink",
         "above maxSockets, below one socket, or fewer on an emulated CPU without a guest agent;"
         " dedicated CPUs need a migration",
+        copied=False,
+        confirmed=guest_size.cpu_confirmed,
     ),
     LiveField(
-        ("domain", "memory", "guest"),
-        guest_memory,
+        size_rules.GUEST,
+        size_rules.guest_memory,
         Reason.IN_PLACE,
         "up and down, in place: the pod is resized, then memory is plugged; the other way round to"
-        " shrink",
-        "above maxGuest, below the size at boot, not a multiple of 2Mi (1Gi with such huge pages),"
+        " shrink; below the size at boot by the balloon, as far as the guest has memory free",
+        "above maxGuest, below 128Mi or a quarter of the size at boot, below that size without"
+        " balloon statistics or in huge pages, not a multiple of 2Mi (1Gi with such huge pages),"
         " or the guest is realtime, encrypted or maps NUMA nodes through; huge pages need a"
         " migration",
+        copied=False,
+        confirmed=guest_size.memory_confirmed,
     ),
     LiveField(
         MEMORY_REQUEST,
-        memory_request,
+        size_rules.memory_request,
         Reason.IN_PLACE,
         "with `memory.guest`, in the same resize of the pod: so an instance type that overcommits"
         " memory changes it",
         "`memory.guest` is not changed live with it, it was or is left out, or there is a limit",
+        copied=False,
     ),
-    LiveField(("nodeSelector",), place, Reason.NEXT_PLACEMENT, _PLACEMENT, ""),
-    LiveField(("affinity",), place, Reason.NEXT_PLACEMENT, _PLACEMENT, ""),
-    LiveField(("tolerations",), place, Reason.NEXT_PLACEMENT, _PLACEMENT, ""),
+    LiveField(
+        device_rules.BALLOON,
+        device_rules.balloon,
+        Reason.DEVICE,
+        "the balloon is plugged or unplugged at once",
+        "the guest has less memory than it booted with",
+    ),
+    LiveField(
+        device_rules.INPUTS,
+        device_rules.inputs,
+        Reason.DEVICE,
+        "a tablet on USB is plugged or unplugged at once",
+        "it is another device or on another bus, or an earlier release started the guest without a"
+        " USB controller",
+    ),
+    LiveField(
+        device_rules.RNG,
+        device_rules.rng,
+        Reason.DEVICE,
+        "every guest has a source of random numbers, asked for or not",
+    ),
+    LiveField(
+        device_rules.WATCHDOG,
+        device_rules.watchdog,
+        Reason.DEVICE,
+        "another action is set at once",
+        "the watchdog itself is added or removed: its bus cannot be hot-plugged",
+    ),
+    LiveField(("nodeSelector",), place, Reason.NEXT_PLACEMENT, _PLACEMENT),
+    LiveField(("affinity",), place, Reason.NEXT_PLACEMENT, _PLACEMENT),
+    LiveField(("tolerations",), place, Reason.NEXT_PLACEMENT, _PLACEMENT),
 )
 BY_PATH = {field.path: field for field in FIELDS}
+BY_VM_PATH = {in_vm(field.path): field for field in FIELDS}
+WHOLE = frozenset(BY_PATH)  # fields that are compared as one value, however deep they are
+
+
+def _following() -> Object:
+    found: Object = {}
+    for path in (*BY_PATH, *VOLUME_PATHS):
+        if path == MEMORY_REQUEST:
+            continue  # it follows the size unless the owner changes it
+        part = found
+        for name in path[:-1]:
+            part = part.setdefault(name, {})
+        part[path[-1]] = FOLLOWS
+    return found
+
+
+#: Fields that follow the instance rather than the record of its start, for they change while it
+#: runs, and the parts they are in. Everything else is as it was started.
+FOLLOWING: Object = _following()
 
 #: How edits of volumes and disks go live, for the docs; `volume_edits` has the rules.
 VOLUME_ROWS = (
@@ -239,6 +152,10 @@ VOLUME_ROWS = (
      "added, removed, made read-only or given another claim at once, under every rollout strategy",
      "gate HotplugVolumes is closed, the bus is sata or usb, it comes as a lun, only settings of"
      " the disk change, hotpluggable itself changes, or a disk that stays has the claim"),
+    (Reason.BOOT_ORDER,
+     "domain.devices.disks: `bootOrder`",
+     "set at once, for the next boot of the guest",
+     "the rollout strategy is Stage, or the disk changes in another way too"),
     (Reason.MEDIUM_CHANGE,
      "volumes: a hotpluggable claim in a CD-ROM drive",
      "injected, ejected or swapped at once, under every rollout strategy",
@@ -250,25 +167,22 @@ VOLUME_ROWS = (
      " shareable or read-only, or its disk changes too"),
     (Reason.VOLUME_HOTPLUG,
      "domain.devices.disks: a CD-ROM drive",
-     "added or removed at once on scsi, and on usb if the guest had such a drive at its start; its"
-     " medium, if any, is a hotpluggable claim",
-     "gate HotplugVolumes is closed, or it is on sata"),
+     "added or removed at once on scsi and usb; its medium, if any, is a hotpluggable claim",
+     "gate HotplugVolumes is closed, it is on sata, or on usb in a guest that an earlier release"
+     " started without a USB controller"),
 )  # fmt: skip
 
 
 def rule(comparison: Comparison, path: Path, running: Any, wanted: Any) -> Ruling:
     """Return the ruling on a field other than disks and volumes."""
     found = BY_PATH.get(path)
-    return found.rule(comparison, running, wanted) if found is not None else _AT_START
+    if found is not None:
+        return found.rule(comparison, running, wanted)
+    return Ruling(Verdict.RESTART, Reason.NOT_LIVE, not_live.reason(path))
 
 
 # ---------------------------------------------------------------- the table for the docs
 
-_REST = (
-    "every other field of the template",
-    "no: it waits for a restart, as RestartRequired and status.pendingChanges say",
-    "",
-)
 _LACKING = "not in this release: it waits for a restart (reason NotAvailable)"
 
 
@@ -283,5 +197,13 @@ def live_table(unsupported: frozenset[Reason] = NOT_YET) -> str:
         for by, name, way, unless in known
     ]
     lines = ["| field | live | a restart (or a refusal) if |", "|---|---|---|"]
-    lines += (f"| {' | '.join(row)} |" for row in (*rows, _REST))
+    lines += (f"| {' | '.join(row)} |" for row in rows)
+    return "\n".join(lines) + "\n"
+
+
+def not_live_table() -> str:
+    """Return the table in Markdown of the fields that wait for a restart, and why each does."""
+    live = {*BY_PATH, *VOLUME_PATHS}
+    lines = ["| field | why it waits for a restart |", "|---|---|"]
+    lines += (f"| `{in_vm(path)}` | {why} |" for path, why in not_live.rows(live))
     return "\n".join(lines) + "\n"

@@ -3,18 +3,14 @@
 from __future__ import annotations
 
 from livevirt.kube.objects.merge_patch import apply, difference
-from livevirt.kube.objects.quantity import Quantity
+from livevirt.kube.objects.quantity import Format, Quantity
 from livevirt.kube.objects.request import Object
 from livevirt.vm.config import settings
 from livevirt.vm.spec import instance, sizes
 from livevirt.vm.spec.instance import Instance
-from livevirt.vm.verdict.comparison import in_vm
+from livevirt.vm.verdict import fields
+from livevirt.vm.verdict.comparison import MEMORY, MEMORY_REQUEST, SOCKETS, find, in_vm
 from livevirt.vm.verdict.judgement import Judgement, Reason, Ruling
-
-SOCKETS = in_vm(("domain", "cpu", "sockets"))
-MEMORY = in_vm(("domain", "memory", "guest"))
-MEMORY_REQUEST = in_vm(("domain", "resources", "requests", "memory"))
-_PLACEMENT = {in_vm((field,)): field for field in ("nodeSelector", "affinity", "tolerations")}
 
 
 def live_patch(judgement: Judgement, vmi: Object) -> Object:
@@ -44,31 +40,41 @@ def _patch(live: set[str], judgement: Judgement, vmi: Object) -> Object:
     """Return the merge patch of an instance that gets what is live of a judgement."""
     if not live:
         return {}
-    spec, wanted = vmi["spec"], judgement.wanted
-    patch: Object = {}
-    for path, field in _PLACEMENT.items():
-        if path in live:
-            patch[field] = difference(spec.get(field), wanted.get(field))
-    domain: Object = {}
+    wanted = judgement.wanted
+    patch = _copied(live, vmi["spec"], wanted)
+    domain: Object = patch.pop("domain", {})
     requests: dict[str, str] = {}
     limits: dict[str, str] = {}
     sides = {"requests": requests, "limits": limits}
     if SOCKETS in live:
-        domain["cpu"] = {"sockets": wanted["domain"]["cpu"]["sockets"]}
+        domain.setdefault("cpu", {})["sockets"] = wanted["domain"]["cpu"]["sockets"]
     if MEMORY in live:
-        domain["memory"] = {"guest": wanted["domain"]["memory"]["guest"]}
+        domain.setdefault("memory", {})["guest"] = wanted["domain"]["memory"]["guest"]
     if domain and judgement.started["domain"].get("resources"):
         started, goal = instance.read(judgement.started), instance.read(wanted)
         if SOCKETS in live:
             _follow_sockets(sides, started, goal, settings.recorded(vmi).cpu_allocation_ratio)
         if MEMORY in live:
             staged = {change.path for change in judgement.changes if not change.live}
-            _follow_memory(sides, started, goal, own=MEMORY_REQUEST not in staged)
+            _follow_memory(sides, started, goal, own=in_vm(MEMORY_REQUEST) not in staged)
     if requests or limits:
         domain["resources"] = {side: amounts for side, amounts in sides.items() if amounts}
     if domain:
         patch["domain"] = domain
     return {"spec": patch} if patch else {}
+
+
+def _copied(live: set[str], spec: Object, wanted: Object) -> Object:
+    """Return the merge patch of the fields that an instance gets as the VM has them."""
+    patch: Object = {}
+    for path, field in fields.BY_VM_PATH.items():
+        if path in live and field.copied:
+            part = patch
+            for name in field.path[:-1]:
+                part = part.setdefault(name, {})
+            changed = difference(find(spec, field.path), find(wanted, field.path))
+            part[field.path[-1]] = changed
+    return patch
 
 
 def settles(judgement: Judgement) -> bool:
@@ -114,7 +120,12 @@ def _follow_memory(
         ("limits", resources.limit("memory")),
     ):
         if given is not None:
-            sides[side]["memory"] = str(given + (wanted - booted))
+            moved = given + (wanted - booted)
+            if wanted < booted:
+                # An overcommitted request is a part of the size, and of a smaller one no less.
+                part = given.bytes * wanted.bytes // booted.bytes
+                moved = max(moved, Quantity.from_int(part, Format.BINARY_SI))
+            sides[side]["memory"] = str(moved)
     given, asked = resources.request("memory"), goal.domain.resources.request("memory")
     if own and given is not None and asked is not None and asked != given:
         sides["requests"]["memory"] = str(asked)

@@ -22,7 +22,15 @@ from livevirt.vm.spec import instance
 from livevirt.vm.spec.instance import Instance
 from livevirt.vm.spec.resources import compute
 from livevirt.vm.verdict import fields, volume_edits
-from livevirt.vm.verdict.comparison import Comparison, about, compare, differences, find, in_vm
+from livevirt.vm.verdict.comparison import (
+    MEMORY,
+    SOCKETS,
+    Comparison,
+    about,
+    compare,
+    differences,
+    find,
+)
 from livevirt.vm.verdict.growth import (
     HUGE_PAGES,
     by_migration,
@@ -32,12 +40,11 @@ from livevirt.vm.verdict.growth import (
     needs_migration,
 )
 from livevirt.vm.verdict.judgement import Judgement, Reason, Ruling, Verdict
-from livevirt.vm.verdict.live_patch import MEMORY, MEMORY_REQUEST, SOCKETS, live_patch
+from livevirt.vm.verdict.live_patch import live_patch
 from livevirt.vm.verdict.verdict_inputs import VerdictInputs
 
 PARTIAL_GATE = "PartialLiveUpdate"
 _SIZES = (SOCKETS, MEMORY)
-_PLACEMENT = tuple(in_vm((field,)) for field in ("nodeSelector", "affinity", "tolerations"))
 
 
 def judge(inputs: VerdictInputs) -> Judgement:
@@ -49,7 +56,7 @@ def judge(inputs: VerdictInputs) -> Judgement:
         return Judgement(unknown=inputs.unknown)
     if inputs.vmi is None or not inputs.runs:
         return Judgement()
-    comparison = compare(inputs, inputs.vmi)
+    comparison = compare(inputs, inputs.vmi, fields.FOLLOWING)
     volumes: list[Ruling] = []
     if comparison.has_drives:
         volumes = [_available(inputs, each) for each in volume_edits.rulings(comparison)]
@@ -65,9 +72,11 @@ def judge(inputs: VerdictInputs) -> Judgement:
 
 
 def _unconfirmed(inputs: VerdictInputs, change: Ruling) -> Ruling:
-    """Return a change of size with whether anybody in the guest will confirm it."""
-    confirmed = {SOCKETS: guest_size.cpu_confirmed, MEMORY: guest_size.memory_confirmed}
-    if not change.live or change.path not in confirmed or confirmed[change.path](inputs.vmi or {}):
+    """Return a change with why nothing in the guest will confirm it, if so."""
+    field = fields.BY_VM_PATH.get(change.path)
+    if not change.live or field is None or field.confirmed is None:
+        return change
+    if field.confirmed(inputs.vmi or {}):
         return change
     reason = guest_size.NO_COMMAND if inputs.agent else guest_size.NO_AGENT
     return replace(change, unconfirmed=reason)
@@ -91,7 +100,9 @@ def _others(comparison: Comparison) -> list[Ruling]:
     ours = (volume_edits.DISKS, volume_edits.VOLUMES)
     return [
         about(fields.rule(comparison, path, running, wanted), path, running, wanted)
-        for path, running, wanted in differences(comparison.before, comparison.after)
+        for path, running, wanted in differences(
+            comparison.before, comparison.after, whole=fields.WHOLE
+        )
         if path[: len(ours[0])] != ours[0]
         and path[: len(ours[1])] != ours[1]
         and find(comparison.vmi, path) != wanted
@@ -116,7 +127,7 @@ def _staged(inputs: VerdictInputs, change: Ruling) -> Ruling:
     """Return a change under the rollout strategy: without LiveUpdate all wait for a restart."""
     if inputs.config.live_update or change.verdict is Verdict.REFUSED:
         return change
-    if change.path not in (*_SIZES, MEMORY_REQUEST, *_PLACEMENT):
+    if change.path not in fields.BY_VM_PATH:
         return change
     if inputs.config.strategy == "LiveUpdate":
         message = f"feature gate {LIVE_UPDATE_GATE} is not open, so the rollout strategy is Stage"

@@ -11,7 +11,7 @@ from livevirt.cli.vm.documents import Named
 from livevirt.cli.vm.switch import Outcome, Planned, Since, Switch
 from livevirt.vm import kinds
 from livevirt.vm.instancetypes.rules.conflicts import ANNOTATIONS
-from livevirt.vm.verdict.live_patch import MEMORY, SOCKETS
+from livevirt.vm.verdict.comparison import MEMORY, SOCKETS
 
 Object = dict[str, Any]
 

@@ -7,8 +7,8 @@ import pytest
 from livevirt.kube.objects import conditions
 from livevirt.vm.sizing import hot_change
 from livevirt.vm.sizing.hot_change import Obstacle
+from livevirt.vm.verdict.comparison import MEMORY, SOCKETS
 from livevirt.vm.verdict.judgement import Judgement, Reason, Ruling, Verdict
-from livevirt.vm.verdict.live_patch import MEMORY, SOCKETS
 
 CPU, RAM = "HotVCPUChange", "HotMemoryChange"
 OVER_QUOTA = Obstacle("OverQuota", "short")

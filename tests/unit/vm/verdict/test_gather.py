@@ -16,10 +16,11 @@ from livevirt.vm import kinds
 from livevirt.vm.config.settings import Config
 from livevirt.vm.migration.migratability import node_of
 from livevirt.vm.verdict import gather
+from livevirt.vm.verdict.comparison import MEMORY, SOCKETS
 from livevirt.vm.verdict.fields import live_table
 from livevirt.vm.verdict.gather import gather_now
 from livevirt.vm.verdict.judgement import LIVE_VERDICTS, Reason, Verdict
-from livevirt.vm.verdict.live_patch import MEMORY, SOCKETS, live_patch, settles
+from livevirt.vm.verdict.live_patch import live_patch, settles
 from livevirt.vm.verdict.verdict import judge
 from livevirt.vm.verdict.verdict_inputs import ACCELERATOR, VerdictInputs, revision_of
 from livevirt.vm.volumes.volume_patch import volume_patch

@@ -10,7 +10,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from livevirt.kube.objects.quantity import parse
-from livevirt.vm.verdict.fields import FIELDS, live_table
+from livevirt.kube.objects.schema import definitions
+from livevirt.vm.kinds import support
+from livevirt.vm.spec.effective import SPEC
+from livevirt.vm.verdict import not_live
+from livevirt.vm.verdict.comparison import VOLUME_PATHS
+from livevirt.vm.verdict.fields import BY_PATH, FIELDS, live_table, not_live_table
 from livevirt.vm.verdict.judgement import Judgement, Reason, Ruling, Verdict
 from livevirt.vm.verdict.summary import (
     CHANGED,
@@ -200,4 +205,16 @@ def test_the_table_names_every_field_that_can_be_live() -> None:
         assert f"`{TEMPLATE}{'.'.join(field.path)}`" in table
     rows = table.splitlines()
     assert len({row.count("|") for row in rows}) == 1
-    assert "every other field" in rows[-1]
+
+
+def test_every_field_is_live_or_has_a_reason_why_it_is_not() -> None:
+    every = set(not_live.paths(definitions()[SPEC]))
+    live = {*BY_PATH, *VOLUME_PATHS}
+    rows = not_live_table().splitlines()[2:]
+
+    assert {path for path, _ in not_live.rows(live)} == every - live
+    assert len(rows) == len(every - live)
+    assert not set(not_live.REASONS) & live  # a field that becomes live loses its reason
+    for path in every - live:  # what is acted on has a reason of its own
+        if support.is_acted_on(".".join(path)):
+            assert any(path[:end] in not_live.REASONS for end in range(1, len(path) + 1)), path

@@ -59,8 +59,11 @@ class Row:
 
 AGENT = {"conditions": [condition("AgentConnected")]}
 FIXED = {"conditions": [condition("LiveMigratable", "False")]}
+BALLOON = {"memory": {"guestAtBoot": "1Gi", "guestBallooned": "0", "balloonStatistics": True}}
 MOVING = {"migrationState": {"startTimestamp": "2026-01-01T00:00:00Z"}}
 BIG = {SOCKETS: 2}
+TABLET = {"name": "pen", "type": "tablet", "bus": "usb"}
+DEVICE = ("Live", "DeviceHotplug")
 
 ROWS = {
     # live-update.md 2.3: the comparison
@@ -123,7 +126,29 @@ ROWS = {
     "more memory than the owner allows": Row(
         {GUEST: "3Gi"}, {GUEST: ("Refused", "AboveMaximum")}, {"domain.memory.maxGuest": "2Gi"}
     ),
-    "less memory than at boot": Row({GUEST: "512Mi"}, {GUEST: ("Restart", "BelowBootSize")}),
+    "less memory than at boot without a balloon": Row(
+        {GUEST: "512Mi"}, {GUEST: ("Restart", "BelowBootSize")}
+    ),
+    "less memory than at boot": Row(
+        {GUEST: "512Mi"}, {GUEST: IN_PLACE}, status=BALLOON, differs="below-boot"
+    ),
+    "as little memory as there can be": Row(
+        {GUEST: "256Mi"}, {GUEST: IN_PLACE}, status=BALLOON, differs="below-boot"
+    ),
+    "less memory than there can be": Row(
+        {GUEST: "254Mi"}, {GUEST: ("Restart", "BelowBootSize")}, status=BALLOON
+    ),
+    "less memory than at boot between blocks": Row(
+        {GUEST: "511Mi"}, {GUEST: ("Restart", "Unaligned")}, status=BALLOON
+    ),
+    "less memory than at boot without statistics": Row(
+        {GUEST: "512Mi"}, {GUEST: ("Restart", "NoBalloonStatistics")},
+        status={"memory": {"guestAtBoot": "1Gi", "guestBallooned": "0"}},
+    ),
+    "less memory than at boot in huge pages": Row(
+        {GUEST: "512Mi"}, {GUEST: ("Restart", "BelowBootSize")},
+        {"domain.memory.hugepages": {"pageSize": "2Mi"}}, status=BALLOON,
+    ),
     "memory between blocks": Row({GUEST: "1537Mi"}, {GUEST: ("Restart", "Unaligned")}),
     "memory of a guest under 1Gi": Row(
         {GUEST: "1Gi"}, {GUEST: RESIZE}, {GUEST: "512Mi"}, differs="small-guest"
@@ -235,8 +260,60 @@ ROWS = {
         {"domain.devices.hostDevices": [{"name": "nic", "deviceName": "intel.com/nic"}]},
         {"domain.devices.hostDevices[nic]": NOT_LIVE},
     ),
-    "another random number generator": Row({"domain.devices.rng": {}},
-                                           {"domain.devices.rng": NOT_LIVE}),
+    "another random number generator": Row(
+        {"domain.devices.rng": {}}, {"domain.devices.rng": DEVICE}, differs="devices"
+    ),
+    "no balloon any more": Row(
+        {"domain.devices.autoattachMemBalloon": False},
+        {"domain.devices.autoattachMemBalloon": DEVICE}, status=BALLOON, differs="devices",
+    ),
+    "no balloon any more while it holds memory": Row(
+        {"domain.devices.autoattachMemBalloon": False},
+        {"domain.devices.autoattachMemBalloon": ("Restart", "BelowBootSize")},
+        status={"memory": {"guestAtBoot": "1Gi", "guestBallooned": "256Mi"}},
+    ),
+    "a balloon without a port": Row(
+        {"domain.devices.autoattachMemBalloon": GONE},
+        {"domain.devices.autoattachMemBalloon": ("Live", "NoFreePort")},
+        {"domain.devices.autoattachMemBalloon": False}, status={"freePCIePorts": 0},
+        differs="devices",
+    ),
+    "a tablet": Row(
+        {"domain.devices.inputs": [TABLET]}, {"domain.devices.inputs": DEVICE},
+        status={"devices": {"usb": True}}, differs="devices",
+    ),
+    "a tablet without a controller": Row(
+        {"domain.devices.inputs": [TABLET]},
+        {"domain.devices.inputs": ("Restart", "BusNotHotpluggable")},
+    ),
+    "a tablet on virtio": Row(
+        {"domain.devices.inputs": [TABLET | {"bus": "virtio"}]},
+        {"domain.devices.inputs": ("Restart", "BusNotHotpluggable")},
+        status={"devices": {"usb": True}},
+    ),
+    "another action of the watchdog": Row(
+        {"domain.devices.watchdog.i6300esb.action": "poweroff"},
+        {"domain.devices.watchdog": DEVICE},
+        {"domain.devices.watchdog": {"name": "dog", "i6300esb": {"action": "reset"}}},
+        status={"devices": {"watchdog": "reset"}}, differs="devices",
+    ),
+    "a watchdog": Row(
+        {"domain.devices.watchdog": {"name": "dog", "i6300esb": {"action": "reset"}}},
+        {"domain.devices.watchdog": ("Restart", "BusNotHotpluggable")},
+    ),
+    "another boot order": Row(
+        {"domain.devices.disks.0.bootOrder": 1},
+        {"domain.devices.disks[root].bootOrder": ("Live", "BootOrder")}, differs="devices",
+    ),
+    "another boot order under Stage": Row(
+        {"domain.devices.disks.0.bootOrder": 1},
+        {"domain.devices.disks[root].bootOrder": ("Restart", "StageStrategy")}, config=STAGE,
+    ),
+    "another boot order and another cache": Row(
+        {"domain.devices.disks.0.bootOrder": 1, "domain.devices.disks.0.cache": "none"},
+        {"domain.devices.disks[root].bootOrder": NOT_HOT,
+         "domain.devices.disks[root].cache": NOT_HOT},
+    ),
     "no graphics": Row({"domain.devices.autoattachGraphicsDevice": False},
                        {"domain.devices.autoattachGraphicsDevice": NOT_LIVE}),
     "another firmware uuid": Row(
@@ -448,6 +525,12 @@ ROWS = {
         {"domain.devices.disks.+": {"name": "cd2", "cdrom": {"bus": "usb"}}},
         {"domain.devices.disks[cd2]": PLUGGED},
         {"domain.devices.disks.2": {"name": "cd", "cdrom": {"bus": "usb"}}},
+        differs="new-drive",
+    ),
+    "a drive added on usb where there is a controller": Row(
+        {"domain.devices.disks.+": {"name": "cd2", "cdrom": {"bus": "usb"}}},
+        {"domain.devices.disks[cd2]": PLUGGED},
+        status={"devices": {"usb": True}},
         differs="new-drive",
     ),
     "a drive added on usb to a guest without a controller": Row(
