@@ -60,7 +60,7 @@ async def _dial_address(guest: Guest, address: str, protocol: Protocol, port: in
     """Connect to a guest on the node network, which the host reaches by its address."""
     try:
         if protocol == "tcp":
-            return ByteChannel(*await asyncio.open_connection(address, port))
+            return _GuestConnection(guest.process, *await asyncio.open_connection(address, port))
         _, channel = await asyncio.get_running_loop().create_datagram_endpoint(
             lambda: DatagramChannel(guest.process), remote_addr=(address, port)
         )
@@ -170,6 +170,28 @@ async def _accepted(qmp: Session, forward: Forward, line: socket.socket) -> None
             raise ConnectionRefusedError("connection refused")
         await asyncio.sleep(pause)
         pause = min(pause * 2, _LONGEST_PAUSE)
+
+
+class _GuestConnection(ByteChannel):
+    """A connection to the address of a guest, which ends with the guest.
+
+    A guest that ends closes no connection, and its address may become that of another guest.
+    """
+
+    def __init__(
+        self, qemu: Process, reader: asyncio.StreamReader, writer: asyncio.StreamWriter
+    ) -> None:
+        super().__init__(reader, writer)
+        self._watch = asyncio.create_task(self._end_with_guest(qemu, writer.transport))
+
+    async def _end_with_guest(self, qemu: Process, transport: asyncio.WriteTransport) -> None:
+        await process.exited(qemu)
+        transport.abort()
+
+    async def close(self) -> None:
+        """Close the connection once everything is written."""
+        self._watch.cancel()
+        await super().close()
 
 
 class DatagramChannel(asyncio.DatagramProtocol):

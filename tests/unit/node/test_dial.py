@@ -186,3 +186,16 @@ async def test_a_guest_on_the_node_network_is_reached_by_its_address(
         await loop.sock_sendto(datagrams, data.upper(), sender)
         assert await channel.receive() == b"ONE"
         await channel.close()
+
+
+async def test_a_connection_to_an_address_ends_with_the_guest(
+    qemu: Qemu, ended: asyncio.Event
+) -> None:
+    guest = on_node_network(a_guest(qemu, "net-a"))
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        channel = await Dialer().dial(guest, "tcp", server.getsockname()[1])
+        line, _ = server.accept()
+        with line:
+            ended.set()
+            assert await channel.receive() is None
+        await channel.close()
