@@ -43,7 +43,8 @@ def host() -> Iterator[GuestHost]:
         devices["clientPassthrough"] = {}
         host.apply(vm)
         host.answers(NAME)
-        until("an address", lambda: "10.0.2.15" in host.shell(NAME, "ip addr"))
+        address = "ip -4 -o addr show scope global"
+        until("an address", lambda: host.shell(NAME, address))
         serve = f"nc -{'l' * CONNECTIONS} -p {ECHO} -e cat"  # as many may wait as there are l's
         host.shell(NAME, f"setsid {serve} < /dev/null > /dev/null 2>&1 &")
         yield host
