@@ -194,8 +194,8 @@ class VolumeEdit:
 def compare(inputs: VerdictInputs, vmi: Object, following: Object) -> Comparison:
     """Return the comparison for an instance that runs, and of which some fields follow the VM."""
     recorded = config.recorded(vmi)
-    settings = inputs.config.without_maxima(recorded)
     uid, spec = _identity(vmi), vmi["spec"]
+    settings = inputs.config.without_maxima(recorded, spec.get("evictionStrategy") or "None")
     # A type left open means the one the guest has: the next start keeps it.
     machine = status_of(vmi).get("machine") or spec["domain"].get("machine")
     began = spec_defaults.kept(inputs.started, machine)

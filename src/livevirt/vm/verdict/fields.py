@@ -13,7 +13,7 @@ from typing import Any
 
 from livevirt.kube.objects.request import Object
 from livevirt.vm.sizing import guest_size
-from livevirt.vm.verdict import not_live, size_rules
+from livevirt.vm.verdict import not_live, size_rules, template_metadata
 from livevirt.vm.verdict.comparison import (
     FOLLOWS,
     MEMORY_REQUEST,
@@ -50,12 +50,22 @@ class LiveField:
 # ---------------------------------------------------------------- the list
 
 
+def no_guest_change(comparison: Comparison, running: Any, wanted: Any) -> Ruling:
+    """Rule on a field that livevirt reads from the instance whenever it needs it."""
+    message = "the instance has it at once; nothing in the guest changes"
+    return Ruling(Verdict.LIVE, Reason.NO_GUEST_CHANGE, message)
+
+
 def place(comparison: Comparison, running: Any, wanted: Any) -> Ruling:
     """Rule on a field that decides where a guest is placed."""
     message = "the instance has it at once; it decides where the guest is placed next"
     return Ruling(Verdict.LIVE, Reason.NEXT_PLACEMENT, message)
 
 
+_METADATA = (
+    "on the instance and its pods at once, also while other changes wait for a restart; under the"
+    " rollout strategy Stage at the next start"
+)
 _PLACEMENT = "on the instance at once, for its next placement; nothing moves by itself"
 
 FIELDS: tuple[LiveField, ...] = (
@@ -94,6 +104,21 @@ FIELDS: tuple[LiveField, ...] = (
     LiveField(("nodeSelector",), place, Reason.NEXT_PLACEMENT, _PLACEMENT),
     LiveField(("affinity",), place, Reason.NEXT_PLACEMENT, _PLACEMENT),
     LiveField(("tolerations",), place, Reason.NEXT_PLACEMENT, _PLACEMENT),
+    LiveField(("topologySpreadConstraints",), place, Reason.NEXT_PLACEMENT, _PLACEMENT),
+    LiveField(("schedulerName",), place, Reason.NEXT_PLACEMENT, _PLACEMENT),
+    LiveField(("priorityClassName",), place, Reason.NEXT_PLACEMENT, _PLACEMENT),
+    LiveField(
+        ("terminationGracePeriodSeconds",),
+        no_guest_change,
+        Reason.NO_GUEST_CHANGE,
+        "on the instance at once, for the next shutdown of the guest",
+    ),
+    LiveField(
+        ("evictionStrategy",),
+        no_guest_change,
+        Reason.NO_GUEST_CHANGE,
+        "on the instance at once, for the next eviction",
+    ),
 )
 BY_PATH = {field.path: field for field in FIELDS}
 BY_VM_PATH = {in_vm(field.path): field for field in FIELDS}
@@ -139,6 +164,12 @@ VOLUME_ROWS = (
      "gate HotplugVolumes is closed, or it is on sata"),
 )  # fmt: skip
 
+#: Labels and annotations; `template_metadata` has the rules.
+METADATA_ROWS = tuple(
+    (Reason.NO_GUEST_CHANGE, f"`{template_metadata.path_of(part)}`", _METADATA, "")
+    for part in template_metadata.PARTS
+)
+
 
 def rule(comparison: Comparison, path: Path, running: Any, wanted: Any) -> Ruling:
     """Return the ruling on a field other than disks and volumes."""
@@ -157,6 +188,7 @@ def live_table(unsupported: frozenset[Reason] = NOT_YET) -> str:
     """Return the table in Markdown, for nodes that do not support some ways to go live."""
     known = [
         *((field.by, f"`{in_vm(field.path)}`", field.way, field.unless) for field in FIELDS),
+        *METADATA_ROWS,
         *VOLUME_ROWS,
     ]
     rows = [

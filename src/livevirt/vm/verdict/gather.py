@@ -89,7 +89,8 @@ async def gather(vm: Object, read: Reader) -> VerdictInputs:
         accelerator=labels.get(ACCELERATOR, ""),
         volumes_strategy=spec.get("updateVolumesStrategy") or "",
         migration_obstacle=hindrance(vmi, settings),
-        relabelled=_relabelled(at_start, template),
+        started_metadata=at_start.get("metadata") or {},
+        wanted_metadata=template.get("metadata") or {},
         objects=objects,
     )
     return await gather_room(inputs, vmi, read) if resizes(vmi, wanted, settings) else inputs
@@ -178,12 +179,6 @@ def _now(work: Coroutine[Any, Any, T]) -> T:
 def _lost(revision: str) -> str:
     name = revision or "none"
     return f"the record of the guest's start ({name}) is missing; a restart makes a new one"
-
-
-def _relabelled(started: Object, wanted: Object) -> bool:
-    """Return whether labels or annotations of two templates differ."""
-    before, after = started.get("metadata") or {}, wanted.get("metadata") or {}
-    return any((before.get(n) or {}) != (after.get(n) or {}) for n in ("labels", "annotations"))
 
 
 def _reachable(vmi: Object, vm: Object) -> bool:

@@ -30,6 +30,7 @@ class Reason(StrEnum):
 
     IN_PLACE = "InPlace"  # the guest is changed where it is
     NEXT_PLACEMENT = "NextPlacement"  # the instance has it at once; it rules where it goes next
+    NO_GUEST_CHANGE = "NoGuestChange"  # only livevirt reads it, from the instance
     VOLUME_HOTPLUG = "VolumeHotplug"
     MEDIUM_CHANGE = "MediumChange"
     VOLUME_MIGRATION = "VolumeMigration"  # its content is copied to another claim

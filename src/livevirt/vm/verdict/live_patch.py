@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from livevirt.kube.objects.merge_patch import apply, difference
+from livevirt.kube.objects.merge_patch import apply, combined, difference
 from livevirt.kube.objects.quantity import Quantity
 from livevirt.kube.objects.request import Object
 from livevirt.vm.config import settings
 from livevirt.vm.spec import instance, sizes
 from livevirt.vm.spec.instance import Instance
-from livevirt.vm.verdict import fields
+from livevirt.vm.verdict import fields, template_metadata
 from livevirt.vm.verdict.comparison import MEMORY, MEMORY_REQUEST, SOCKETS, find, in_vm
 from livevirt.vm.verdict.judgement import Judgement, Reason, Ruling
 
@@ -20,7 +20,9 @@ def live_patch(judgement: Judgement, vmi: Object) -> Object:
     from the size at start, so that growing and shrinking ends where it began. A request for memory
     that changes with the size is taken as it is. Volumes are not part of it.
     """
-    return _patch({change.path for change in judgement.changes if _patched(change)}, judgement, vmi)
+    live = [change for change in judgement.changes if _patched(change)]
+    spec = _patch({change.path for change in live}, judgement, vmi)
+    return combined(spec, template_metadata.patch(live, vmi))
 
 
 def in_force(judgement: Judgement, vmi: Object) -> Object:

@@ -21,7 +21,7 @@ from livevirt.vm.sizing.reservation import held as pod_of
 from livevirt.vm.spec import instance
 from livevirt.vm.spec.instance import Instance
 from livevirt.vm.spec.resources import compute
-from livevirt.vm.verdict import fields, volume_edits
+from livevirt.vm.verdict import fields, template_metadata, volume_edits
 from livevirt.vm.verdict.comparison import (
     MEMORY,
     SOCKETS,
@@ -63,12 +63,26 @@ def judge(inputs: VerdictInputs) -> Judgement:
     others = [_staged(inputs, _available(inputs, each)) for each in _others(comparison)]
     if not inputs.config.enabled(PARTIAL_GATE):
         others = _held_back(volumes, others)
+    metadata = _metadata(inputs, inputs.vmi) if inputs.config.live_update else []
     if inputs.migrating:
         others, volumes = [*map(_after_migration, others)], [*map(_after_migration, volumes)]
-    judgement = Judgement((*others, *volumes), comparison.started, comparison.wanted, running=True)
+    judgement = Judgement(
+        (*others, *volumes, *metadata), comparison.started, comparison.wanted, running=True
+    )
     judgement = _resized(comparison, inputs.vmi, judgement)
     changes = tuple(_unconfirmed(inputs, each) for each in judgement.changes)
     return replace(judgement, changes=changes)
+
+
+def relabelled(inputs: VerdictInputs) -> bool:
+    """Return whether labels or annotations of the template wait for the next start."""
+    if inputs.vmi is None or not inputs.runs or inputs.config.live_update:
+        return False
+    return bool(_metadata(inputs, inputs.vmi))
+
+
+def _metadata(inputs: VerdictInputs, vmi: Object) -> list[Ruling]:
+    return template_metadata.rulings(inputs.started_metadata, inputs.wanted_metadata, vmi)
 
 
 def _unconfirmed(inputs: VerdictInputs, change: Ruling) -> Ruling:

@@ -39,6 +39,7 @@ from ..cases import (
 SOCKETS, GUEST = "domain.cpu.sockets", "domain.memory.guest"
 RESIZE = ("LiveAfterResize", "PodResize")
 IN_PLACE, PLACED = ("Live", "InPlace"), ("Live", "NextPlacement")
+UNSEEN = ("Live", "NoGuestChange")
 NOT_LIVE, HELD = ("Restart", "NotLiveUpdatable"), ("Restart", "HeldBack")
 PLUGGED, MEDIUM = ("Live", "VolumeHotplug"), ("Live", "MediumChange")
 IN_USE = ("Restart", "ClaimInUse")
@@ -218,18 +219,20 @@ ROWS = {
         {GUEST: ("Restart", "FollowsResources"), "domain.resources.requests.memory": NOT_LIVE},
         {"domain.memory": {}, "domain.resources": {"requests": {"memory": "1Gi"}}},
     ),
-    "eviction strategy": Row({"evictionStrategy": "LiveMigrate"}, {"evictionStrategy": NOT_LIVE}),
+    "eviction strategy": Row(
+        {"evictionStrategy": "LiveMigrate"}, {"evictionStrategy": UNSEEN}
+    ),
     "grace period": Row(
-        {"terminationGracePeriodSeconds": 0}, {"terminationGracePeriodSeconds": NOT_LIVE}
+        {"terminationGracePeriodSeconds": 0}, {"terminationGracePeriodSeconds": UNSEEN}
     ),
     "hostname": Row({"hostname": "web"}, {"hostname": NOT_LIVE}),
     "a probe": Row({"readinessProbe": {"guestAgentPing": {}}}, {"readinessProbe": NOT_LIVE}),
-    "priority": Row({"priorityClassName": "high"}, {"priorityClassName": NOT_LIVE}),
-    "scheduler": Row({"schedulerName": "other"}, {"schedulerName": NOT_LIVE}),
+    "priority": Row({"priorityClassName": "high"}, {"priorityClassName": PLACED}),
+    "scheduler": Row({"schedulerName": "other"}, {"schedulerName": PLACED}),
     "spread": Row(
         {"topologySpreadConstraints": [{"maxSkew": 1, "topologyKey": "zone",
                                         "whenUnsatisfiable": "DoNotSchedule"}]},
-        {"topologySpreadConstraints": NOT_LIVE},
+        {"topologySpreadConstraints": PLACED},
     ),
     "a host device": Row(
         {"domain.devices.hostDevices": [{"name": "nic", "deviceName": "intel.com/nic"}]},
