@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import logging
 from collections.abc import Mapping
 from dataclasses import replace
@@ -13,12 +14,14 @@ from livevirt.kube.objects import core
 from livevirt.kube.objects.node_share import Share
 from livevirt.kube.objects.quantity import Quantity
 from livevirt.kube.objects.request import Object
-from livevirt.kube.objects.times import format_time
+from livevirt.kube.objects.times import format_time, parse_time
 from livevirt.node import attachments, events, pod_status, resize, sizing, vmi_status
+from livevirt.node import process as processes
 from livevirt.node.guest import NOTHING_YET
 from livevirt.node.local import Local
 from livevirt.node.migration.migrations import NodeMigrations
 from livevirt.node.pod_status import Resources, Waiting
+from livevirt.node.probes import Prober, Reports
 from livevirt.node.resize import Grants
 from livevirt.node.sizing import IDLE
 from livevirt.node.start import Starter
@@ -82,6 +85,7 @@ class Reporter:
             paused=vmi_status.is_paused(local.standing),
             waiting=local.waiting,
             ending=local.ending,
+            ready=local.prober is None or local.prober.ready,
         )
         status = pod_status.status(seen)
         await self.write_pod(pod, status)
@@ -127,6 +131,7 @@ class Reporter:
         if not held:
             _adjust(local, pod, vmi)
             self._attach(local, pod, vmi)
+            self._probe(local, pod, vmi)
         if local.ending is not None and self._migrations.is_undecided(local, vmi):
             return  # the guest may run on another node: the target reports that
         await self._report_vmi(local, pod, vmi)
@@ -186,6 +191,23 @@ class Reporter:
             local.attacher = self._starter.attacher(local, guest)
         local.attacher.want(attachments.goal(vmi))
 
+    def _probe(self, local: Local, pod: Object | None, vmi: Object) -> None:
+        """Probe the guest as its instance asks for; one that is to end is not probed."""
+        guest, intent = local.guest, local.intent
+        if guest is None or intent is None or pod is None:
+            return
+        if local.ending is not None or "deletionTimestamp" in pod["metadata"]:
+            if local.prober is not None:
+                local.prober.stop()
+            return
+        if local.prober is None:
+            failed = functools.partial(events.unhealthy, self._recorder, vmi)
+            reports = Reports(local.wake, failed, functools.partial(_end, local))
+            ready = bool(resize.container_status(pod).get("ready"))
+            began = parse_time(intent.created)
+            local.prober = Prober(guest, began, reports, ready=ready)
+        local.prober.want(vmi["spec"], self._now())
+
     def _resources(self, local: Local, pod: Object) -> Resources:
         """Grant what the pod asks for if there is room, put it in force, and say what is."""
         wanted, current = resize.desired(pod), resize.in_force(pod)
@@ -208,6 +230,14 @@ class Reporter:
                     return Resources(wanted.get("requests") or {}, current, failed=failure)
         log.info("pod resized", extra={"pod": str(local.key)})
         return Resources(wanted.get("requests") or {}, wanted)
+
+
+def _end(local: Local, why: str) -> None:
+    """Kill QEMU, so that its guest has failed; `kubectl logs` shows why."""
+    log.warning("guest killed", extra={"pod": str(local.key), "reason": why})
+    if local.guest is not None:
+        local.folder.complain(why)
+        processes.kill(local.guest.process)
 
 
 def _adjust(local: Local, pod: Object | None, vmi: Object) -> None:

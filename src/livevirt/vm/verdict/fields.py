@@ -119,6 +119,16 @@ FIELDS: tuple[LiveField, ...] = (
         Reason.NO_GUEST_CHANGE,
         "on the instance at once, for the next eviction",
     ),
+    *(
+        LiveField(
+            (probe,),
+            no_guest_change,
+            Reason.NO_GUEST_CHANGE,
+            "in force at once (`exec` and `guestAgentPing`): the guest keeps its state until the"
+            " new probe has reached one of its thresholds",
+        )
+        for probe in ("readinessProbe", "livenessProbe")
+    ),
 )
 BY_PATH = {field.path: field for field in FIELDS}
 BY_VM_PATH = {in_vm(field.path): field for field in FIELDS}

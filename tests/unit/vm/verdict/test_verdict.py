@@ -226,7 +226,7 @@ ROWS = {
         {"terminationGracePeriodSeconds": 0}, {"terminationGracePeriodSeconds": UNSEEN}
     ),
     "hostname": Row({"hostname": "web"}, {"hostname": NOT_LIVE}),
-    "a probe": Row({"readinessProbe": {"guestAgentPing": {}}}, {"readinessProbe": NOT_LIVE}),
+    "a probe": Row({"readinessProbe": {"guestAgentPing": {}}}, {"readinessProbe": UNSEEN}),
     "priority": Row({"priorityClassName": "high"}, {"priorityClassName": PLACED}),
     "scheduler": Row({"schedulerName": "other"}, {"schedulerName": PLACED}),
     "spread": Row(
