@@ -13,7 +13,7 @@ from livevirt.kube.objects.request import Object
 from livevirt.node import resize
 from livevirt.node.pod_status import RESIZE_IN_PROGRESS, RESIZE_PENDING
 from livevirt.qemu.plan import MachineSnapshot
-from livevirt.vm.sizing import hot_change
+from livevirt.vm.sizing import baseline, hot_change
 from livevirt.vm.sizing.guest_size import ADVICE, Cause, CpuState, MemoryState
 from livevirt.vm.sizing.hot_change import NOT_ACCEPTING, PLUG_FAILED, PLUGGING, UNPLUGGING, Obstacle
 from livevirt.vm.sizing.reservation import Size, asked, covers, reservation
@@ -178,7 +178,7 @@ def size_status(
         return found, status.get(hot_change.OBSERVED)
     has, wanted = size(seen), asked(vmi)
     need, covered = reservation(vmi, has), _covered(vmi, pod, has)
-    resizing = _Resize(covered, _final(pod, need), _failure(pod, need))
+    resizing = _Resize(covered, _final(vmi, pod, need), _failure(pod, need))
     done = []
     for type_, same, stage in (
         (hot_change.CPU, seen.sockets == has.sockets == wanted.sockets, stands.cpu),
@@ -252,10 +252,22 @@ def _covered(vmi: Object, pod: Object, has: Size) -> bool:
     return covers(resize.in_force(pod) or {}, reservation(vmi, has))
 
 
-def _final(pod: Object, need: Compute) -> bool:
+def _final(vmi: Object, pod: Object, need: Compute) -> bool:
     """Return whether the pod holds what it must, and no more."""
-    in_force = resize.in_force(pod)
-    return resize.same(resize.desired(pod), in_force) and _is(in_force or {}, need)
+    in_force = resize.in_force(pod) or {}
+    if baseline.left_behind(vmi, in_force):
+        return False
+    own = (vmi["spec"]["domain"].get("resources") or {}).get("limits") or {}
+    limited = all(_limited(in_force, need, name, own=name in own) for name in ("cpu", "memory"))
+    return resize.same(resize.desired(pod), in_force) and _is(in_force, need) and limited
+
+
+def _limited(resources: Object, need: Compute, name: str, *, own: bool) -> bool:
+    """Return whether a limit is as it must be; one that the owner did not set is not checked."""
+    if not own or name not in need.limits:
+        return True
+    has = (resources.get("limits") or {}).get(name)
+    return has is not None and parse(has) == parse(need.limits[name])
 
 
 def _is(resources: Object, need: Compute) -> bool:

@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 
 from livevirt.kube.objects import core
+from livevirt.kube.objects.quantity import parse
 from livevirt.kube.objects.request import Object
 from livevirt.vm import kinds
 
@@ -141,3 +142,56 @@ async def test_under_stage_labels_wait_for_the_next_start_and_nothing_waits_for_
     assert "team" not in (running.vmi()["metadata"].get("labels") or {})
     await restart(running)
     assert running.vmi()["metadata"]["labels"]["team"] == "a"
+
+
+def amounts(**resources: Any) -> Object:
+    return template(domain={"cpu": {"sockets": 1}, "resources": resources})
+
+
+def asked(world: World) -> Object:
+    found: Object = pod(world)["spec"]["containers"][0]["resources"]
+    return found
+
+
+async def test_requests_and_limits_resize_the_pod_and_nothing_else(running: World) -> None:
+    before = asked(running)
+    patch = amounts(requests={"cpu": "300m"}, limits={"cpu": "2", "memory": "1Gi"})
+    changes = (await plan(running, patch))["changes"]
+    assert {each["verdict"] for each in changes} == {"LiveAfterResize"}
+    await running.patch_vm(patch)
+    await running.until(lambda: asked(running)["requests"]["cpu"] == "300m")
+    await running.until(lambda: asked(running).get("limits", {}).get("cpu") == "2")
+    assert parse(asked(running)["limits"]["memory"]) > parse("1Gi")  # and the overhead
+    assert not required(running)
+
+    await running.patch_vm(amounts(requests={"cpu": "200m"}, limits={"cpu": "1"}))
+    await running.until(lambda: asked(running)["requests"]["cpu"] == "200m")
+    assert asked(running)["limits"]["cpu"] == "1"
+    assert asked(running)["requests"]["memory"] != before["requests"]["memory"]  # of the limit
+
+
+async def test_a_limit_that_is_removed_waits_for_a_migration_until_it_comes_back(
+    running: World,
+) -> None:
+    await running.patch_vm(amounts(limits={"cpu": "2"}))
+    await running.until(lambda: asked(running).get("limits", {}).get("cpu") == "2")
+    removed = amounts(limits={"cpu": None})
+    [change] = (await plan(running, removed))["changes"]
+    assert (change["verdict"], change["reason"]) == ("LiveAfterMigration", "LimitRemoved")
+    assert change["waits"]  # no migration is allowed
+    await running.patch_vm(removed)
+
+    def obstacle() -> str:
+        return str((running.vmi()["status"].get("podResize") or {}).get("reason", ""))
+
+    await running.until(lambda: obstacle() == "WaitingForMigration")
+    assert asked(running)["limits"]["cpu"] == "2"
+    await running.patch_vm(amounts(limits={"cpu": "2"}))
+    await running.until(lambda: not obstacle())
+
+
+async def test_a_change_of_the_qos_class_waits_for_a_migration(running: World) -> None:
+    exact = {"cpu": "1", "memory": "1Gi"}
+    patch = amounts(requests=exact, limits=exact)
+    found = {(each["verdict"], each["reason"]) for each in (await plan(running, patch))["changes"]}
+    assert found == {("LiveAfterMigration", "QosClass")}

@@ -7,6 +7,7 @@ field. Why every other field waits for a restart is in `not_live`.
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
@@ -15,8 +16,8 @@ from livevirt.kube.objects.request import Object
 from livevirt.vm.sizing import guest_size
 from livevirt.vm.verdict import not_live, size_rules, template_metadata
 from livevirt.vm.verdict.comparison import (
+    AMOUNTS,
     FOLLOWS,
-    MEMORY_REQUEST,
     VOLUME_PATHS,
     Comparison,
     Path,
@@ -92,14 +93,17 @@ FIELDS: tuple[LiveField, ...] = (
         copied=False,
         confirmed=guest_size.memory_confirmed,
     ),
-    LiveField(
-        MEMORY_REQUEST,
-        size_rules.memory_request,
-        Reason.IN_PLACE,
-        "with `memory.guest`, in the same resize of the pod: so an instance type that overcommits"
-        " memory changes it",
-        "`memory.guest` is not changed live with it, it was or is left out, or there is a limit",
-        copied=False,
+    *(
+        LiveField(
+            path,
+            functools.partial(size_rules.pod_amount, name=path[-1]),
+            Reason.POD_ONLY,
+            "up and down, by a resize of the pod; by migration if the pod's QoS class changes or a"
+            " limit is removed",
+            "the guest's own size is left out, so that it follows this one",
+            copied=False,
+        )
+        for path in AMOUNTS
     ),
     LiveField(("nodeSelector",), place, Reason.NEXT_PLACEMENT, _PLACEMENT),
     LiveField(("affinity",), place, Reason.NEXT_PLACEMENT, _PLACEMENT),
@@ -138,8 +142,8 @@ WHOLE = frozenset(BY_PATH)  # fields that are compared as one value, however dee
 def _following() -> Object:
     found: Object = {}
     for path in (*BY_PATH, *VOLUME_PATHS):
-        if path == MEMORY_REQUEST:
-            continue  # it follows the size unless the owner changes it
+        if path in AMOUNTS:
+            continue  # in the instance they follow the size; `baseline` has the owner's
         part = found
         for name in path[:-1]:
             part = part.setdefault(name, {})

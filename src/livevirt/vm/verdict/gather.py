@@ -19,6 +19,7 @@ from livevirt.vm import kinds
 from livevirt.vm.config import settings as config
 from livevirt.vm.config.settings import Config
 from livevirt.vm.migration.migratability import hindrance, node_of
+from livevirt.vm.sizing import baseline
 from livevirt.vm.sizing.reservation import size_of
 from livevirt.vm.spec import instance
 from livevirt.vm.spec.defaults import run_strategy
@@ -93,7 +94,9 @@ async def gather(vm: Object, read: Reader) -> VerdictInputs:
         wanted_metadata=template.get("metadata") or {},
         objects=objects,
     )
-    return await gather_room(inputs, vmi, read) if resizes(vmi, wanted, settings) else inputs
+    began = baseline.in_force(at_start["spec"], vmi)
+    moves = resizes(vmi, wanted, settings) or _reallocates(began, wanted, settings)
+    return await gather_room(inputs, vmi, read) if moves else inputs
 
 
 async def gather_room(inputs: VerdictInputs, vmi: Object, read: Reader) -> VerdictInputs:
@@ -148,6 +151,12 @@ def resizes(vmi: Object, wanted: Object, settings: Config) -> bool:
     if not settings.live_update:
         return False
     return size_of(instance.read(vmi["spec"])) != size_of(instance.read(wanted))
+
+
+def _reallocates(began: Object, wanted: Object, settings: Config) -> bool:
+    """Return whether an edit changes requests or limits of the pod by themselves."""
+    before, after = (instance.read(spec).domain.resources for spec in (began, wanted))
+    return settings.live_update and before != after
 
 
 class _Immediate:

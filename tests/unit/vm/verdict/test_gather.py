@@ -305,7 +305,7 @@ def test_nothing_but_placement_is_ever_claimed_live(
 def test_the_table_claims_only_what_the_release_can_do() -> None:
     rows = live_table(ALL_WAYS).splitlines()
     lacking = [row for row in rows if "not in this release" in row]
-    assert len(lacking) == 6  # sockets, memory, its request, hotplugged disks, media, drives
+    assert len(lacking) == 5  # sockets, memory, hotplugged disks, media, drives
     assert "not in this release" not in live_table(frozenset())
 
 

@@ -205,7 +205,7 @@ class Instances:
         settings = config.read(self._from.settings.get(Key(config.NAMESPACE, config.NAME)))
         if why := resizing.by_migration(vmi, pod, need, settings):
             return known if back else resizing.waiting(vmi, why, settings)
-        containers = resizing.containers(pod, need)
+        containers = resizing.containers(vmi, pod, need)
         if containers is not None:
             hindrance = migratability.hindrance(vmi, settings)
             ask = Ask(need, self._from.bounds(namespace), hindrance)
