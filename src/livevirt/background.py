@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import functools
 import logging
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 
 from livevirt.catalog import controller as catalog
@@ -32,13 +34,15 @@ from livevirt.kube.server.http import Front
 from livevirt.kube.server.pod_log import Logs
 from livevirt.kube.server.services import Services
 from livevirt.node import guest_metrics, registration, storage_metrics
-from livevirt.node.agent import Agent, NodeConfig
+from livevirt.node.agent import Agent
+from livevirt.node.embedded import NodeConfig, setup
 from livevirt.node.guest import Guest
 from livevirt.node.guest_endpoints import GuestEndpoints
 from livevirt.node.guest_metrics import GuestMetrics
 from livevirt.node.host import look
 from livevirt.node.images import FOLDER, ImageStore
-from livevirt.node.pod_dir import intended
+from livevirt.node.network.network import NodeNetwork
+from livevirt.node.pod_dir import intended, running_intents
 from livevirt.node.pod_usage import PodUsage
 from livevirt.node.scratch import Scratch
 from livevirt.paths import DataDir, default_data_dir
@@ -96,7 +100,8 @@ async def run(
     wanted = registration.asked(settings.nodes)
     settling = functools.partial(registration.settle, client, wanted, data.nodes, data.run)
     retired = await supervisor.obtain("settle-nodes", settling)
-    async with asyncio.TaskGroup() as group:
+    network = await asyncio.to_thread(adopted_network, data, settings.port)
+    async with contextlib.aclosing(network), asyncio.TaskGroup() as group:
         running = embedded.run(
             client,
             services.store,
@@ -106,18 +111,21 @@ async def run(
             Environment(launcher.not_run, supervisor),
         )
         group.create_task(running, name="controllers")
+        group.create_task(supervisor.keep("node-network", network.run))
         group.create_task(supervisor.keep("stall-monitor", stalls.run))
         group.create_task(supervisor.keep("verify-database", services.store.verify))
         group.create_task(supervisor.keep("disk-reserve", lambda: _hold(Reserve(data.reserve))))
         # The controllers run meanwhile.
-        host = await supervisor.obtain("probe-host", lambda: look(data.accelerator))
+        probed = await supervisor.obtain("probe-host", lambda: look(data.accelerator))
+        host = replace(probed, network=network)
         _sweep_scratch(data)
         capacity = _capacity(settings)
         named = client.for_component(NODE_AGENT)
 
         async def run_agent(name: str) -> None:
             node = NodeConfig(name, capacity, name in retired)
-            agent = Agent(node, named, data, images, host, services.now)
+            parts = setup(node, data, images, host)
+            agent = Agent(name, named, host, services.now, parts)
             agent.watchers.append(functools.partial(report_plugged, machines))
             agents[:] = [each for each in agents if each.name != name] + [agent]
             await agent.run(supervisor)
@@ -125,6 +133,14 @@ async def run(
         for name in (*wanted, *retired):
             work = functools.partial(run_agent, name)
             group.create_task(supervisor.keep(name, work), name=name)
+
+
+def adopted_network(data: DataDir, api_port: int) -> NodeNetwork:
+    """Return the node network, with the guests that an earlier run left on it."""
+    network = NodeNetwork(data.network, api_port)
+    for intent in running_intents(data.nodes, data.run):
+        network.adopt(intent.pod_uid, intent.vmi_uid, intent.ports)
+    return network
 
 
 def _capacity(settings: Settings) -> dict[str, Quantity]:

@@ -113,7 +113,8 @@ async def _serve(
             background = await asyncio.to_thread(
                 importlib.import_module, "livevirt.background"
             )  # beside the API that already answers
-            await _until_stopped(background.run(settings, data, client, services, front))
+            bound = msgspec.structs.replace(settings, port=port)  # the setting may be 0
+            await _until_stopped(background.run(bound, data, client, services, front))
         finally:
             with contextlib.suppress(OSError):
                 data.pid.unlink()

@@ -94,13 +94,20 @@ class DataDir:
         return self.root / "run"
 
     @property
+    def network(self) -> Path:
+        """Addresses, leases and the name server of the node network."""
+        return self.root / "network"
+
+    @property
     def contents(self) -> tuple[Path, ...]:
         """Everything of ours in the directory, which may hold other files too."""
         database = (
             self.root / f"{self.database.name}{end}" for end in ("", "-wal", "-shm", ".lock")
         )
         files = (self.kubeconfig, self.pid, self.log, self.accelerator, self.reserve)
-        folders = (self.pki, self.backups, self.volumes, self.scratch, self.nodes, self.run)
+        folders = (
+            self.pki, self.backups, self.volumes, self.scratch, self.nodes, self.run, self.network,
+        )  # fmt: skip
         return (*database, *files, *folders)
 
     def check(self) -> None:

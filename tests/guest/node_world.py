@@ -31,7 +31,8 @@ from livevirt.kube.server.api import Api
 from livevirt.kube.server.services import Services, StoreReader
 from livevirt.kube.store import Store
 from livevirt.node import cgroups, pod_dir, process
-from livevirt.node.agent import Agent, NodeConfig
+from livevirt.node.agent import Agent
+from livevirt.node.embedded import NodeConfig, setup
 from livevirt.node.host import Host
 from livevirt.node.images import ImageStore
 from livevirt.paths import DataDir
@@ -249,7 +250,8 @@ def an_image_store() -> Iterator[Path]:
 def an_agent(client: LocalClient, root: Path, images: Path) -> Agent:
     host = Host(EMULATED, (7, 2, 0), process.account(kvm=False))
     node = NodeConfig(NODE, CAPACITY)
-    return Agent(node, client, DataDir(root), ImageStore(images), host, now)
+    parts = setup(node, DataDir(root), ImageStore(images), host)
+    return Agent(NODE, client, host, now, parts)
 
 
 @contextlib.asynccontextmanager

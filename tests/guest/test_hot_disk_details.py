@@ -141,7 +141,7 @@ def test_given_the_agent_and_the_server_are_restarted_then_a_mounted_disk_waits(
     guest.waits("alpha", "Detaching", "InUseByGuest", "mounted at /mnt/a")
     in_background(
         guest,
-        "loop=$(pgrep -f lib/guest/agent); kill -STOP $loop; kill $(pidof qemu-ga);"
+        "loop=$(pgrep -f lib/guest/[a]gent); kill -STOP $loop; kill $(pidof qemu-ga);"
         f" until [ -e {BY_ID}/scsi-0QEMU_QEMU_HARDDISK_beta ]; do sleep 1; done; kill -CONT $loop",
     )
     guest.waits("alpha", "Detaching", "GuestAgentNotAnswering", "the guest agent last answered")
@@ -158,7 +158,7 @@ def test_given_no_agent_then_a_scsi_disk_goes_at_once(guest: HotGuest) -> None:
     device = guest.shell(f"readlink -f {BY_ID}/*alpha").rpartition("/")[2]
     in_background(
         guest,
-        "loop=$(pgrep -f lib/guest/agent); kill -STOP $loop; kill $(pidof qemu-ga);"
+        "loop=$(pgrep -f lib/guest/[a]gent); kill -STOP $loop; kill $(pidof qemu-ga);"
         f" while [ -e /sys/block/{device} ]; do sleep 1; done; kill -CONT $loop",
     )
     gone = lambda: not guest.host.holds("vmi", guest.name, "AgentConnected")  # noqa: E731

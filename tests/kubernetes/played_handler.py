@@ -8,13 +8,14 @@ from collections.abc import AsyncIterator, Callable
 from dataclasses import dataclass, field
 from typing import Any
 
+from livevirt.cluster.controller import utc_now
 from livevirt.errors import Conflict, NotFound
 from livevirt.kube.client import kubeconfig
 from livevirt.kube.client.remote import RemoteClient
 from livevirt.kube.control.cache import Key, owner_key
 from livevirt.kube.control.controller import DONE, Controller, Result
 from livevirt.kube.control.runtime import Informers
-from livevirt.kube.objects import conditions, core
+from livevirt.kube.objects import conditions, core, times
 from livevirt.kube.objects.request import Object
 from livevirt.vm import kinds
 from livevirt.vm.lifecycle.vmi.launcher import CONTAINER, CREATED_BY
@@ -66,8 +67,18 @@ class PlayedHandler:
         return DONE
 
     async def write(self, vmi: Object, status: Object) -> None:
-        """Change the status of an instance as it was read."""
+        """Change the status of an instance as it was read, and record a change of its phase.
+
+        Without the record, a guest that fails at once counts as one that never ran.
+        """
         meta = vmi["metadata"]
+        if "phase" in status:
+            passed = vmi["status"].get("phaseTransitionTimestamps") or []
+            stamp = {
+                "phase": status["phase"],
+                "phaseTransitionTimestamp": times.format_time(utc_now()),
+            }
+            status = {**status, "phaseTransitionTimestamps": [*passed, stamp]}
         patch = {"metadata": {"resourceVersion": meta["resourceVersion"]}, "status": status}
         await self._client.patch(kinds.VMI, meta["name"], meta["namespace"], patch)
 
@@ -165,6 +176,20 @@ class World:
     async def until_running(self, *names: str) -> None:
         """Wait for guests that run."""
         await self.until(lambda: all(self.phase(name) == "Running" for name in names))
+
+    async def remove_all(self) -> None:
+        """Delete the VMs, and wait until nothing of them is left for the controllers to do."""
+        for vm in self.informers.of(kinds.VM).list(self.namespace):
+            with contextlib.suppress(NotFound):
+                await self.client.delete(kinds.VM, vm["metadata"]["name"], self.namespace)
+        await self.until(
+            lambda: (
+                not any(
+                    self.informers.of(kind).list(self.namespace)
+                    for kind in (kinds.VM, kinds.VMI, core.POD)
+                )
+            )
+        )
 
 
 @contextlib.asynccontextmanager

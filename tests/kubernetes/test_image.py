@@ -71,6 +71,7 @@ def test_livevirt_and_qemu_run_without_privileges(cluster: KubernetesCluster, po
     assert __version__ in inside(cluster, pod, "livevirt", "--version")
     assert "QEMU emulator" in inside(cluster, pod, "qemu-system-x86_64", "--version")
     assert "qemu-img" in inside(cluster, pod, "qemu-img", "--version")
+    inside(cluster, pod, "/usr/libexec/livevirt/launcher", "stop", "/tmp")
 
 
 def test_its_python_packages_are_those_of_the_lock_file(

@@ -32,6 +32,7 @@ OWN_BASE = "localhost/debian:12-slim"
 SUITE = "bookworm"
 PULL_SECONDS = 60
 PACKAGE_FILES = ("pyproject.toml", "README.md", "LICENSE")
+LAUNCHER = Path("launcher", "launcher.c")
 # Host tool -> the Debian package that has it.
 HOST_TOOLS = {"buildah": "buildah", "mmdebstrap": "mmdebstrap"}
 
@@ -121,11 +122,13 @@ class Builder:
 
 
 def make_context(output: Path) -> Path:
-    """Collect what the build copies: the lock file, its wheels and livevirt's own wheel."""
+    """Collect what the build copies: locked wheels, livevirt's own wheel and launcher.c."""
     context = output / "context"
     wheels, own = context / "wheels", context / "livevirt"
     wheels.mkdir(parents=True, exist_ok=True)
     shutil.rmtree(own, ignore_errors=True)
+    (context / LAUNCHER).parent.mkdir(exist_ok=True)
+    shutil.copyfile(ROOT / LAUNCHER, context / LAUNCHER)
     lock = ROOT / "requirements.lock"
     known = context / "requirements.lock"
     if not known.exists() or known.read_bytes() != lock.read_bytes():
@@ -164,7 +167,8 @@ def version() -> str:
 def digest(*settings: str) -> str:
     """Return a digest of everything the image is made of."""
     hashed = hashlib.sha256("\0".join(settings).encode())
-    files = [ROOT / name for name in ("Containerfile", "requirements.lock", *PACKAGE_FILES)]
+    other = ("Containerfile", "requirements.lock", LAUNCHER)
+    files = [ROOT / name for name in (*other, *PACKAGE_FILES)]
     files += sorted(file for file in (ROOT / "src").rglob("*") if file.is_file())
     for file in [Path(__file__), *files]:
         if "__pycache__" not in file.parts and not file.parent.name.endswith(".egg-info"):

@@ -133,7 +133,7 @@ def stop(data: DataDir, *, stop_guests: bool = False) -> None:
             time.sleep(0.02)  # not our child, so there is nothing to wait on
         click.echo(f"stopped livevirt on {data.root}")
     left = len(list(data.run.iterdir())) if data.run.exists() else 0
-    if left and stop_guests:
+    if stop_guests and (left or data.network.exists()):
         _stop_guests(data)
     elif left:
         click.echo("its guests run on; stop them too with --guests stop")
@@ -141,10 +141,12 @@ def stop(data: DataDir, *, stop_guests: bool = False) -> None:
 
 def _stop_guests(data: DataDir) -> None:
     from livevirt.node import shutdown  # imports what stopping a server does not need
+    from livevirt.node.network import network
 
     lock = _lock(data)  # no server starts guests while we stop them
     try:
         asyncio.run(shutdown.stop_guests(data, lambda: datetime.now(UTC), click.echo))
+        asyncio.run(network.remove(data.network))
     finally:
         if lock is not None:
             lock.release()

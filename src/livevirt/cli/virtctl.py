@@ -20,6 +20,7 @@ class Verbs(frame.LazyGroup, absent.Group):
             ("migrate", ("migrate", "migrate-cancel")),
             ("instance", ("pause", "unpause", "soft-reboot", "reset")),
             ("console", ("console",)),
+            ("vnc", ("vnc",)),
             ("instance", ("guestosinfo", "userlist", "fslist")),
             ("hotplug", ("addvolume", "removevolume", "cdrom")),
             ("plan", ("plan",)),

@@ -78,9 +78,10 @@ def webhook(
 
     endpoint = Endpoint(url)
     if print_manifests:
-        from livevirt.cluster.webhook_permissions import permissions
+        from livevirt.cluster import rbac
 
-        frame.print_yaml([*permissions(endpoint), *webhook_manifests.manifests(endpoint)])
+        permissions = rbac.component_manifests(rbac.WEBHOOK)
+        frame.print_yaml([*permissions, *webhook_manifests.manifests(endpoint)])
         return
 
     from livevirt.cluster import webhook as server

@@ -55,6 +55,14 @@ class NoNodeAgent:
         """Refuse to open the console."""
         _refuse("console", vmi)
 
+    async def vnc_socket(self, namespace: str, vmi: str) -> Path:
+        """Refuse to open the screen."""
+        _refuse("vnc", vmi)
+
+    async def screenshot(self, namespace: str, vmi: str, *, move_cursor: bool) -> bytes:
+        """Refuse to take a picture of the screen."""
+        _refuse("vnc/screenshot", vmi)
+
     async def exec(
         self, namespace: str, vmi: str, command: Sequence[str], stdin: bytes
     ) -> Finished:

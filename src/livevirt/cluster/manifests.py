@@ -25,6 +25,7 @@ VERSION = "app.kubernetes.io/version"
 PRODUCT = "livevirt"
 PRIORITY = "kubevirt-cluster-critical"  # KubeVirt's name
 IMAGE = f"localhost/livevirt:{__version__}"
+LAUNCHER_IMAGE = "LIVEVIRT_LAUNCHER_IMAGE"  # the variable with the image of launcher pods
 
 DEPLOYMENT = Kind("apps", "Deployment", "deployments", ("v1",), "")
 SERVICE = Kind("", "Service", "services", ("v1",), "")
@@ -49,6 +50,7 @@ class Workload:
     memory: str  # requested
     port: int
     scheme: str = "HTTPS"
+    makes_pods: bool = False
 
     @property
     def name(self) -> str:
@@ -67,7 +69,7 @@ class Workload:
 
 
 WORKLOADS = (
-    Workload("controller", "256Mi", 8080, "HTTP"),
+    Workload("controller", "256Mi", 8080, "HTTP", makes_pods=True),
     Workload("webhook", "256Mi", webhook_manifests.PORT),
     Workload("api", "128Mi", api_manifests.PORT),
 )
@@ -169,7 +171,7 @@ def _spread(workload: Workload) -> Object:
 
 
 def _container(workload: Workload, options: InstallOptions) -> Object:
-    return {
+    found: Object = {
         "name": workload.component,
         "image": options.image,
         "imagePullPolicy": "IfNotPresent",
@@ -188,6 +190,9 @@ def _container(workload: Workload, options: InstallOptions) -> Object:
         "terminationMessagePolicy": "FallbackToLogsOnError",
         "volumeMounts": [{"name": "tmp", "mountPath": "/tmp"}],
     }
+    if workload.makes_pods:
+        found["env"] = [{"name": LAUNCHER_IMAGE, "value": options.image}]
+    return found
 
 
 def _probe(path: str, workload: Workload, seconds: int) -> Object:

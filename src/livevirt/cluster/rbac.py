@@ -9,15 +9,17 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
-from livevirt.cluster import api, api_manifests, controller, webhook_manifests
-from livevirt.cluster.webhook_manifests import Endpoint
-from livevirt.cluster.webhook_permissions import permissions
+from livevirt.cluster import api, api_manifests, controller, webhook, webhook_manifests
+from livevirt.cluster.crds import CONVERTED
+from livevirt.cluster.webhook_manifests import MUTATING, VALIDATING
+from livevirt.kube.control.runtime import ROOM
 from livevirt.kube.objects import core
 from livevirt.kube.objects.kind import Kind
 from livevirt.kube.objects.request import Object
 from livevirt.vm import kinds
 from livevirt.vm.config import controller as config
 from livevirt.vm.config.settings import NAMESPACE
+from livevirt.vm.instancetypes.rules.inference import DATA_SOURCE, SNAPSHOT
 from livevirt.vm.kinds import subresources
 from livevirt.vm.kinds.subresources import SUBRESOURCES
 from livevirt.vm.monitoring.collector import LEASES
@@ -56,6 +58,14 @@ def rule(
     suffix = f"/{subresource}" if subresource else ""
     resources = tuple(f"{kind.plural}{suffix}" for kind in of)
     return Rule(of[0].group, resources, tuple(verbs), reason, tuple(names))
+
+
+def _rule_per_group(verbs: Sequence[str], reason: str, *of: Kind) -> list[Rule]:
+    """Return a rule on kinds for each of their groups."""
+    by_group: dict[str, list[Kind]] = {}
+    for kind in of:
+        by_group.setdefault(kind.group, []).append(kind)
+    return [rule(verbs, reason, *members) for members in by_group.values()]
 
 
 @dataclass(frozen=True, slots=True)
@@ -119,30 +129,20 @@ API = Component(
 )
 
 
-def _webhook() -> Component:
-    """Return the webhook with the roles that `webhook_permissions` gives it."""
-    roles = {each["kind"]: each.get("rules") for each in permissions(Endpoint())}
-    cluster, own = (
-        tuple(_read(each) for each in roles[kind.kind] or ())
-        for kind in (core.CLUSTER_ROLE, core.ROLE)
-    )
-    return Component(webhook_manifests.NAME, cluster, {NAMESPACE: own})
+#: What the rules of the webhook look up and no cache of it holds.
+_FETCHED = (core.REVISION, core.CLAIM, kinds.DATA_VOLUME, DATA_SOURCE, SNAPSHOT)
 
-
-def _read(manifest: Object) -> Rule:
-    """Return a rule of the webhook's roles, with its reason."""
-    verbs, resources = tuple(manifest["verbs"]), tuple(manifest["resources"])
-    names = tuple(manifest.get("resourceNames") or ())
-    if core.SECRET.plural in resources:
-        reason = _OWN_CERTIFICATES
-    elif "patch" in verbs:
-        reason = "CA bundle" if names else "evictions: mark the instance to be moved"
-    else:
-        reason = "what rules look up"
-    return Rule(manifest["apiGroups"][0], resources, verbs, reason, names)
-
-
-WEBHOOK = _webhook()
+WEBHOOK = Component(
+    webhook_manifests.NAME,
+    (
+        *_rule_per_group(READ, "what rules look up", *ROOM, *webhook.LOOKED_UP),
+        *_rule_per_group(("get",), "what rules look up", *_FETCHED),
+        rule(("patch",), "evictions: mark the instance to be moved", kinds.VMI),
+        *(_trusting(kind, (webhook_manifests.NAME,)) for kind in (MUTATING, VALIDATING)),
+        _trusting(core.CRD, (kind.resource for kind in CONVERTED)),
+    ),
+    {NAMESPACE: _certificate_rules(webhook.SECRET)},
+)
 
 CONTROLLER = Component(
     controller.NAME,

@@ -7,14 +7,18 @@ up to `OVERCOMMIT` times the file system; when little is really left, the node i
 from __future__ import annotations
 
 import contextlib
+import math
 import os
 import stat
 import struct
-from collections.abc import Iterable
+import threading
+import time
+from collections.abc import Callable, Iterable
 from pathlib import Path
 
 OVERCOMMIT = 2.0
 PRESSURE_SHARE, PRESSURE_BYTES = 0.1, 2**30  # pressure below a tenth free, or below this if less
+_COUNT_EVERY = 60.0  # seconds
 
 _QCOW2 = b"QFI\xfb"
 
@@ -44,9 +48,44 @@ def pressure(folder: Path) -> str:
     )
 
 
-def promised(folders: Iterable[Path]) -> int:
-    """Return the bytes that the disks in the directories of `folders` may grow to."""
-    return sum(size(disk) for folder in folders for disk in folder.glob("*/*"))
+class Promises:
+    """What the disks in the directories of some folders may grow to.
+
+    Disks are counted at most once a minute, because each start of a guest adds some; those admitted
+    in between are remembered. A disk is refused only after a new count.
+    """
+
+    def __init__(self, folders: Iterable[Path], clock: Callable[[], float] = time.monotonic):
+        self._folders, self._clock = tuple(folders), clock
+        self._lock = threading.Lock()
+        self._counted: dict[Path, int] = {}
+        self._total, self._when = 0, -math.inf
+
+    def admit(self, disk: Path, wanted: int) -> str:
+        """Remember a disk of `wanted` bytes; return why there is no space for it, "" if there is.
+
+        A disk of the same name is replaced: an earlier attempt may have left it.
+        """
+        with self._lock:
+            fresh = self._clock() - self._when >= _COUNT_EVERY
+            if fresh:
+                self._count()
+            why = self._refusal(disk, wanted)
+            if why and not fresh:
+                self._count()
+                why = self._refusal(disk, wanted)
+            if not why:
+                self._total += wanted - self._counted.get(disk, 0)
+                self._counted[disk] = wanted
+            return why
+
+    def _count(self) -> None:
+        found = (disk for folder in self._folders for disk in folder.glob("*/*"))
+        self._counted = {disk: size(disk) for disk in found}
+        self._total, self._when = sum(self._counted.values()), self._clock()
+
+    def _refusal(self, disk: Path, wanted: int) -> str:
+        return refusal(disk.parent, self._total - self._counted.get(disk, 0), wanted)
 
 
 def refusal(folder: Path, already: int, wanted: int) -> str:

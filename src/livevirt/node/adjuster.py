@@ -10,9 +10,11 @@ from dataclasses import dataclass
 
 from livevirt.node.guest import Guest
 from livevirt.node.sizing import IDLE, NO_TROUBLE, Progress, Trouble, progress, reached
+from livevirt.qemu import balloon
+from livevirt.qemu.balloon import LowMemory, PollBalloon, SetBalloon
 from livevirt.qemu.errors import AgentUnavailable, CommandFailed, Disconnected, NotNow, QmpError
 from livevirt.qemu.lifecycle import HELD
-from livevirt.qemu.machine import Thread
+from livevirt.qemu.machine import MIB, Thread
 from livevirt.qemu.plan import (
     Blocked,
     MachineSnapshot,
@@ -91,6 +93,7 @@ ACCEPT_SECONDS = 20.0  # a guest that does nothing for so long is said not to ac
 STEP_SECONDS = 5.0  # a step waits for the guest at most so long, then it is planned again
 QUIET_SECONDS = 1.0  # a change that is done sooner is not reported in between
 _FIRST_LOOK, _LAST_LOOK = 0.1, 1.0  # seconds between rounds
+_POLL_LOOK = 0.02  # after the guest was asked for its free memory, which it reports in a moment
 _PLUG_LOOK = 0.4  # after a CPU came: looking takes time that the guest needs to bring it online
 _FIRST_RETRY, _LAST_RETRY = 1.0, 30.0  # after QEMU refused
 _PREPARATIONS = 3  # after so many attempts a guest gets new memory unprepared
@@ -109,6 +112,9 @@ class Pursuit:
     look: float = _FIRST_LOOK
     retry: float = _FIRST_RETRY
     unprepared: int = 0  # attempts at preparing the guest for new memory that failed
+    ballooned: int | None = None  # what the balloon held in the last round
+    changed: int = 0  # the second in which the balloon was last set, or changed
+    polled: bool = False  # the guest was asked for its free memory
 
     def note(self, seen: MachineSnapshot, now: float, *, plugged: bool) -> None:
         """Record what a round saw, and whether it plugged a CPU."""
@@ -136,6 +142,7 @@ class Round:
     cpu: Trouble = NO_TROUBLE
     memory: Trouble = NO_TROUBLE
     plugged: bool = False
+    polled: bool = False  # the guest was asked for its free memory
 
     @property
     def refused(self) -> bool:
@@ -157,6 +164,7 @@ class Adjuster:
         self._quiet_until: float | None = None  # while the size is being changed
         self._reminder: asyncio.TimerHandle | None = None
         self._plugged: set[Thread] = set()  # since the guest was looked at
+        self._polls = False  # the guest reports its free memory often
         self._task = asyncio.create_task(self._run(), name=f"size of {guest.intent.vmi}")
 
     def want(self, size: Size, soon: int = 0) -> None:
@@ -170,12 +178,19 @@ class Adjuster:
         other, self._wanted = size != self._wanted, size
         seen = self._guest.seen
         there = seen is not None and reached(size, seen)
-        if self._pursuit is not None if there else other or back:
+        if self._pursuit is not None if there else other or back or self._has_drifted(seen):
             self._changed.set()  # to see that it is done, or to begin
         if soon != self._soon:
             self._soon = soon
             if seen is not None and _lacks_cpu(seen, soon):
                 self._room.find()
+
+    def _has_drifted(self, seen: MachineSnapshot | None) -> bool:
+        """Return whether the balloon is not as it was left: a guest that booted again may do so."""
+        if seen is None or self._pursuit is not None or self._wanted is None:
+            return False
+        left = max(seen.machine.memory.boot - self._wanted.memory, 0)
+        return seen.observed.memory.balloon is not None and seen.ballooned != left
 
     def is_brief(self, changing: bool) -> bool:
         """Return whether a change has begun so lately that it may be done before it is reported.
@@ -208,7 +223,7 @@ class Adjuster:
             self._changed.clear()
             if self._wanted is not None:
                 now = time.monotonic()
-                self._pursuit = Pursuit(self._wanted, began=now, moved=now)
+                self._pursuit = Pursuit(self._wanted, began=now, moved=now, changed=_second() - 2)
                 await self._follow(self._pursuit)
                 self._pursuit = None
             calm = _CALM
@@ -240,12 +255,15 @@ class Adjuster:
             now = time.monotonic()
             pursuit.note(done.seen, now, plugged=done.plugged)
             if reached(wanted, done.seen):
+                await self._poll_seldom()
                 self._show(IDLE)
                 return
             late = now - pursuit.moved >= ACCEPT_SECONDS
-            if late or done.refused or now - pursuit.began >= QUIET_SECONDS:
+            if late or done.refused or done.memory.low or now - pursuit.began >= QUIET_SECONDS:
                 self._show(self._progress(wanted, done, late=late))
             pause, room = pursuit.pause(refused=done.refused), None
+            if done.polled and not pursuit.polled:
+                pause, pursuit.polled = _POLL_LOOK, True
             if done.cpu.kept and self._room.finding is not None:
                 pause, room = _LAST_LOOK, self._room.finding
             if await self._superseded(pause, room):
@@ -256,8 +274,13 @@ class Adjuster:
         # What was seen last is good enough to begin with: a step that is not needed does nothing.
         seen = (not pursuit.looked and self._guest.seen) or await self._look()
         paused = seen.observed.run_state in HELD
-        wanted = pursuit.wanted
-        steps = resize(Wanted(wanted.sockets, wanted.memory, paused=paused), seen)
+        if pursuit.ballooned not in (None, seen.ballooned):
+            pursuit.changed = _second()
+        pursuit.ballooned = seen.ballooned
+        wanted = Wanted(
+            pursuit.wanted.sockets, pursuit.wanted.memory, paused=paused, after=pursuit.changed
+        )
+        steps = resize(wanted, seen)
         cpu = memory = NO_TROUBLE
         plugged = unready = False
         for step in steps:
@@ -267,6 +290,8 @@ class Adjuster:
             if isinstance(step, PrepareMemory) and trouble is not NO_TROUBLE:
                 pursuit.unprepared += 1
                 unready = pursuit.unprepared < _PREPARATIONS
+            if isinstance(step, SetBalloon):
+                pursuit.changed = _second()
             if trouble is NO_TROUBLE:
                 plugged |= isinstance(step, PlugCpu)
             elif _is_about_memory(step):
@@ -276,7 +301,15 @@ class Adjuster:
         if not steps and not pursuit.looked:
             seen = await self._look()
         pursuit.looked = True
-        return Round(seen, cpu, memory, plugged)
+        polled = any(isinstance(step, PollBalloon) for step in steps)
+        self._polls |= polled
+        return Round(seen, cpu, memory, plugged, polled)
+
+    async def _poll_seldom(self) -> None:
+        """Have the guest report its free memory as seldom as before."""
+        if self._polls:
+            await self._do(PollBalloon(balloon.IDLE_SECONDS))
+            self._polls = False
 
     def _progress(self, wanted: Size, done: Round, *, late: bool) -> Progress:
         agent = self._guest.view.agent
@@ -309,6 +342,8 @@ class Adjuster:
             return Trouble(refused=str(error))
         except QmpError as error:
             return Trouble(kept=str(error))
+        if isinstance(step, LowMemory):
+            return _low(step)
         return Trouble(kept=step.reason) if isinstance(step, Blocked) else NO_TROUBLE
 
     async def _plug(self, step: PlugCpu, thread: Thread) -> None:
@@ -341,7 +376,19 @@ class Adjuster:
 def _is_about_memory(step: Step) -> bool:
     if isinstance(step, Blocked):
         return step.what == "memory"
-    return isinstance(step, PrepareMemory | RequestMemory | OnlineMemory)
+    return isinstance(step, PrepareMemory | RequestMemory | OnlineMemory | balloon.Step)
+
+
+def _low(step: LowMemory) -> Trouble:
+    if step.available is None:
+        return Trouble(kept="its balloon driver does not report free memory")
+    has, needs = (amount // MIB for amount in (step.available, step.margin))
+    return Trouble(kept=f"{has}Mi of memory are available, {needs}Mi must stay", low=True)
+
+
+def _second() -> int:
+    """Return the second in which QEMU would date a report of the guest now."""
+    return int(time.time())
 
 
 def _lacks_cpu(seen: MachineSnapshot, sockets: int) -> bool:

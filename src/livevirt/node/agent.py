@@ -6,36 +6,29 @@ It can be killed at any moment, and guests run on. What it finds when it starts 
 from __future__ import annotations
 
 import asyncio
-import functools
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Awaitable, Callable, Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
-from livevirt.files import disk_space
 from livevirt.kube.client.interface import Client
 from livevirt.kube.control.cache import Change, Key, key_of
 from livevirt.kube.control.clock import Now
 from livevirt.kube.control.controller import Controller
 from livevirt.kube.control.events import Recorder
 from livevirt.kube.control.supervisor import Supervisor, Work
-from livevirt.kube.objects.quantity import Quantity
 from livevirt.kube.objects.request import Object
 from livevirt.node import events, pod_dir
-from livevirt.node.cgroups import Cgroups
 from livevirt.node.guest import Guest
 from livevirt.node.host import Host
-from livevirt.node.images import ImageStore
 from livevirt.node.local import Local, Locals
 from livevirt.node.migration import stop
 from livevirt.node.migration.migrations import NodeMigrations
 from livevirt.node.pod_reconciler import PodReconciler
-from livevirt.node.registration import Facts, Registration
 from livevirt.node.report import Reporter
-from livevirt.node.scratch import Scratch
+from livevirt.node.runtime import PodReporter, Runtime
 from livevirt.node.start import Starter
-from livevirt.node.volumes import Volumes
+from livevirt.node.volumes import NodeVolumes
 from livevirt.node.watched import NodeApi, Watched
-from livevirt.paths import DataDir
 from livevirt.vm.volumes.volume_lists import claim_of
 
 WORKERS = 8
@@ -45,53 +38,35 @@ GuestWatcher = Callable[[Guest], None]
 
 
 @dataclass(frozen=True, slots=True)
-class NodeConfig:
-    """What an administrator decides about one node."""
+class NodeParts:
+    """What differs between a node of this machine and one of a cluster."""
 
-    name: str
-    capacity: Mapping[str, Quantity]
-    retired: bool = False  # it keeps the pods it has and gets no others
+    runtime: Runtime
+    volumes: NodeVolumes
+    pods: PodReporter
+    registration: Work  # keeps the Node object current until cancelled
+    watch: Callable[[Iterable[Local]], Awaitable[None]] | None = None  # wakes pods, until cancelled
+    unconfined: str = ""  # why pods have no limits here; empty if they have
+    shares_cpus: str = ""  # why no pod can have dedicated CPUs here; empty if it can
 
 
 class Agent:
     """One node. `run` it; ask it for guests."""
 
     def __init__(
-        self,
-        node: NodeConfig,
-        client: Client,
-        data: DataDir,
-        images: ImageStore,
-        host: Host,
-        now: Now,
+        self, name: str, client: Client, host: Host, now: Now, setup: Callable[[NodeApi], NodeParts]
     ) -> None:
-        self.name = name = node.name
+        self.name = name
         self.watchers: list[GuestWatcher] = []
         self._host, self._now = host, now
-        self._cgroups = Cgroups.discover(name, node.capacity["cpu"].milli())
-        facts = Facts(
-            name,
-            node.capacity,
-            host.accelerator,
-            host.qemu,
-            self._cgroups.problem,
-            offer=host.offer,
-            shared_cpus=self._cgroups.cpuset_problem,
-            retired=node.retired,
-        )
-        self._registration = Registration(
-            client, facts, now, functools.partial(disk_space.pressure, data.root)
-        )
         self._watched = Watched(client, name)
         self._recorder = Recorder(client, events.COMPONENT, now, name)
         api = NodeApi(name, client, self._watched, self._recorder, now)
-        volumes = Volumes(
-            client, images, (data.volumes,), host.account.owner if host.account else None
-        )
-        starter = Starter(name, host, volumes, self._cgroups, Scratch(data.scratch))
+        self.parts = parts = setup(api)
+        starter = Starter(name, host, parts.volumes, parts.runtime)
         self._migrations = NodeMigrations(api, starter, host.handovers)
-        self._reporter = Reporter(api, starter, self._migrations, node.capacity)
-        self._locals = Locals(data.nodes / name / "pods", data.run, self._wake)
+        self._reporter = Reporter(api, starter, self._migrations, parts.pods)
+        self._locals = Locals(parts.runtime, self._wake)
         self._reconciler = PodReconciler(
             api, self._locals, starter, self._migrations, self._reporter
         )
@@ -121,19 +96,21 @@ class Agent:
         for what, informer in self._watched:
             yield what, informer.run
         yield "events", self._recorder.run
-        yield "registration", self._registration.run
+        yield "registration", self.parts.registration
         yield "pods-controller", self._controller.run
+        if (watch := self.parts.watch) is not None:
+            yield "pods-watch", lambda: watch(self._locals)
         yield "logs", lambda: pod_dir.keep_short(self._logs)
 
     @property
     def unconfined(self) -> str:
         """Why pods have no limits here; empty if they have."""
-        return self._cgroups.problem
+        return self.parts.unconfined
 
     @property
     def shares_cpus(self) -> str:
         """Why no pod can have dedicated CPUs here; empty if it can."""
-        return self._cgroups.cpuset_problem
+        return self.parts.shares_cpus
 
     def pods(self) -> list[Local]:
         """Return what this node has of its pods."""
@@ -172,8 +149,7 @@ class Agent:
     def _adopt(self) -> None:
         """Take over what an earlier run left."""
         for local in self._locals.adopt():
-            own = local.intent.exclusive if local.intent else None
-            self._host.cpus.adopt(local.folder.uid, own.cpus if own else (), local.cgroup)
+            self.parts.runtime.adopt(local)
             self._controller.queue.add(local.key)
 
     def _pods_with(self, claim: Object) -> list[Key]:
@@ -192,7 +168,7 @@ class Agent:
             yield from local.folder.logs
 
     def _retry_deferred(self, change: Change) -> None:
-        for key in self._reporter.deferred - {change.key}:
+        for key in self.parts.pods.waiting(change):
             self._controller.queue.add(key)
 
     def _retry_volumes(self, change: Change) -> None:

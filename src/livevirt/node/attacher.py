@@ -23,7 +23,7 @@ from livevirt.node.copying import Copies, Failures
 from livevirt.node.domain import DISK_PREFIX, volume_of
 from livevirt.node.guard import Guard
 from livevirt.node.guest import Guest
-from livevirt.node.volumes import Prepared, VolumeProblem, Volumes
+from livevirt.node.volumes import NodeVolumes, Prepared, VolumeProblem
 from livevirt.qemu.disk import Disk, same_image
 from livevirt.qemu.errors import AgentUnavailable, Disconnected, UnplugRefused, is_image_locked
 from livevirt.qemu.mirror import EndCopy, FinishCopy, StartCopy
@@ -55,7 +55,7 @@ GUEST_SECONDS = 1.0  # a guest that releases it later is seen in a later round
 class Attacher:
     """Attaches and detaches the volumes of one guest. `want` a goal; read `reported` when woken."""
 
-    def __init__(self, guest: Guest, volumes: Volumes, wake: Callable[[], None]) -> None:
+    def __init__(self, guest: Guest, volumes: NodeVolumes, wake: Callable[[], None]) -> None:
         self.reported: Attachments | None = None  # None: not looked yet
         self.copies: Copies = {}  # of the goal wanted now, once they were looked at
         self._guest, self._volumes, self._wake = guest, volumes, wake

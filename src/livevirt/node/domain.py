@@ -30,7 +30,7 @@ from livevirt.qemu.machine import (
     recognisable,
 )
 from livevirt.vm.spec import defaults
-from livevirt.vm.spec.disks import bus, hotpluggable, may_come_later
+from livevirt.vm.spec.disks import hotpluggable, may_come_later
 from livevirt.vm.volumes.claims import Use, clash, use_of
 
 SUPPLEMENTAL = "supplementalPool"
@@ -143,7 +143,8 @@ def _machine(
         machine_type=(domain.get("machine") or {}).get("type") or DEFAULT_MACHINE,
         disks=tuple(_disks(spec, disks, volumes)),
         nics=tuple(_nics(vmi, devices)),
-        usb=any(bus(disk) == "usb" for disk in disks),
+        usb=True,
+        balloon=devices.get("autoattachMemBalloon") is not False,
         graphics=devices.get("autoattachGraphicsDevice") is not False,
         rng=True,
         rtc=_clock(domain.get("clock") or {}),

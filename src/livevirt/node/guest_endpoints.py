@@ -1,4 +1,4 @@
-"""What the subresources of an instance do to its running guest: pause, console, exec, logs."""
+"""What the subresources of an instance do to its running guest: pause, console, vnc, exec, logs."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from livevirt.kube.objects.request import Object
 from livevirt.node.agent import Agent
 from livevirt.node.guest import Guest
 from livevirt.node.vmi_status import os_info
-from livevirt.qemu import lifecycle
+from livevirt.qemu import lifecycle, screen
 from livevirt.qemu.agent import AgentInfo, Filesystem, Finished, User
 from livevirt.qemu.errors import AgentUnavailable, CommandFailed, QmpError
 from livevirt.vm import kinds
@@ -100,11 +100,18 @@ class GuestEndpoints:
 
     async def console_socket(self, namespace: str, vmi: str) -> Path:
         """Return the unix socket of a running guest's serial port."""
-        for agent in self._agents:
-            guest = agent.guest(namespace, vmi)
-            if guest is not None and not guest.ended:
-                return Path(guest.intent.machine.serial_socket)
-        raise BadRequest(f"{vmi} does not run")
+        return Path(self._running(namespace, vmi).intent.serial_socket)
+
+    async def vnc_socket(self, namespace: str, vmi: str) -> Path:
+        """Return the unix socket of a running guest's VNC server."""
+        return Path(self._running(namespace, vmi).intent.vnc_socket)
+
+    async def screenshot(self, namespace: str, vmi: str, *, move_cursor: bool) -> bytes:
+        """Return the screen of a guest as a PNG image."""
+        async with self._guest(namespace, vmi) as guest:
+            if move_cursor:
+                await screen.move_pointer(guest.qmp())
+            return await screen.screenshot(guest.qmp())
 
     async def log_file(self, namespace: str, pod: str, container: str) -> Path:
         """Return where a container's log is; raises BadRequest while there is none yet."""
@@ -114,6 +121,14 @@ class GuestEndpoints:
                 folder = local.folder
                 return folder.stderr if container == LOGS[0] else folder.serial
         raise BadRequest(f"container {container} in pod {pod} is waiting to start")
+
+    def _running(self, namespace: str, vmi: str) -> Guest:
+        """Return a guest that runs here; raises BadRequest."""
+        for agent in self._agents:
+            guest = agent.guest(namespace, vmi)
+            if guest is not None and not guest.ended:
+                return guest
+        raise BadRequest(f"{vmi} does not run")
 
     def _grace(self, namespace: str, vmi: str) -> int:
         return max((agent.grace(namespace, vmi) for agent in self._agents), default=0)

@@ -16,6 +16,7 @@ from livevirt.node import process
 from livevirt.node.exclusive import Cpus
 from livevirt.node.intent import boot_id
 from livevirt.node.migration.handover import Handovers
+from livevirt.node.network.network import NodeNetwork
 from livevirt.node.process import Account
 from livevirt.qemu import accelerator
 from livevirt.qemu.accelerator import NOTHING, Accelerator, Offer
@@ -35,6 +36,7 @@ class Host:
     offer: Offer = NOTHING
     cpus: Cpus = field(default_factory=Cpus.of_this_machine, compare=False)
     handovers: Handovers = field(default_factory=Handovers, compare=False)
+    network: NodeNetwork | None = field(default=None, compare=False)
 
 
 class _Kept(msgspec.Struct, frozen=True):

@@ -11,6 +11,7 @@ from pathlib import Path
 import msgspec
 
 from livevirt.errors import Terminal
+from livevirt.node.network.port import GuestPort
 from livevirt.qemu.machine import Machine
 
 VERSION = 3
@@ -71,7 +72,37 @@ class Intent(msgspec.Struct, frozen=True, rename="camel", kw_only=True):
     limits: Limits
     exclusive: Exclusive | None = None
     incoming: Incoming | None = None
+    ports: tuple[GuestPort, ...] = ()  # of interfaces that are on the node network
     created: str  # when, as Kubernetes writes times
+    sockets: str = ""  # the directory of the sockets as we see it; empty if QEMU sees it there too
+
+    @property
+    def qmp_socket(self) -> str:
+        """QEMU's monitor, as we see it."""
+        return self._seen(self.machine.qmp_socket)
+
+    @property
+    def serial_socket(self) -> str:
+        """The serial console, as we see it."""
+        return self._seen(self.machine.serial_socket)
+
+    @property
+    def agent_socket(self) -> str:
+        """The guest agent's channel, as we see it."""
+        return self._seen(self.machine.agent_socket)
+
+    @property
+    def vnc_socket(self) -> str:
+        """The VNC server, as we see it."""
+        return self._seen(self.machine.vnc_socket)
+
+    def _seen(self, socket: str) -> str:
+        return str(Path(self.sockets, Path(socket).name)) if self.sockets else socket
+
+
+def port_addresses(intent: Intent | None) -> tuple[str, ...]:
+    """Return the addresses of a guest's first interface on the node network, if it has one."""
+    return intent.ports[0].addresses if intent is not None and intent.ports else ()
 
 
 class _Version(msgspec.Struct):

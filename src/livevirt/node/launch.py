@@ -34,7 +34,7 @@ def main() -> None:
         print(pid, flush=True)
         os._exit(0)  # nothing is left to tidy up, and the caller waits for the end
     try:
-        _confine(log, order["lock"])
+        _confine(log, order["lock"], order["inherited"])
         if order["user"] is not None:
             _give_up_rights(order["user"], order["group"], order["groups"])
         # Not `execvpe`: to search a path it would import, which a user without rights may not.
@@ -45,8 +45,15 @@ def main() -> None:
         os._exit(127)
 
 
-def _confine(log: int, lock: int) -> None:
-    """Leave everything of ours behind but the log and the lock."""
+def _confine(log: int, lock: int, inherited: dict[int, int]) -> None:
+    """Leave everything of ours behind but the log, the lock and what QEMU is to inherit.
+
+    `inherited` has descriptors of ours by the numbers they are to have.
+    """
+    lock = _moved(lock, inherited)
+    sources = {number: _moved(source, inherited) for number, source in inherited.items()}
+    for number, source in sources.items():
+        os.dup2(source, number)
     os.setsid()
     os.chdir("/")
     os.umask(0o077)
@@ -54,9 +61,20 @@ def _confine(log: int, lock: int) -> None:
     for source, target in ((nothing, 0), (log, 1), (log, 2)):
         os.dup2(source, target)
     # Event loops leave descriptors open in their children.
-    os.closerange(3, lock)
-    os.closerange(lock + 1, os.sysconf("SC_OPEN_MAX"))
+    first = 3
+    for kept in sorted((lock, *inherited)):
+        os.closerange(first, kept)
+        first = kept + 1
+    os.closerange(first, os.sysconf("SC_OPEN_MAX"))
     resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
+
+
+def _moved(source: int, reserved: dict[int, int]) -> int:
+    """Return a descriptor of the same file with a number that is not reserved."""
+    while source in reserved:
+        source = os.dup(source)
+    os.set_inheritable(source, True)
+    return source
 
 
 def _give_up_rights(user: int, group: int, groups: list[int]) -> None:

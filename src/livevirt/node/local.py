@@ -2,17 +2,14 @@
 
 from __future__ import annotations
 
-import contextlib
 import logging
 from collections.abc import Callable, Hashable, Iterator
 from datetime import datetime
-from pathlib import Path
 from typing import TypeVar
 
 from livevirt.kube.control.cache import Key
 from livevirt.kube.objects.request import Object, status_of
 from livevirt.node import intent as intents
-from livevirt.node import pod_dir
 from livevirt.node import process as processes
 from livevirt.node.adjuster import Adjuster
 from livevirt.node.attacher import Attacher
@@ -28,6 +25,7 @@ from livevirt.node.pod_dir import PodDir
 from livevirt.node.pod_status import Waiting
 from livevirt.node.probes import Prober
 from livevirt.node.process import Process
+from livevirt.node.runtime import Runtime
 from livevirt.qemu.lifecycle import SENT_WHOLE, Standing
 
 K = TypeVar("K", bound=Hashable)
@@ -160,7 +158,7 @@ class Local:
         self._release()
         if self.intent is None or not self.folder.locked():
             return False
-        found = self._find(self.intent)
+        found = self.folder.find(self.intent)
         if found is not None:
             self.follow(found)
         return True
@@ -172,16 +170,6 @@ class Local:
         reboot = RebootRequest(self.folder.reboot)
         self.guest = Guest(self.intent, process, self.wake, self.folder.complain, reboot)
         self.adjuster = Adjuster(self.guest, self.wake)
-
-    def _find(self, intent: Intent) -> Process | None:
-        found = processes.find(intent.argv, self.cgroup.pids())
-        if found is not None:
-            return found
-        with contextlib.suppress(FileNotFoundError):
-            noted = processes.noted(self.folder.process.read_bytes())
-            if noted is not None and processes.alive(noted):
-                return noted
-        return processes.find(intent.argv, processes.all_pids())
 
     async def close(self) -> None:
         """Stop following the guest; it runs on."""
@@ -200,9 +188,9 @@ class Local:
 class Locals:
     """What a node keeps of all its pods, indexed by uid, name and VMI."""
 
-    def __init__(self, pods: Path, run: Path, wake: Callable[[Key], None]) -> None:
-        """Start empty. Files are in these two directories; `wake` queues a pod for reconciling."""
-        self._pods, self._run, self._wake = pods, run, wake
+    def __init__(self, runtime: Runtime, wake: Callable[[Key], None]) -> None:
+        """Start empty; `wake` queues a pod for reconciling."""
+        self.runtime, self._wake = runtime, wake
         self._by_uid: dict[str, Local] = {}
         self._by_key: dict[Key, dict[str, Local]] = {}  # a name may be given again
         self._by_vmi: dict[str, dict[str, Local]] = {}
@@ -243,7 +231,7 @@ class Locals:
 
     def adopt(self) -> Iterator[Local]:
         """Hold what an earlier run left, and yield it; whether it is wanted, the API will say."""
-        for folder in pod_dir.all_in(self._pods, self._run):
+        for folder in self.runtime.folders():
             try:
                 intent = folder.read_intent()
             except UnknownIntent as error:
@@ -257,7 +245,7 @@ class Locals:
 
     def hold(self, key: Key, uid: str, vmi_uid: str, *, reserved: bool = False) -> Local:
         """Hold a pod of that VMI; `reserved` if it was created to receive a migrating guest."""
-        folder = PodDir(self._pods, self._run, uid)
+        folder = self.runtime.folder(uid)
         local = Local(key, folder, lambda: self._wake(key), reserved=reserved)
         self._by_uid[uid], self._vmis[uid] = local, vmi_uid
         self._by_key.setdefault(local.key, {})[uid] = local

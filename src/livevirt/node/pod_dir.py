@@ -14,9 +14,12 @@ from pathlib import Path
 
 from livevirt.files import durable, private
 from livevirt.node import exit_record, intent
+from livevirt.node import process as processes
+from livevirt.node.cgroups import PodCgroup
 from livevirt.node.exit_record import ExitRecord
 from livevirt.node.intent import Intent, UnknownIntent
 from livevirt.node.migration.handover import MigrationNotes
+from livevirt.node.process import Process
 
 _LOG_TAIL = 2000  # bytes of stderr worth showing on an object
 
@@ -32,7 +35,8 @@ class PodDir:
         self.run = run / hashlib.sha256(uid.encode()).hexdigest()[:8]  # sockets
         self.stderr = root / "qemu.log"  # what QEMU printed; `kubectl logs` shows it
         self.serial = root / "serial.log"  # what the guest last wrote to its serial port
-        self.logs = (self.stderr, self.serial)  # written for as long as QEMU runs
+        self.qemu_run, self.qemu_serial = self.run, self.serial  # the same, as QEMU sees them
+        self.logs: tuple[Path, ...] = (self.stderr, self.serial)  # written for as long as QEMU runs
         self.lock = root / "lock"  # held by QEMU while it lives, and by its launcher before
         self.spawned = root / "spawned"  # exists from the moment QEMU was really started
         self.process = root / "process"  # QEMU's process id and start time
@@ -102,6 +106,17 @@ class PodDir:
         os.close(handle)
         return False
 
+    def find(self, intent: Intent) -> Process | None:
+        """Return the process that was intended, if it runs."""
+        found = processes.find(intent.argv, PodCgroup(intent.cgroups).pids())
+        if found is not None:
+            return found
+        with contextlib.suppress(FileNotFoundError):
+            noted = processes.noted(self.process.read_bytes())
+            if noted is not None and processes.alive(noted):
+                return noted
+        return processes.find(intent.argv, processes.all_pids())
+
     def note_process(self, note: bytes) -> None:
         """Note which process is QEMU, if its cgroup does not show it; a full disk may refuse it."""
         try:
@@ -142,6 +157,20 @@ def all_in(pods: Path, run: Path) -> Iterator[PodDir]:
         for entry in sorted(pods.iterdir()):
             if entry.is_dir() and not entry.is_symlink():
                 yield PodDir(pods, run, entry.name)
+
+
+def running_intents(nodes: Path, run: Path) -> Iterator[Intent]:
+    """Yield the intents of guests that some node of this machine runs, as far as is known.
+
+    What a newer livevirt wrote is left out: its guests cannot be followed either.
+    """
+    with contextlib.suppress(FileNotFoundError):
+        for node in nodes.iterdir():
+            for folder in all_in(node / "pods", run):
+                with contextlib.suppress(UnknownIntent):
+                    what = folder.read_intent()
+                    if what is not None and folder.read_ending() is None:
+                        yield what
 
 
 def intended(nodes: Path, run: Path) -> set[str] | None:

@@ -10,13 +10,12 @@ import asyncio
 import logging
 from datetime import datetime, timedelta
 
-from livevirt.errors import NotFound
 from livevirt.kube.control.cache import Key
 from livevirt.kube.control.controller import DONE, Result
-from livevirt.kube.objects import core, times
+from livevirt.kube.objects import times
 from livevirt.kube.objects.conditions import FINAL
 from livevirt.kube.objects.request import Object, status_of
-from livevirt.node import pod_status, vmi_status
+from livevirt.node import vmi_status
 from livevirt.node.local import Local, Locals
 from livevirt.node.migration import states
 from livevirt.node.migration.migrations import NodeMigrations
@@ -41,11 +40,12 @@ from livevirt.node.plan import (
     plan,
 )
 from livevirt.node.report import Reporter
+from livevirt.node.runtime import Exit, Runtime
 from livevirt.node.start import NotReady, Starter
 from livevirt.node.watched import NodeApi
 from livevirt.qemu import lifecycle
 from livevirt.qemu.errors import QmpError
-from livevirt.vm.lifecycle.vmi.launcher import not_run, owner
+from livevirt.vm.lifecycle.vmi.launcher import owner
 from livevirt.vm.migration.migratability import JOB
 
 log = logging.getLogger(__name__)
@@ -68,6 +68,10 @@ class PodReconciler:
         self._locals, self._starter = locals_, starter
         self._migrations, self._reporter = migrations, reporter
 
+    @property
+    def _runtime(self) -> Runtime:
+        return self._locals.runtime
+
     async def reconcile(self, key: Key) -> Result:
         """Bring the pods of a name towards their objects."""
         pod = self._watched.pods.get(key)
@@ -79,7 +83,7 @@ class PodReconciler:
         if pod is not None:
             made_for = owner(pod)
             if made_for is None:
-                await self._refuse(pod)
+                await self._reporter.pods.refuse(pod)
             else:
                 local = self._locals.get(uid) or self._locals.hold(
                     key, uid, made_for["uid"], reserved=JOB in (pod["metadata"].get("labels") or {})
@@ -106,10 +110,11 @@ class PodReconciler:
         guest = local.guest
         vmi = self.instance(local, pod)
         gone = not locked and local.ending is None
+        exited = self._runtime.exit_of(local, pod) if gone else Exit()
         target = self._migrations.target_state(local, vmi)
         may_start = target in (None, TargetState.OFFERED)
         return PodSnapshot(
-            wanted=_wanted(pod),
+            wanted=self._wanted(local, pod),
             now=self._now(),
             awaited=target in states.AWAITING,
             unneeded=target is TargetState.CANCELLED,
@@ -118,19 +123,25 @@ class PodReconciler:
             startable=local.intent is None
             and vmi is not None
             and may_start
-            and self._may_start(vmi),
+            and self._may_start(vmi)
+            and pod is not None
+            and self._runtime.is_ready(pod),
             intent=local.intent is not None,
             spawned=local.spawned,
             rebooted=gone and local.rebooted,
-            locked=locked,
+            locked=locked or (exited is None and local.spawned),
             known=guest is not None,
             standing=local.standing,
             ending=local.ending,
-            oom_killed=gone and local.cgroup.oom_killed(),
-            complaint=local.folder.complaint() if gone else "",
+            oom_killed=exited is not None and exited.oom_killed,
+            complaint=exited.complaint if exited is not None else "",
             deadline=_deadline(pod),
             pressed=local.pressed,
         )
+
+    def _wanted(self, local: Local, pod: Object | None) -> Wanted:
+        wanted = _wanted(pod)
+        return "stop" if wanted == "run" and self._runtime.is_stopping(local) else wanted
 
     def _may_start(self, vmi: Object) -> bool:
         """Whether a VMI without a guest of this pod may get one."""
@@ -160,7 +171,7 @@ class PodReconciler:
                 return await self._start(local, pod)
             case Stand():
                 assert pod is not None
-                await self._reporter.report_place(local, pod)
+                await self._reporter.pods.report_place(local, pod)
                 if (vmi := self.instance(local, pod)) is not None:
                     await self._migrations.report_cancelled(local, vmi)
             case CallOff():
@@ -173,6 +184,7 @@ class PodReconciler:
             case Record(what):
                 await asyncio.to_thread(local.folder.write_ending, what)
                 local.ending = what
+                self._runtime.record_exit(local, f"{what.reason}: {what.message}")
                 log.info("guest ended", extra=_facts(local) | {"because": what.reason})
             case Quit():
                 if local.guest is not None:
@@ -184,10 +196,10 @@ class PodReconciler:
             case Forget():
                 await asyncio.to_thread(local.folder.remove)
                 self._locals.remove(local)
-                self._reporter.deferred.discard(local.key)
+                self._reporter.pods.forget(local)
             case Remove():
                 assert pod is not None
-                await self._remove(pod)
+                await self._reporter.pods.remove(pod)
         return None
 
     async def _start(self, local: Local, pod: Object | None) -> timedelta | None:
@@ -206,7 +218,7 @@ class PodReconciler:
                 await self._migrations.report_failure(local, vmi, str(error))
             local.attempts += 1
             local.waiting = error.waiting(local.attempts)
-            await self._reporter.report_pod(local, pod)
+            await self._reporter.pods.report(local, pod)
             return error.retry(local.attempts)
         local.waiting = None
         log.info("guest started", extra=_facts(local))
@@ -240,30 +252,10 @@ class PodReconciler:
 
     def _clean(self, local: Local, vmi: Object | None) -> None:
         if not local.clean:
-            self._starter.clean(local)
+            self._runtime.clean(local)
             local.clean = True
         if not self._migrations.may_run_elsewhere(local, vmi):
-            self._starter.remove_disks(self._locals.vmi_uid(local))
-
-    async def _remove(self, pod: Object) -> None:
-        metadata = pod["metadata"]
-        try:
-            await self._client.delete(
-                core.POD,
-                metadata["name"],
-                metadata["namespace"],
-                uid=metadata["uid"],
-                grace_seconds=0,
-            )
-        except NotFound:
-            return
-
-    async def _refuse(self, pod: Object) -> None:
-        if "deletionTimestamp" in pod["metadata"]:
-            await self._remove(pod)
-        elif status_of(pod).get("phase") not in FINAL:
-            refused = pod_status.refused(pod, not_run(pod), self._now())
-            await self._reporter.write_pod(pod, refused)
+            self._runtime.remove_disks(self._locals.vmi_uid(local))
 
 
 def _wanted(pod: Object | None) -> Wanted:

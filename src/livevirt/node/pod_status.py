@@ -41,6 +41,7 @@ class ObservedPod:
     now: datetime
     resources: Resources
     address: str = "127.0.0.1"
+    pod_addresses: tuple[str, ...] = ()  # the node's own if there are none
     started: str = ""  # when QEMU was started; empty before
     paused: bool = False
     waiting: Waiting | None = None
@@ -66,7 +67,8 @@ def status(seen: ObservedPod) -> Object:
     if sidecars := seen.pod["spec"].get("initContainers"):  # the console's log lives as QEMU does
         new["initContainerStatuses"] = [_container(seen, each) for each in sidecars]
     if seen.started:
-        new |= {"podIP": seen.address, "podIPs": [{"ip": seen.address}]}
+        own = seen.pod_addresses or (seen.address,)
+        new |= {"podIP": own[0], "podIPs": [{"ip": each} for each in own]}
     if seen.ending is not None and seen.ending.phase == "Failed":
         message = conditions.human_readable(seen.ending.message)
         new |= {"reason": seen.ending.reason, "message": message}
@@ -181,15 +183,16 @@ def _wanted(seen: ObservedPod) -> list[Condition]:
     ready = containers
     gates = [gate["conditionType"] for gate in seen.pod["spec"].get("readinessGates") or ()]
     if UNPAUSED in gates and seen.started and seen.ending is None:
-        wanted.append(_unpaused(seen))
+        wanted.append(unpaused(seen.paused))
         if seen.paused and unready is None:
             message = f'readiness gate "{UNPAUSED}" is not "True", but False'
             ready = conditions.condition("Ready", False, "ReadinessGatesNotReady", message)
     return [*wanted, {**ready, "type": "Ready"}]
 
 
-def _unpaused(seen: ObservedPod) -> Condition:
-    if seen.paused:
+def unpaused(paused: bool) -> Condition:
+    """Return the condition of KubeVirt's readiness gate, without a time."""
+    if paused:
         return conditions.condition(UNPAUSED, False, "Paused", "the virtual machine is paused")
     return conditions.condition(UNPAUSED, True, "NotPaused", "the virtual machine is not paused")
 

@@ -16,8 +16,8 @@ import pwd
 import shutil
 import signal
 import sys
-from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
 from pathlib import Path
 
 from livevirt.errors import LivevirtError
@@ -81,6 +81,7 @@ class Order:
     lock: int  # an open, locked file that QEMU keeps open all its life
     cgroups: Sequence[str] = ()  # the files to enter
     account: Account | None = None
+    inherited: Mapping[int, int] = field(default_factory=dict)  # descriptors, by number in QEMU
 
 
 async def spawn(order: Order) -> Process | None:
@@ -93,6 +94,7 @@ async def spawn(order: Order) -> Process | None:
         "marker": str(order.marker),
         "cgroups": list(order.cgroups),
         "lock": order.lock,
+        "inherited": dict(order.inherited),
         "user": who.user if who else None,
         "group": who.group if who else None,
         "groups": list(who.groups) if who else [],
@@ -103,7 +105,7 @@ async def spawn(order: Order) -> Process | None:
         stdin=asyncio.subprocess.PIPE,
         stdout=asyncio.subprocess.PIPE,
         stderr=asyncio.subprocess.PIPE,
-        pass_fds=(order.lock,),
+        pass_fds=(order.lock, *order.inherited.values()),
         start_new_session=True,
     )
     said, complaint = await launcher.communicate(marshal.dumps(arguments))

@@ -37,6 +37,7 @@ PODS = 110
 MADE_BY = "livevirt-"  # the prefix of the version that our nodes report
 _DEVICES = "1k"  # as many guests as KubeVirt's device plugin offers a device to
 ACCELERATED, CONFINED = "livevirt.io/Accelerated", "livevirt.io/Confined"
+NETWORKED = "livevirt.io/NodeNetwork"
 DISK_PRESSURE = "node.kubernetes.io/disk-pressure"  # the taint that keeps new pods away
 RETIRED = "livevirt runs with fewer nodes now: this one keeps its guests and takes no new ones"
 _ARCHITECTURES = {"x86_64": "amd64", "aarch64": "arm64"}
@@ -56,6 +57,7 @@ class Facts:
     shared_cpus: str = ""  # why no pod has dedicated CPUs; empty if it can
     retired: bool = False  # it finishes what it has and takes nothing new
     disk_pressure: str = ""  # why the disk is nearly full; empty if it is not
+    user_network: str = ""  # why guests share no network; empty if they do
 
 
 def machine_capacity(nodes: int = 1) -> dict[str, Quantity]:
@@ -178,6 +180,12 @@ def _conditions(facts: Facts) -> list[Condition]:
             facts.unconfined or "each pod has a cgroup with its limits",
         ),
         conditions.condition(
+            NETWORKED,
+            not facts.user_network,
+            "UserNetwork" if facts.user_network else "Shared",
+            facts.user_network or "guests share a network and have addresses of their own",
+        ),
+        conditions.condition(
             "Ready",
             True,
             "KubeletReady",
@@ -206,17 +214,22 @@ class Registration:
     """Keeps the Node there and its Lease fresh, while `run` runs."""
 
     def __init__(
-        self, client: Client, facts: Facts, now: Now, pressure: Callable[[], str] = lambda: ""
+        self,
+        client: Client,
+        facts: Facts,
+        now: Now,
+        pressure: Callable[[], str] = lambda: "",
+        user_network: Callable[[], str] = lambda: "",
     ) -> None:
         self._client, self._facts, self._now = client, facts, now
-        self._pressure = pressure
+        self._pressure, self._user_network = pressure, user_network
 
     async def run(self) -> None:
         """Register, then renew the lease until cancelled."""
         registered = False
         while True:
             try:
-                changed = await self._look_at_disk()
+                changed = await self._look_at_disk() | self._look_at_network()
                 if changed or not registered or not await self._exists():
                     await self.register()
                     registered = True
@@ -237,6 +250,13 @@ class Registration:
         if changed:
             log.warning("disk pressure", extra={"node": self._facts.name, "why": found or "ended"})
             self._facts = replace(self._facts, disk_pressure=found)
+        return changed
+
+    def _look_at_network(self) -> bool:
+        """Find out whether guests share a network; return whether that has changed."""
+        found = self._user_network()
+        changed = found != self._facts.user_network
+        self._facts = replace(self._facts, user_network=found)
         return changed
 
     async def _exists(self) -> bool:

@@ -1,28 +1,23 @@
-"""Writes the status of pods and VMIs, and only what has changed."""
+"""Writes the status of VMIs and has that of their pods written, and only what has changed."""
 
 from __future__ import annotations
 
 import functools
 import logging
-from collections.abc import Mapping
 from dataclasses import replace
 from datetime import timedelta
 
 from livevirt.errors import NotFound
-from livevirt.kube.control.cache import Key
-from livevirt.kube.objects import core
-from livevirt.kube.objects.node_share import Share
-from livevirt.kube.objects.quantity import Quantity
-from livevirt.kube.objects.request import Object
-from livevirt.kube.objects.times import format_time, parse_time
-from livevirt.node import attachments, events, pod_status, resize, sizing, vmi_status
+from livevirt.kube.objects import conditions
+from livevirt.kube.objects.request import Object, status_of
+from livevirt.kube.objects.times import parse_time
+from livevirt.node import attachments, events, sizing, vmi_status
 from livevirt.node import process as processes
 from livevirt.node.guest import NOTHING_YET
 from livevirt.node.local import Local
 from livevirt.node.migration.migrations import NodeMigrations
-from livevirt.node.pod_status import Resources, Waiting
 from livevirt.node.probes import Prober, Reports
-from livevirt.node.resize import Grants
+from livevirt.node.runtime import PodReporter
 from livevirt.node.sizing import IDLE
 from livevirt.node.start import Starter
 from livevirt.node.watched import NodeApi
@@ -31,12 +26,9 @@ from livevirt.vm.sizing import hot_change, reservation
 
 log = logging.getLogger(__name__)
 
-RETRY_DEFERRED = timedelta(minutes=3)
-RETRY_FAILED = timedelta(seconds=2)  # a guest that gave memory back may not have freed it yet
-
 
 class Reporter:
-    """Writes the statuses of one node's pods and VMIs.
+    """Writes the statuses of one node's VMIs; `pods` those of its pods.
 
     Every write names the version that was read: who was overtaken reads and decides again.
     """
@@ -46,14 +38,12 @@ class Reporter:
         api: NodeApi,
         starter: Starter,
         migrations: NodeMigrations,
-        capacity: Mapping[str, Quantity],
+        pods: PodReporter,
     ) -> None:
-        self.deferred: set[Key] = set()  # pods whose resize waits for room
+        self.pods = pods
         self._client, self._recorder, self._now = api.client, api.recorder, api.now
-        self._starter, self._watched, self._capacity = starter, api.watched, capacity
+        self._starter, self._watched = starter, api.watched
         self._migrations = migrations
-        self._grants = Grants()
-        api.watched.pods.on_change(self._grants.note)
 
     async def report(
         self, local: Local, pod: Object | None, vmi: Object | None
@@ -67,57 +57,7 @@ class Reporter:
             return None  # QEMU will say something in a moment, or be gone
         if vmi is not None and not moved:
             await self._report_home(local, pod, vmi)
-        if pod is None:
-            return None
-        resources = await self.report_pod(local, pod)
-        if resources.failed:
-            return RETRY_FAILED
-        return RETRY_DEFERRED if local.key in self.deferred else None
-
-    async def report_pod(self, local: Local, pod: Object) -> Resources:
-        """Bring the pod's status up to date, and a resize that it asks for into force."""
-        resources = self._resources(local, pod)
-        seen = pod_status.ObservedPod(
-            pod=pod,
-            now=self._now(),
-            resources=resources,
-            started=local.intent.created if local.intent and local.spawned else "",
-            paused=vmi_status.is_paused(local.standing),
-            waiting=local.waiting,
-            ending=local.ending,
-            ready=local.prober is None or local.prober.ready,
-        )
-        status = pod_status.status(seen)
-        await self.write_pod(pod, status)
-        events.resized(self._recorder, pod, status)
-        return resources
-
-    async def write_pod(self, pod: Object, status: Object) -> None:
-        """Write a pod's status, unless it is unchanged."""
-        if status == pod.get("status"):
-            return
-        metadata = pod["metadata"]
-        try:
-            await self._client.patch(
-                core.POD,
-                metadata["name"],
-                metadata["namespace"],
-                {"metadata": {"resourceVersion": metadata["resourceVersion"]}, "status": status},
-                subresource="status",
-            )
-        except NotFound:
-            return
-
-    async def report_place(self, local: Local, pod: Object) -> None:
-        """Report that a pod is ready for an incoming guest, with no QEMU yet."""
-        state = (resize.container_status(pod).get("state") or {}).get("running") or {}
-        seen = pod_status.ObservedPod(
-            pod=pod,
-            now=self._now(),
-            resources=self._resources(local, pod),
-            started=state.get("startedAt") or format_time(self._now()),
-        )
-        await self.write_pod(pod, pod_status.status(seen))
+        return None if pod is None else await self.pods.report(local, pod)
 
     def say_shutting_down(self, vmi: Object) -> None:
         """Record the event that the guest was asked to shut down."""
@@ -143,6 +83,7 @@ class Reporter:
                 vmi=vmi,
                 now=self._now(),
                 machine=local.intent.machine,
+                ports=local.intent.ports,
                 view=replace(local.guest.view, standing=local.standing)
                 if local.guest
                 else NOTHING_YET,
@@ -203,33 +144,10 @@ class Reporter:
         if local.prober is None:
             failed = functools.partial(events.unhealthy, self._recorder, vmi)
             reports = Reports(local.wake, failed, functools.partial(_end, local))
-            ready = bool(resize.container_status(pod).get("ready"))
+            ready = conditions.is_true(status_of(pod).get("conditions"), "Ready")
             began = parse_time(intent.created)
             local.prober = Prober(guest, began, reports, ready=ready)
         local.prober.want(vmi["spec"], self._now())
-
-    def _resources(self, local: Local, pod: Object) -> Resources:
-        """Grant what the pod asks for if there is room, put it in force, and say what is."""
-        wanted, current = resize.desired(pod), resize.in_force(pod)
-        self.deferred.discard(local.key)
-        if current is None or local.guest is None or resize.same(wanted, current):
-            return Resources(wanted.get("requests") or {}, wanted)
-        allocated = resize.container_status(pod).get("allocatedResources") or {}
-        asked, beside = resize.asked(pod), self._grants.beside(local.key)
-        others = {"cpu": beside.cpu, "memory": beside.memory}
-        decision = resize.decide(asked, others, self._capacity)
-        match resize.fixed(pod, current) or decision:
-            case resize.Refused(reason, message):
-                if reason == "Deferred":
-                    self.deferred.add(local.key)
-                return Resources(allocated, current, pending=Waiting(reason, message))
-            case resize.Granted():
-                self._grants.grant(local.key, Share(**asked))
-                failure = self._starter.resize(local, wanted)
-                if failure:
-                    return Resources(wanted.get("requests") or {}, current, failed=failure)
-        log.info("pod resized", extra={"pod": str(local.key)})
-        return Resources(wanted.get("requests") or {}, wanted)
 
 
 def _end(local: Local, why: str) -> None:

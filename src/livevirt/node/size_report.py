@@ -30,13 +30,19 @@ def memory(
     found = {
         **old,
         "guestAtBoot": _bytes(guest.machine.memory.boot),
-        "guestPlugged": _bytes(guest.plugged),
+        "guestPlugged": _bytes(guest.plugged + guest.ballooned),
         "guestRequested": _bytes(guest.offered),
     }
     if not unasked:
         found["guestCurrent"] = _bytes(guest.memory)
         found["confirmed"] = guest.blocks is not None
     found.setdefault("guestCurrent", _bytes(guest.memory))
+    balloon = guest.observed.memory.balloon
+    if balloon is not None:
+        found["guestBallooned"] = _bytes(balloon.held)
+        found["balloonStatistics"] = (
+            balloon.statistics is not None or old.get("balloonStatistics") is True
+        )
     if not guest.observed.memory.plugged:
         found.pop("shrinkable", None)
     elif agent is not None and agent.unmovable:

@@ -46,6 +46,7 @@ class Trouble:
 
     refused: str = ""
     kept: str = ""
+    low: bool = False  # the guest has too little free memory to give any back
 
 
 NO_TROUBLE = Trouble()
@@ -93,11 +94,18 @@ def progress(
         boot=seen.machine.memory.boot,
         agent=seen.blocks is not None,
         unmovable=unmovable,
+        ballooned=seen.ballooned,
+        statistics=_has_statistics(seen),
     )
     return Progress(
         _stage(cpus.cause, cpus.sockets < cpus.wanted, late, cpu, _cpu_words(cpus)),
         _stage(state.cause, state.plugged <= state.wanted, late, memory, _memory_words(state)),
     )
+
+
+def _has_statistics(seen: MachineSnapshot) -> bool:
+    found = seen.observed.memory.balloon
+    return found is not None and found.statistics is not None
 
 
 def _stage(
@@ -107,7 +115,7 @@ def _stage(
         return None
     if trouble.refused:
         return Stage(PLUG_FAILED, f"QEMU refused: {trouble.refused}; it is tried again", cause)
-    if late:
+    if late or trouble.low:
         why = f" ({trouble.kept})" if trouble.kept else ""
         message = f"{what}{why}. {ADVICE[cause]}. It is retried"
         return Stage(NOT_ACCEPTING, message, cause)
@@ -219,9 +227,12 @@ def _changing(vmi: Object, stands: Progress) -> list[str]:
 
 def _condition(vmi: Object, type_: str, resizing: _Resize, stage: Stage | None) -> Condition | None:
     """Return the condition of a change that is not done, None if there is nothing new to report."""
-    if resizing.covered:
-        return hot_change.condition(type_, stage.reason, stage.message) if stage else None
     held = resizing.failure or hot_change.obstacle(vmi)
+    if resizing.covered:
+        if stage is not None:
+            return hot_change.condition(type_, stage.reason, stage.message)
+        waits = held is not None and held.reason == hot_change.WAITING_FOR_MIGRATION
+        return hot_change.condition(type_, held.reason, held.message) if held and waits else None
     if held is not None:
         return hot_change.condition(type_, held.reason, held.message)
     old = conditions.find((vmi.get("status") or {}).get("conditions"), type_)

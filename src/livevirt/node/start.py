@@ -3,22 +3,18 @@
 from __future__ import annotations
 
 import asyncio
-import os
 from collections.abc import AsyncIterator, Iterable
 from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 
 from livevirt.errors import LivevirtError
 from livevirt.kube.control import backoff
-from livevirt.kube.objects import pod_resources, quantity
 from livevirt.kube.objects.request import Object
 from livevirt.kube.objects.times import format_time
 from livevirt.node import attachments, domain, exclusive, resize
 from livevirt.node import intent as intents
-from livevirt.node import process as processes
 from livevirt.node.attacher import Attacher
 from livevirt.node.attachments import Item
-from livevirt.node.cgroups import Cgroups
 from livevirt.node.domain import BadDomain, Place
 from livevirt.node.exclusive import NoCpus
 from livevirt.node.guest import Guest
@@ -26,10 +22,13 @@ from livevirt.node.host import Host
 from livevirt.node.intent import Exclusive, Incoming, Intent
 from livevirt.node.local import Local
 from livevirt.node.migration.handover import Offer
+from livevirt.node.network import requests
+from livevirt.node.network.namespace import NetworkError
+from livevirt.node.network.port import GuestPort
 from livevirt.node.pod_status import Waiting
-from livevirt.node.process import Order, SpawnFailed
-from livevirt.node.scratch import Scratch
-from livevirt.node.volumes import Prepared, VolumeProblem, Volumes
+from livevirt.node.process import SpawnFailed
+from livevirt.node.runtime import Runtime
+from livevirt.node.volumes import NodeVolumes, Prepared, VolumeProblem
 from livevirt.qemu import block_nodes, migration
 from livevirt.qemu.cmdline import argv
 from livevirt.qemu.disk import Disk, unmarked
@@ -66,42 +65,49 @@ class GuestSetup:
     machine: Machine
     exclusive: Exclusive | None  # CPUs of the pod's own
     incoming: Incoming | None = None  # the migration that brings the guest
+    ports: tuple[GuestPort, ...] = ()  # of interfaces that are on the node network
 
 
 class Starter:
     """Starts the guests of one node."""
 
-    def __init__(
-        self, node: str, host: Host, volumes: Volumes, cgroups: Cgroups, scratch: Scratch
-    ) -> None:
-        self._node, self._host, self._volumes = node, host, volumes
-        self._cgroups, self._scratch = cgroups, scratch
+    def __init__(self, node: str, host: Host, volumes: NodeVolumes, runtime: Runtime) -> None:
+        self._node, self._host, self._volumes, self._runtime = node, host, volumes, runtime
 
     async def start(self, local: Local, pod: Object, vmi: Object, now: datetime) -> None:
         """Bring a guest to life; raises NotReady while something it needs is missing."""
         folder = local.folder
         try:
-            folder.create(self._owner)
-            scratch = self._scratch.create(vmi["metadata"]["uid"])
+            self._runtime.create(folder)
             metadata = {
                 "instance-id": domain.firmware_uuid(vmi),
                 "local-hostname": vmi["spec"].get("hostname") or vmi["metadata"]["name"],
             }
-            prepared = await self._volumes.prepare(vmi, scratch, metadata)
+            prepared = await self._runtime.prepare(folder, pod, vmi, metadata)
             await self._leave_out(vmi, prepared)
-            own = self._own_cpus(pod, vmi)
+            own = self._runtime.own_cpus(pod, vmi)
             wanted = exclusive.asked(vmi)
             booted = wanted.vcpus if wanted is not None else 0
             cells = tuple(map(self._host.cpus.cell, own.vcpus[:booted])) if own else ()
-            place = Place(str(folder.run), str(folder.serial), cells)
-            machine = domain.machine(vmi, prepared, self._host.accelerator, place)
+            place = Place(str(folder.qemu_run), str(folder.qemu_serial), cells)
+            machine = domain.machine(vmi, prepared, self._runtime.accelerator(pod), place)
+            ports = await self._connect(pod, vmi, machine)
         except VolumeProblem as error:
             raise NotReady(error.reason, str(error)) from error
         except (BadDomain, NoCpus) as error:
             raise NotReady("CreateContainerConfigError", str(error)) from error
-        except OSError as error:  # no space, most likely
+        except (OSError, NetworkError) as error:  # no space, most likely
             raise NotReady("CreateContainerError", str(error)) from error
-        await self._intend(local, pod, vmi, GuestSetup(machine, own), now)
+        setup = GuestSetup(requests.connected(machine, ports), own, ports=ports)
+        await self._intend(local, pod, vmi, setup, now)
+
+    async def _connect(self, pod: Object, vmi: Object, machine: Machine) -> tuple[GuestPort, ...]:
+        """Return the ports of the guest's interfaces on the node network, if there is one."""
+        network = self._host.network
+        if network is None:
+            return ()
+        asked = requests.requested(vmi, machine)
+        return await network.connect(pod["metadata"]["uid"], vmi["metadata"]["uid"], asked)
 
     async def _leave_out(self, vmi: Object, prepared: dict[str, Prepared]) -> None:
         """Leave out the volumes that QEMU would not start with and that can come later.
@@ -128,26 +134,30 @@ class Starter:
         """Make a place for a guest that comes from elsewhere; raises NotReady if there is none."""
         folder = local.folder
         try:
-            folder.create(self._owner)
-            own = self._own_cpus(pod, vmi)
+            self._runtime.create(folder)
+            own = self._runtime.own_cpus(pod, vmi)
         except NoCpus as error:
             raise NotReady("CreateContainerConfigError", str(error)) from error
         except OSError as error:
             raise NotReady("CreateContainerError", str(error)) from error
         machine = replace(
             offer.machine,
-            run_dir=str(folder.run),
-            serial_log=str(folder.serial),
+            run_dir=str(folder.qemu_run),
+            serial_log=str(folder.qemu_serial),
             incoming=True,
             paused=True,  # until it is known to have come
         )
         incoming = Incoming(uid=uid, paused=offer.paused)
-        await self._intend(local, pod, vmi, GuestSetup(machine, own, incoming), now)
+        network, ids = self._host.network, (pod["metadata"]["uid"], vmi["metadata"]["uid"])
+        ports = network.receive(*ids) if network is not None else ()
+        await self._intend(local, pod, vmi, GuestSetup(machine, own, incoming, ports), now)
 
     async def _intend(
         self, local: Local, pod: Object, vmi: Object, setup: GuestSetup, now: datetime
     ) -> None:
         """Write the start intent, then start QEMU from it."""
+        machine = replace(setup.machine, emulator=self._runtime.emulator)
+        run, qemu_run = local.folder.run, local.folder.qemu_run
         intent = Intent(
             boot_id=intents.boot_id(),
             node=self._node,
@@ -156,53 +166,27 @@ class Starter:
             pod_uid=pod["metadata"]["uid"],
             vmi=vmi["metadata"]["name"],
             vmi_uid=vmi["metadata"]["uid"],
-            argv=tuple(argv(setup.machine)),
-            machine=setup.machine,
-            cgroups=self._cgroups.of(pod["metadata"]["uid"]).dirs,
+            argv=tuple(argv(machine)),
+            machine=machine,
+            cgroups=self._runtime.cgroups(pod),
             limits=resize.limits(resize.desired(pod)),
             exclusive=setup.exclusive,
             incoming=setup.incoming,
+            ports=setup.ports,
             created=format_time(now),
+            sockets="" if run == qemu_run else str(run),
         )
         await asyncio.to_thread(local.folder.write_intent, intent)
         local.intent = intent
         await self.spawn(local)
 
-    def _own_cpus(self, pod: Object, vmi: Object) -> Exclusive | None:
-        """Give a pod the CPUs it is to have for itself; None if it shares them with others."""
-        count, wanted = pod_resources.exclusive_cpus(pod), exclusive.asked(vmi)
-        if count == 0:
-            if wanted is not None:
-                raise NoCpus("the guest needs dedicated CPUs and its pod requests none")
-            return None
-        if self._cgroups.cpuset_problem:
-            raise NoCpus(f"no pod can have dedicated CPUs here: {self._cgroups.cpuset_problem}")
-        return exclusive.deal(self._host.cpus.take(pod["metadata"]["uid"], count), wanted)
-
     async def spawn(self, local: Local) -> None:
         """Start the process that was intended, unless one is there."""
         assert local.intent is not None
-        lock = local.folder.take_lock()
-        if lock is None:
-            return
         try:
-            local.folder.create_run(self._owner)
-            self._cgroups.create(local.cgroup)
-            local.cgroup.apply(local.intent.limits)
-            self._host.cpus.confine(local.folder.uid, local.cgroup)
-            order = Order(
-                argv=local.intent.argv,
-                log=local.folder.stderr,
-                marker=local.folder.spawned,
-                lock=lock,
-                cgroups=local.cgroup.procs,
-                account=self._host.account,
-            )
-            found = await processes.spawn(order)
-        except (OSError, SpawnFailed) as error:
+            found = await self._runtime.spawn(local.folder, local.intent)
+        except (OSError, SpawnFailed, NetworkError) as error:
             raise NotReady("RunContainerError", str(error)) from error
-        finally:
-            os.close(lock)
         if found is not None:
             local.follow(found)
 
@@ -241,39 +225,9 @@ class Starter:
             except ValueError:
                 continue  # no guest was ever given such a drive
 
-    def clean(self, local: Local) -> None:
-        """Give back what a guest that has ended had of this machine; files stay."""
-        self._host.cpus.release(local.folder.uid)
-        local.cgroup.remove()
-        local.folder.remove_run()
-
-    def remove_disks(self, vmi_uid: str) -> None:
-        """Remove what a guest wrote to disks that do not outlive it."""
-        self._scratch.remove(vmi_uid)
-
     def attacher(self, local: Local, guest: Guest) -> Attacher:
         """Return who attaches and detaches the volumes of a guest that runs."""
         return Attacher(guest, self._volumes, local.wake)
-
-    def resize(self, local: Local, wanted: Object) -> str:
-        """Put other limits in force; return what went wrong, if anything did."""
-        cgroup, limits = local.cgroup, resize.limits(wanted)
-        used = cgroup.memory_used()
-        if limits.memory_limit is not None and used >= limits.memory_limit:
-            return (
-                "cannot decrease memory limits: attempting to set pod memory limit"
-                f" ({quantity.Quantity.from_int(limits.memory_limit, quantity.Format.BINARY_SI)})"
-                f" below current usage ({used} bytes)"
-            )
-        try:
-            cgroup.apply(limits)
-        except OSError as error:
-            return str(error)
-        return ""
-
-    @property
-    def _owner(self) -> tuple[int, int] | None:
-        return self._host.account.owner if self._host.account else None
 
 
 def _is_other(item: Item, machine: Machine, observed: Observed) -> bool:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import datetime
 
@@ -16,9 +16,11 @@ from livevirt.node.copying import Copies
 from livevirt.node.domain import NIC_PREFIX, volume_of
 from livevirt.node.exit_record import ExitRecord
 from livevirt.node.guest import NOTHING_YET, AgentView, View, snapshot
+from livevirt.node.network.port import GuestPort
 from livevirt.node.sizing import IDLE, Begun, Progress
 from livevirt.qemu import plan as qemu_plan
 from livevirt.qemu.agent import Interface
+from livevirt.qemu.disk import USB_CONTROLLER
 from livevirt.qemu.lifecycle import Standing
 from livevirt.qemu.machine import Machine
 from livevirt.qemu.observe import Drive
@@ -39,6 +41,7 @@ class GuestSnapshot:
     vmi: Object
     now: datetime
     machine: Machine
+    ports: Sequence[GuestPort] = ()  # of interfaces that are on the node network
     view: View = NOTHING_YET
     ending: ExitRecord | None = None
     claims: Mapping[str, Object] = field(default_factory=dict)  # by volume
@@ -115,6 +118,7 @@ def _running(seen: GuestSnapshot) -> Object:
         "volumeStatus": volumes,
         "migratedVolumes": copying.listed(seen.vmi, seen.copies) or None,
         "freePCIePorts": len(view.observed.free_ports),
+        "devices": {"usb": USB_CONTROLLER in view.observed.devices},
         "guestOSInfo": (old.get("guestOSInfo") or {}) if unasked else _os_info(view.agent),
         "migrationMethod": "BlockMigration"
         if _has_local_disks(seen.vmi["spec"])
@@ -328,6 +332,7 @@ def os_info(agent: AgentView) -> Object:
 def _interfaces(seen: GuestSnapshot) -> list[Object]:
     agent = seen.view.agent
     cards = {card.hardware_address.lower(): card for card in agent.interfaces} if agent else {}
+    own = {port.nic: port.addresses for port in seen.ports}
     found = []
     for nic in seen.machine.nics:
         shown: Object = {
@@ -337,20 +342,25 @@ def _interfaces(seen: GuestSnapshot) -> list[Object]:
             "linkState": "up",
             "queueCount": 1,
         }
+        if nic.id in own:
+            shown |= {"podInterfaceName": "eth0"} | _addresses(own[nic.id])
         if nic.mac in cards:
-            shown |= _from_guest(cards[nic.mac])
+            shown |= _from_guest(cards[nic.mac], own.get(nic.id, ()))
         found.append(shown)
     return found
 
 
-def _from_guest(card: Interface) -> Object:
+def _from_guest(card: Interface, own: Sequence[str]) -> Object:
+    """Return what the guest reports of a card, after the addresses that the network gave it."""
     # A link-local address is always there and never the one to connect to.
-    addresses = sorted(
+    reported = sorted(
         (each.ip_address for each in card.ip_addresses if len(each.ip_address) <= _LONGEST_WORD),
         key=lambda address: (":" in address, address.startswith("fe80:")),
     )[:_MOST_ADDRESSES]
     name = card.name[:_LONGEST_WORD]
     shown: Object = {"infoSource": "domain, guest-agent", "interfaceName": name}
-    if addresses:
-        shown |= {"ipAddress": addresses[0], "ipAddresses": addresses}
-    return shown
+    return shown | _addresses([*own, *(each for each in reported if each not in own)])
+
+
+def _addresses(found: Sequence[str]) -> Object:
+    return {"ipAddress": found[0], "ipAddresses": list(found)} if found else {}

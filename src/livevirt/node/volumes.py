@@ -14,10 +14,11 @@ import os
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any, cast
+from typing import Any, Protocol, cast
 
 from livevirt.errors import LivevirtError, NotFound
 from livevirt.files import disk_space, loop_device, private, raw_file
+from livevirt.files.disk_space import Promises
 from livevirt.kube.client.interface import Client
 from livevirt.kube.objects import conditions, core, quantity
 from livevirt.kube.objects.conditions import FINAL
@@ -64,6 +65,19 @@ class Prepared:
     digest: str = ""  # of the image it began as
 
 
+class NodeVolumes(Protocol):
+    """Finds the volumes that a running guest may be given."""
+
+    async def attachable(self, namespace: str, volume: Object) -> Prepared:
+        """Return the disk image of a volume in a claim; raises VolumeProblem until it is ready."""
+
+    def release(self, prepared: Prepared) -> None:
+        """Release a volume that QEMU has opened, or will not."""
+
+    async def holders(self, namespace: str, claim: str, uid: str) -> list[str]:
+        """Return the names of other VMIs that have a claim in use or want to."""
+
+
 class Volumes:
     """Prepares the volumes of the pods of one node."""
 
@@ -73,11 +87,13 @@ class Volumes:
         images: ImageStore,
         roots: Sequence[Path],
         owner: tuple[int, int] | None,
+        promises: Promises,
     ) -> None:
         self._client = client
         self._images = images
         self._roots = tuple(roots)
         self._owner = owner
+        self._promises = promises  # to guests' disks, scratch disks included
 
     async def prepare(
         self, vmi: Object, folder: Path, metadata: Mapping[str, Any]
@@ -166,26 +182,23 @@ class Volumes:
             raise VolumeProblem("ErrImagePull", self._images.missing(name))
         path = str(found.path)
         image = Image(path, cast(Format, found.format))
-        return Prepared(image, direct=_takes_direct(path), digest=found.digest)
+        return Prepared(image, direct=takes_direct(path), digest=found.digest)
 
     async def _overlay(self, below: Prepared, path: Path) -> Prepared:
         base = below.image
         await self._admit(path, await asyncio.to_thread(disk_space.size, Path(base.path)))
-        await _qemu_img(
+        await qemu_img(
             *("create", "-q", "-f", "qcow2", "-F", base.format, "-b", base.path, str(path))
         )
         os.chmod(path, private.FILE)
         self._give(path)
         image = Image(str(path), "qcow2", backing=base)
-        direct = below.direct and _takes_direct(str(path))
+        direct = below.direct and takes_direct(str(path))
         return replace(below, image=image, direct=direct, discard=True)
 
     async def _admit(self, path: Path, size: int) -> None:
         """Refuse a scratch disk that would promise more than the file system can give."""
-        folders = (path.parent.parent, *self._roots)
-        own = await asyncio.to_thread(disk_space.size, path)  # of an earlier attempt
-        already = await asyncio.to_thread(disk_space.promised, folders)
-        if why := disk_space.refusal(path.parent, already - own, size):
+        if why := await asyncio.to_thread(self._promises.admit, path, size):
             raise VolumeProblem(DISK_FULL, why)
 
     async def _empty(self, path: Path, name: str, disk: Object) -> Prepared:
@@ -197,7 +210,7 @@ class Volumes:
         await self._admit(path, size)
         raw_file.create(path, size)
         self._give(path)
-        return Prepared(Image(str(path), "raw"), direct=_takes_direct(str(path)))
+        return Prepared(Image(str(path), "raw"), direct=takes_direct(str(path)))
 
     def _disc(
         self,
@@ -260,7 +273,7 @@ class Volumes:
         except OSError as error:
             raise _unusable(name, folder, error) from error
         return Prepared(
-            image, direct=_takes_direct(image.path), discard=_may_discard(claim), claim=claim
+            image, direct=takes_direct(image.path), discard=_may_discard(claim), claim=claim
         )
 
     def _opened(self, path: Path, claim: Object) -> Image:
@@ -358,7 +371,8 @@ def _unusable(claim: str, folder: Path, error: OSError) -> VolumeProblem:
     return VolumeProblem(FAILED_MOUNT, f"volume of PVC {claim}: {error}")
 
 
-def _takes_direct(path: str) -> bool:
+def takes_direct(path: str) -> bool:
+    """Return whether a file can be opened without the host's page cache."""
     try:
         os.close(os.open(path, os.O_RDONLY | os.O_DIRECT | os.O_NOFOLLOW))
     except OSError:
@@ -366,7 +380,8 @@ def _takes_direct(path: str) -> bool:
     return True
 
 
-async def _qemu_img(*arguments: str) -> None:
+async def qemu_img(*arguments: str) -> None:
+    """Run qemu-img; raises VolumeProblem if it fails."""
     process = await asyncio.create_subprocess_exec(
         *("qemu-img", *arguments),
         stdin=asyncio.subprocess.DEVNULL,

@@ -6,8 +6,9 @@ does; callers set the deadline with `asyncio.timeout` and plan again after it.
 
 from typing import Any
 
-from livevirt.qemu import cmdline, disk, mirror
+from livevirt.qemu import balloon, cmdline, disk, mirror
 from livevirt.qemu.agent import GuestAgent
+from livevirt.qemu.balloon import LowMemory, PollBalloon, SetBalloon
 from livevirt.qemu.block_nodes import add_node, forget_node
 from livevirt.qemu.disk import Disk
 from livevirt.qemu.errors import AgentUnavailable, CommandFailed, UnplugRefused
@@ -46,6 +47,10 @@ async def act(step: Step, qmp: Session, agent: GuestAgent | None = None) -> None
             await _set_vcpus(agent, ids, online=online)
         case RequestMemory(size):
             await _request_memory(qmp, size)
+        case SetBalloon():
+            await balloon.inflate(qmp, step)
+        case PollBalloon(seconds):
+            await balloon.poll(qmp, seconds)
         case PlugDisk(drive, place):
             await _plug_disk(qmp, drive, dict(place))
         case UnplugDisk(id, node):
@@ -65,7 +70,7 @@ async def act(step: Step, qmp: Session, agent: GuestAgent | None = None) -> None
             await forget_node(qmp, node)
         case EndThread(id):
             await _end_thread(qmp, id)
-        case Blocked() | PrepareMemory() | OnlineMemory():
+        case Blocked() | LowMemory() | PrepareMemory() | OnlineMemory():
             pass  # the last two are the guest agent's alone, and its client's to remember
 
 

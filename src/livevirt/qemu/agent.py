@@ -23,6 +23,7 @@ from typing import Annotated, Any, Generic, Literal, Self, TypeVar, cast
 
 import msgspec
 
+from livevirt.files import unix_socket
 from livevirt.qemu.errors import AgentUnavailable, CommandFailed
 
 GET_FSINFO = "guest-get-fsinfo"
@@ -266,7 +267,7 @@ class AgentChannel:
     async def _opened(self) -> tuple[asyncio.StreamReader, asyncio.StreamWriter]:
         if self._streams is None:
             try:
-                self._streams = await asyncio.open_unix_connection(self._path, limit=_CHUNK)
+                self._streams = await unix_socket.open_streams(self._path, _CHUNK)
             except OSError as error:
                 raise AgentUnavailable(f"no guest agent channel at {self._path}") from error
         return self._streams

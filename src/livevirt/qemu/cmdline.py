@@ -11,6 +11,7 @@ import json
 from collections.abc import Iterator
 from itertools import count
 
+from livevirt.qemu import balloon
 from livevirt.qemu import disk as disks
 from livevirt.qemu.disk import Disk, Json
 from livevirt.qemu.machine import Machine, Nic
@@ -46,7 +47,7 @@ def argv(machine: Machine) -> list[str]:
         rng = {"qom-type": "rng-random", "id": "rng0", "filename": "/dev/urandom"}
         line += ["-object", _json(rng)]
     for nic in machine.nics:
-        line += ["-netdev", _json({"type": "user", "id": f"net-{nic.id}"})]
+        line += ["-netdev", _json(_netdev(nic))]
     for disk in machine.disks:
         if disk.image is not None:
             line += ["-blockdev", _json(disks.blockdev(disk))]
@@ -211,18 +212,27 @@ def _devices_on_ports(machine: Machine) -> Iterator[Json]:
         yield memory
     if machine.rng:
         yield {"driver": "virtio-rng-pci", "id": "vrng0", "rng": "rng0"}
-    if machine.usb or any(disk.bus == "usb" for disk in machine.disks):
-        yield {"driver": "qemu-xhci", "id": disks.USB_CONTROLLER}
     for nic in machine.nics:
         yield _nic(nic)
     for disk in machine.disks:
         if disk.bus == "virtio":
             yield disks.device(disk, {})
+    # Last, so that network cards and disks are where a guest without them had them.
+    if machine.usb or any(disk.bus == "usb" for disk in machine.disks):
+        yield {"driver": "qemu-xhci", "id": disks.USB_CONTROLLER}
+    if machine.balloon:
+        yield {"driver": balloon.DRIVER, "id": balloon.DEVICE}
 
 
 def occupied_ports(machine: Machine) -> int:
     """Return how many PCIe ports the devices of a machine take from its start."""
     return len(list(_devices_on_ports(machine)))
+
+
+def _netdev(nic: Nic) -> Json:
+    if nic.mode == "tap":
+        return {"type": "tap", "id": f"net-{nic.id}", "fd": str(nic.fd)}
+    return {"type": "user", "id": f"net-{nic.id}"}
 
 
 def _nic(nic: Nic) -> Json:
@@ -232,6 +242,8 @@ def _nic(nic: Nic) -> Json:
         "netdev": f"net-{nic.id}",
         "mac": nic.mac,
     }
+    if nic.mtu is not None and nic.model == "virtio":
+        device["host_mtu"] = nic.mtu
     if nic.boot_index is None:
         device["romfile"] = ""  # no network boot, and no firmware time spent on it
     else:

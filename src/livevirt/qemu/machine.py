@@ -15,6 +15,8 @@ from livevirt.qemu.disk import Disk, check_identifier, check_name, check_path, c
 AcceleratorName = Literal["kvm", "tcg"]
 NicModel = Literal["virtio", "e1000", "e1000e", "rtl8139"]
 
+FIRST_TAP = 200  # descriptors of tap devices in QEMU are numbered from here
+
 MIB = 1024 * 1024
 MEMORY_BLOCK = 2 * MIB  # what virtio-mem plugs at a time, unless pages are larger
 
@@ -128,18 +130,22 @@ class NumaNode:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Nic:
-    """A network card on QEMU's own user-mode network."""
+    """A network card: on QEMU's own user-mode network, or on a tap device that QEMU inherits."""
 
     id: str
     mac: str
     model: NicModel = "virtio"
-    mode: Literal["user"] = "user"
+    mode: Literal["user", "tap"] = "user"
     boot_index: int | None = None
+    fd: int | None = None  # the tap device's descriptor in QEMU
+    mtu: int | None = None  # that the card offers to the guest
 
     def __post_init__(self) -> None:
         check_identifier("NIC id", self.id)
         if not _MAC.fullmatch(self.mac):
             raise ValueError(f"NIC {self.id}: {self.mac!r} is not a MAC address in lower case")
+        if (self.mode == "tap") != (self.fd is not None):
+            raise ValueError(f"NIC {self.id}: a tap device, and no other, has a descriptor")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -180,6 +186,7 @@ class Machine:
     spare_ports: int = 4  # empty PCIe ports, for disks plugged later
     ports: tuple[tuple[str, int], ...] = ()  # the port of a device by id; else the lowest free
     usb: bool = False  # a USB controller, also without a drive on it
+    balloon: bool = False  # guests started by an earlier release have none
     graphics: bool = False  # a VGA card, seen through `vnc_socket`
     guest_agent: bool = True
     rng: bool = True

@@ -9,10 +9,12 @@ from __future__ import annotations
 import asyncio
 import re
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
+from livevirt.qemu import balloon
 from livevirt.qemu.agent import Filesystem, FilesystemDisk, PciAddress
+from livevirt.qemu.balloon import Balloon
 from livevirt.qemu.cmdline import AGENT_CHARDEV, MEMORY_DEVICE
 from livevirt.qemu.disk import NODE_PREFIX, SCSI_CONTROLLER, bridge_id
 from livevirt.qemu.errors import CommandFailed
@@ -51,10 +53,16 @@ class MemoryState:
     requested: int = 0
     headroom: int = 0
     address: int = 0  # where the guest finds what is plugged
+    balloon: Balloon | None = None  # None: the machine has none
+
+    @property
+    def ballooned(self) -> int:
+        """Bytes of the boot memory that the guest has given back."""
+        return self.balloon.held if self.balloon is not None else 0
 
     @property
     def total(self) -> int:
-        return self.boot + self.plugged
+        return self.boot + self.plugged - self.ballooned
 
 
 @dataclass(frozen=True, slots=True)
@@ -119,10 +127,13 @@ async def observe(qmp: Session) -> Observed:
         for drive in drives_of(answers["query-block"], luns)
         if attached.get(bridge_id(drive.id), True)  # else plugged by halves, and not seen yet
     )
+    memory = memory_state(answers["query-memory-size-summary"], answers["query-memory-devices"])
+    if balloon.DEVICE in devices:
+        memory = replace(memory, balloon=await balloon.observe(qmp, memory.boot))
     return Observed(
         run_state=answers["query-status"]["status"],
         cpus=cpu_slots(answers["query-hotpluggable-cpus"]),
-        memory=memory_state(answers["query-memory-size-summary"], answers["query-memory-devices"]),
+        memory=memory,
         drives=drives,
         devices=devices,
         free_ports=free_ports,

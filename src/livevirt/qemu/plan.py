@@ -10,8 +10,9 @@ from itertools import count
 from types import MappingProxyType
 from typing import Literal
 
-from livevirt.qemu import mirror
+from livevirt.qemu import balloon, mirror
 from livevirt.qemu.agent import Vcpu
+from livevirt.qemu.balloon import LowMemory, PollBalloon, SetBalloon
 from livevirt.qemu.disk import (
     MOVABLE,
     USB_CONTROLLER,
@@ -37,6 +38,7 @@ class Wanted:
     sockets: int
     memory: int
     paused: bool = False  # it is paused for now, so its guest cannot release anything
+    after: int = 0  # reports of its free memory from before that second are out of date
 
 
 @dataclass(frozen=True, slots=True)
@@ -88,12 +90,18 @@ class MachineSnapshot:
             return self.plugged
         state = self.observed.memory
         used = self.blocks.in_use(state.address, state.headroom, state.plugged)
-        return self.machine.memory.boot + used
+        return self.machine.memory.boot + used - self.ballooned
+
+    @property
+    def ballooned(self) -> int:
+        """How many bytes of its boot memory the guest has given back."""
+        return self.observed.memory.ballooned
 
     @property
     def plugged(self) -> int:
-        """How many bytes of memory it has plugged, online or not."""
-        return self.machine.memory.boot + self.observed.memory.plugged
+        """How many bytes of memory it has, online or not: all but what the balloon holds."""
+        state = self.observed.memory
+        return self.machine.memory.boot + state.plugged - state.ballooned
 
     @property
     def offline_blocks(self) -> tuple[int, ...]:
@@ -109,7 +117,8 @@ class MachineSnapshot:
     @property
     def offered(self) -> int:
         """How many bytes of memory it may have at most if it takes what it was offered."""
-        return self.machine.memory.boot + self.observed.memory.requested
+        state = self.observed.memory
+        return self.machine.memory.boot + state.requested - state.ballooned
 
 
 @dataclass(frozen=True, slots=True)
@@ -217,6 +226,9 @@ Step = (
     | PrepareMemory
     | OnlineMemory
     | RequestMemory
+    | SetBalloon
+    | PollBalloon
+    | LowMemory
     | PlugDisk
     | UnplugDisk
     | ChangeMedium
@@ -291,7 +303,8 @@ def _vcpus_to_online(wanted: Wanted, seen: MachineSnapshot) -> Iterator[Step]:
 def _memory(wanted: Wanted, seen: MachineSnapshot) -> Iterator[Step]:
     observed, memory = seen.observed.memory, seen.machine.memory
     most = memory.boot_size + memory.headroom
-    if wanted.memory > most or wanted.memory < memory.boot:
+    least = 0 if observed.balloon is not None else memory.boot
+    if not least <= wanted.memory <= most:
         reason = f"the machine was started for {memory.boot} to {memory.max} bytes"
         yield Blocked("memory", f"{wanted.memory} bytes", reason)
         return
@@ -303,6 +316,11 @@ def _memory(wanted: Wanted, seen: MachineSnapshot) -> Iterator[Step]:
         yield RequestMemory(requested)
     elif answers and requested and seen.offline_blocks:
         yield OnlineMemory(seen.offline_blocks)
+    # What is plugged goes first, and a guest that is paused gives nothing back.
+    held = max(memory.boot - wanted.memory, 0)
+    grows = held > observed.ballooned
+    if observed.balloon is not None and not (grows and (wanted.paused or observed.plugged)):
+        yield from balloon.steps(held, observed.boot, observed.balloon, wanted.after)
 
 
 def disks(

@@ -15,6 +15,7 @@ from typing import Any
 from qemu.qmp import ExecInterruptedError, ExecuteError, Message, QMPClient, Runstate, StateError
 from qemu.qmp import QMPError as ForeignError
 
+from livevirt.files import unix_socket
 from livevirt.qemu.errors import CommandFailed, Disconnected
 
 log = logging.getLogger(__name__)
@@ -100,11 +101,10 @@ class Session:
     async def connect(cls, path: str) -> "Session":
         """Connect and negotiate; waits as long as another client holds the monitor."""
         client = _Client()
-        line = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
-        line.setblocking(False)
+        line: socket.socket | None = None
         copy: socket.socket | None = None
         try:
-            await asyncio.get_running_loop().sock_connect(line, path)
+            line = await unix_socket.connect(path)
             copy = line.dup()
             await client.connect(copy)
         except BaseException as error:

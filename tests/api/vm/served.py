@@ -71,6 +71,13 @@ class Guests:
             raise BadRequest("not yet")
         return self.folder / "console.sock"
 
+    async def vnc_socket(self, namespace: str, vmi: str) -> Path:
+        return self.folder / "vnc.sock"
+
+    async def screenshot(self, namespace: str, vmi: str, *, move_cursor: bool) -> bytes:
+        self.commands.append((["screenshot", str(move_cursor)], b""))
+        return b"\x89PNG of " + vmi.encode()
+
     async def exec(
         self, namespace: str, vmi: str, command: Sequence[str], stdin: bytes
     ) -> Finished:

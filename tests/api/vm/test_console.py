@@ -17,7 +17,7 @@ from aiohttp import ClientWebSocketResponse, WSMsgType
 from livevirt.errors import BadRequest, Conflict, NotFound
 from livevirt.kube.client import kubeconfig
 from livevirt.kube.client.remote import RemoteClient
-from livevirt.vm.guest import console
+from livevirt.vm.guest import console, stream
 
 from .served import BIN, SECONDS, Served, ended, serving
 from .vm_world import NAMESPACE, PlayedNode, World
@@ -67,7 +67,7 @@ async def client(served: Served) -> AsyncIterator[RemoteClient]:
 
 
 async def opened(client: RemoteClient) -> ClientWebSocketResponse:
-    return await client.websocket(f"{PATH}/console", protocols=(console.PROTOCOL,))
+    return await client.websocket(f"{PATH}/console", protocols=(stream.PROTOCOL,))
 
 
 async def received(socket: ClientWebSocketResponse, size: int) -> bytes:

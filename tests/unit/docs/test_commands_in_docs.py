@@ -67,6 +67,8 @@ def check_ours(words: list[str]) -> None:
     command, rest = TREES[words[0]], words[1:]
     while isinstance(command, click.Group) and rest:
         below = command.get_command(click.Context(command), rest[0])
+        if below is None and command.invoke_without_command:
+            break  # `virtctl vnc VMI` beside `virtctl vnc screenshot VMI`
         assert below is not None, f"there is no {rest[0]}"
         command, rest = below, rest[1:]
     if not rest:

@@ -18,11 +18,13 @@ from livevirt.kube.control.cache import Key
 from livevirt.kube.server import patches
 from livevirt.node import intent as intents
 from livevirt.node.intent import Incoming, Intent, Limits
-from livevirt.node.local import Locals
+from livevirt.node.kubelet_role import KubeletRole
+from livevirt.node.local import Local, Locals
 from livevirt.node.migration.handover import Handovers, MigrationNotes
 from livevirt.node.migration.migrations import NodeMigrations
 from livevirt.node.pod_dir import PodDir
 from livevirt.node.pod_reconciler import PodReconciler
+from livevirt.node.process_runtime import Directories, ProcessRuntime
 from livevirt.node.report import Reporter
 from livevirt.node.watched import NodeApi
 from livevirt.vm import kinds
@@ -125,6 +127,21 @@ class SlowDir(PodDir):
         time.sleep(self.seconds)
 
 
+class MovingRuntime(ProcessRuntime):
+    """Starts and cleans nothing."""
+
+    def __init__(self, pods: Path, run: Path) -> None:
+        nothing: Any = None
+        super().__init__(Directories(pods, run), nothing, nothing, nothing, nothing)
+        self.disks_removed = 0
+
+    def clean(self, local: Local) -> None:
+        pass
+
+    def remove_disks(self, vmi_uid: str) -> None:
+        self.disks_removed += 1
+
+
 class MovingPod:
     """The source or the target of the migration `m`."""
 
@@ -142,8 +159,8 @@ class MovingPod:
         )  # fmt: skip
         self.folder.write_intent(intent)
         self.woken = asyncio.Event()
-        self.disks_removed = 0  # how often
-        locals_ = Locals(self.folder.root.parent, root / "run", lambda _: self.woken.set())
+        self.runtime = MovingRuntime(self.folder.root.parent, root / "run")
+        locals_ = Locals(self.runtime, lambda _: self.woken.set())
         self.local = locals_.hold(self.key, _UID, "vmi-uid")
         self.local.folder = self.folder
         self.local.guest = a_guest(qmp, intent)
@@ -152,9 +169,7 @@ class MovingPod:
             pods=informer, instance=lambda *_: self.api.vmi, claims_of=lambda _: {}
         )
         client: Any = self.api
-        starter: Any = SimpleNamespace(
-            clean=lambda _: None, remove_disks=self._remove_disks, described=self._described
-        )
+        starter: Any = SimpleNamespace(described=self._described)
         recorder: Any = SimpleNamespace(event=lambda *_: None)
 
         def now() -> datetime:
@@ -163,16 +178,17 @@ class MovingPod:
         self.handovers = Handovers()
         api = NodeApi(self.node, client, watched, recorder, now)
         self.migrations = NodeMigrations(api, starter, self.handovers)
-        reporter = Reporter(api, starter, self.migrations, {})
+        reporter = Reporter(api, starter, self.migrations, KubeletRole(api, {}))
         self.reconciler = PodReconciler(api, locals_, starter, self.migrations, reporter)
 
-    def _remove_disks(self, _: str) -> None:
-        self.disks_removed += 1
+    @property
+    def disks_removed(self) -> int:
+        """How often the disks were removed that end with the guest."""
+        return self.runtime.disks_removed
 
     def restart(self) -> None:
         """Have the agent killed, and another one take over what it finds."""
-        run = self.folder.run.parent
-        locals_ = Locals(self.folder.root.parent, run, lambda _: self.woken.set())
+        locals_ = Locals(self.runtime, lambda _: self.woken.set())
         list(locals_.adopt())
         self.reconciler._locals = locals_
 

@@ -243,7 +243,7 @@ def test_given_no_word_on_errors_then_the_guest_stops_at_one(
 
 @pytest.mark.parametrize(
     ("memory", "disks", "spare"),
-    [("1Gi", 1, 4), ("2Gi", 4, 3), ("4Gi", 1, 12), ("4Gi", 8, 6)],
+    [("1Gi", 1, 3), ("2Gi", 4, 3), ("4Gi", 1, 10), ("4Gi", 8, 6)],
 )
 def test_small_guests_have_fewer_ports_to_spare(memory: str, disks: int, spare: int) -> None:
     listed = [{"name": f"d{number}", "disk": {"bus": "virtio"}} for number in range(disks)]
@@ -252,9 +252,16 @@ def test_small_guests_have_fewer_ports_to_spare(memory: str, disks: int, spare: 
     assert made.spare_ports == spare
 
 
-@pytest.mark.parametrize(("bus", "usb"), [("usb", True), ("sata", False)])
-def test_a_usb_drive_needs_a_controller_from_the_start(bus: str, usb: bool) -> None:
-    assert machine(a_vmi([{"name": "cd", "cdrom": {"bus": bus}}])).usb is usb
+def test_every_new_guest_has_a_usb_controller() -> None:
+    assert machine(a_vmi([{"name": "cd", "cdrom": {"bus": "sata"}}])).usb
+
+
+@pytest.mark.parametrize(("attached", "there"), [(None, True), (True, True), (False, False)])
+def test_a_guest_has_a_balloon_unless_its_owner_objects(attached: bool | None, there: bool) -> None:
+    vmi = a_vmi([])
+    if attached is not None:
+        vmi["spec"]["domain"]["devices"]["autoattachMemBalloon"] = attached
+    assert machine(vmi).balloon is there
 
 
 def test_once_a_boot_order_is_given_only_those_disks_are_tried() -> None:

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 from hypothesis import given
 from hypothesis import strategies as st
 
 from livevirt.kube.control.cache import Key
 from livevirt.node.local import Locals
+from livevirt.node.process_runtime import Directories, ProcessRuntime
 
 NOWHERE = Path("/nonexistent")
 PODS = st.lists(
@@ -17,7 +19,9 @@ PODS = st.lists(
 
 
 def no_locals() -> Locals:
-    return Locals(NOWHERE, NOWHERE, lambda _: None)
+    nothing: Any = None
+    runtime = ProcessRuntime(Directories(NOWHERE, NOWHERE), nothing, nothing, nothing, nothing)
+    return Locals(runtime, lambda _: None)
 
 
 @given(PODS)

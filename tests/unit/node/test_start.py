@@ -71,7 +71,7 @@ async def described(vmi: Object, claims: Claims, now: Image, *more: Drive) -> Ma
         qmp=lambda: SimpleNamespace(execute=execute),
         refresh=refresh,
     )
-    parts: Any = (None, claims, None, None)
+    parts: Any = (None, claims, None)
     return await Starter("node01", *parts).described(guest, vmi)
 
 
@@ -171,7 +171,7 @@ async def left_out(vmi: Object) -> tuple[list[str], list[str]]:
         return ["db"]
 
     volumes: Any = SimpleNamespace(release=released.append, holders=holders)
-    parts: Any = (None, volumes, None, None)
+    parts: Any = (None, volumes, None)
     await Starter("node01", *parts)._leave_out(vmi, prepared)
     return list(prepared), [each.image.path for each in released]
 

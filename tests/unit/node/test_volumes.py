@@ -10,6 +10,7 @@ import pytest
 
 from livevirt.errors import NotFound
 from livevirt.files import loop_device, raw_file
+from livevirt.files.disk_space import Promises
 from livevirt.kube.objects import core
 from livevirt.kube.objects.kind import Kind
 from livevirt.node.images import ImageStore
@@ -61,7 +62,9 @@ async def prepared(roots: Path, wanted: Any, **objects: Any) -> Prepared:
     }
     known = {(kinds[key].kind, each["metadata"]["name"]): each for key, each in objects.items()}
     client: Any = Objects(known)
-    volumes = Volumes(client, ImageStore(roots / "images"), (roots / "volumes",), None)
+    volumes = Volumes(
+        client, ImageStore(roots / "images"), (roots / "volumes",), None, Promises([roots])
+    )
     vmi = {"metadata": {"namespace": "ns"}, "spec": {"volumes": [{"name": "v", **wanted}]}}
     found = await volumes.prepare(vmi, roots / "disks", {"local-hostname": "web"})
     return found["v"]
@@ -286,7 +289,9 @@ def test_what_a_claim_waits_for(claim: Any, data: Any, why: tuple[str, str] | No
 def some_volumes(roots: Path, *objects: tuple[Kind, Any]) -> Volumes:
     known = {(kind.kind, each["metadata"]["name"]): each for kind, each in objects}
     client: Any = Objects(known)
-    return Volumes(client, ImageStore(roots / "images"), (roots / "volumes",), None)
+    return Volumes(
+        client, ImageStore(roots / "images"), (roots / "volumes",), None, Promises([roots])
+    )
 
 
 def bound(roots: Path) -> list[tuple[Kind, Any]]:

@@ -19,7 +19,6 @@ _INSIDE = "run commands with `livevirt exec VM -- COMMAND`, or log in with `virt
 
 #: By what is typed after `virtctl`.
 ABSENT: Final[dict[str, Absent]] = {
-    "vnc": Absent("VNC is not served", "use `virtctl console VM`"),
     "ssh": Absent(_NO_NETWORK, _INSIDE),
     "config ssh": Absent(_NO_NETWORK, _INSIDE),
     "scp": Absent(

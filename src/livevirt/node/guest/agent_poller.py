@@ -28,7 +28,7 @@ class AgentPoller:
     """Polls while an agent has its port open: often until the guest has an address."""
 
     def __init__(self, intent: Intent, views: ViewStore, wake: Callable[[], None]) -> None:
-        self.client = GuestAgent(intent.machine.agent_socket)
+        self.client = GuestAgent(intent.agent_socket)
         self.silent = False  # an agent's port is open, and it has not answered
         self.answered = False  # at some time since this guest is followed
         self._intent, self._views, self._wake = intent, views, wake

@@ -9,7 +9,7 @@ from dataclasses import replace
 
 from livevirt.node.guest.view import RebootRequest, ViewStore
 from livevirt.node.intent import Intent
-from livevirt.qemu import lifecycle, mirror
+from livevirt.qemu import balloon, lifecycle, mirror
 from livevirt.qemu.act import forget_files
 from livevirt.qemu.errors import Disconnected, LivevirtError
 from livevirt.qemu.lifecycle import standing
@@ -24,10 +24,12 @@ _EVENTS = (
     "MEMORY_DEVICE_SIZE_CHANGE",
     "DEVICE_DELETED",
     "DEVICE_TRAY_MOVED",
+    balloon.EVENT,
     mirror.JOB_EVENT,
 )
 _URGENT = ("SHUTDOWN", "GUEST_PANICKED", "BLOCK_IO_ERROR")  # observed even while suspended
 _FIRST_RETRY, _LAST_RETRY = 0.01, 1.0  # seconds between attempts to connect
+_FIRST_WAIT, _LAST_WAIT = 2.0, 30.0  # seconds between looks for the guest's balloon driver
 _STARTUP_SECONDS = 1.0  # in which a QEMU that was just started should answer
 
 
@@ -80,11 +82,13 @@ class QmpConnection:
         startup_ends = asyncio.get_running_loop().time() + _STARTUP_SECONDS
         while True:
             try:
-                async with await Session.connect(self._intent.machine.qmp_socket) as qmp:
+                async with await Session.connect(self._intent.qmp_socket) as qmp:
                     pause = _FIRST_RETRY
                     await forget_files(qmp)
                     self._session = qmp
                     await self._on_connect(qmp)
+                    if self._intent.machine.balloon:
+                        await balloon.poll(qmp, balloon.IDLE_SECONDS)
                     with qmp.listen(*_EVENTS) as events:
                         await self._follow(qmp, events)
             except (LivevirtError, OSError) as error:
@@ -94,6 +98,30 @@ class QmpConnection:
                 pause = min(pause * 2, _LAST_RETRY)
 
     async def _follow(self, qmp: Session, events: Events) -> None:
+        driver = asyncio.create_task(self._await_balloon_driver())
+        try:
+            await self._follow_events(qmp, events)
+        finally:
+            driver.cancel()
+
+    async def _await_balloon_driver(self) -> None:
+        """Observe QEMU until the guest reports its free memory, of which there is no event."""
+        wait = _FIRST_WAIT
+        while True:
+            await asyncio.sleep(wait)
+            wait = min(wait * 2, _LAST_WAIT)
+            observed = self._views.current.observed
+            if observed is None or self._suspended:
+                continue
+            found = observed.memory.balloon
+            if found is None or found.statistics is not None:
+                return
+            try:
+                await self.refresh()
+            except LivevirtError as error:
+                log.debug("balloon not observed", extra=self._fields(error))
+
+    async def _follow_events(self, qmp: Session, events: Events) -> None:
         if not self._suspended:
             await self._observe(qmp)
         async for first in events:

@@ -40,6 +40,8 @@ SUBRESOURCES: tuple[Action, ...] = (
     _with_schema(_VMI, "removevolume", "update", "RemoveVolumeOptions"),
     Action(_VMI, "exec", "create"),  # our own: a command in the guest, run by its agent
     Action(_VMI, "console", "get"),
+    Action(_VMI, "vnc", "get"),
+    Action(_VMI, "vnc/screenshot", "get"),
     Action(_VMI, "guestosinfo", "get", "VirtualMachineInstanceGuestAgentInfo"),
     Action(_VMI, "userlist", "get", "VirtualMachineInstanceGuestOSUserList"),
     Action(_VMI, "filesystemlist", "get", "VirtualMachineInstanceFileSystemList"),
@@ -50,7 +52,6 @@ BY_PATH: dict[tuple[str, str], Action] = {(a.resource, a.name): a for a in SUBRE
 
 #: What KubeVirt's clients ask for and we do not serve, with what to do instead.
 UNSERVED: dict[tuple[str, str], str] = {
-    (_VMI, "vnc"): "VNC: use the serial console (virtctl console)",
     (_VM, "portforward"): "port forwarding (nor ssh and scp, which go through it)",
     (_VMI, "portforward"): "port forwarding (nor ssh and scp, which go through it)",
 }

@@ -74,7 +74,8 @@ _TABLE = """
     domain.rebootPolicy
     domain.resources.requests domain.resources.limits domain.resources.overcommitGuestOverhead
 
-    domain.devices.autoattachGraphicsDevice domain.devices.autoattachPodInterface
+    domain.devices.autoattachGraphicsDevice domain.devices.autoattachMemBalloon
+    domain.devices.autoattachPodInterface
     domain.devices.autoattachSerialConsole domain.devices.logSerialConsole domain.devices.rng
     domain.devices.disks.name domain.devices.disks.bootOrder domain.devices.disks.cache
     domain.devices.disks.io domain.devices.disks.serial domain.devices.disks.errorPolicy
@@ -82,6 +83,7 @@ _TABLE = """
     domain.devices.disks.disk.bus domain.devices.disks.disk.readonly
     domain.devices.disks.cdrom.bus domain.devices.disks.cdrom.readonly
     domain.devices.interfaces.name domain.devices.interfaces.masquerade
+    domain.devices.interfaces.bridge domain.devices.interfaces.ports
     domain.devices.interfaces.macAddress domain.devices.interfaces.model
     domain.devices.interfaces.bootOrder
 

@@ -30,6 +30,7 @@ class Cause(StrEnum):
     MEMORY_NOT_TAKEN = "MemoryNotTaken"
     MEMORY_IN_USE = "MemoryInUse"
     MEMORY_UNMOVABLE = "MemoryUnmovable"
+    MEMORY_NO_BALLOON_DRIVER = "MemoryNoBalloonDriver"
 
 
 ADVICE = {
@@ -65,6 +66,9 @@ ADVICE = {
         "The guest's kernel keeps data in it that cannot move, because the memory was not brought"
         " online as movable. Restart the VM; with the boot parameter"
         " memhp_default_state=online_movable it can shrink live after that"
+    ),
+    Cause.MEMORY_NO_BALLOON_DRIVER: (
+        "Below the size at boot the guest needs the virtio-balloon driver (module virtio_balloon)"
     ),
 }
 MAY_NOT_SHRINK = (
@@ -111,16 +115,22 @@ class MemoryState:
     boot: int
     agent: bool = True  # whether an agent reports which of it is offline
     unmovable: bool = False  # some was brought online where the kernel may keep it
+    ballooned: int = 0  # of the boot memory, given back by the guest
+    statistics: bool = True  # whether its balloon driver reports free memory
 
     @property
     def cause(self) -> Cause | None:
         """Why the guest does not use what is wanted."""
         if self.plugged > self.wanted:
+            if self.wanted < self.boot >= self.plugged and not self.statistics:
+                return Cause.MEMORY_NO_BALLOON_DRIVER
             return Cause.MEMORY_UNMOVABLE if self.unmovable else Cause.MEMORY_IN_USE
         if self.used < self.plugged:
             return Cause.MEMORY_OFFLINE
         if self.plugged == self.wanted:
             return None
+        if self.ballooned:
+            return Cause.MEMORY_NO_BALLOON_DRIVER
         if self.plugged <= self.boot:
             return Cause.MEMORY_NO_DRIVER
         # A driver takes no more while too much of what it has is offline.
@@ -165,15 +175,27 @@ def reported_memory(vmi: Object, wanted: int) -> MemoryState:
     def amount(name: str, default: int) -> int:
         return parse(found[name]).bytes if found.get(name) else default
 
-    used = amount("guestCurrent", wanted)
+    used, ballooned = amount("guestCurrent", wanted), amount("guestBallooned", 0)
     return MemoryState(
         used=used,
-        plugged=amount("guestPlugged", used),
+        plugged=amount("guestPlugged", used + ballooned) - ballooned,
         wanted=wanted,
         boot=amount("guestAtBoot", used),
         agent=found.get("confirmed") is not False,
         unmovable=not shrinkable(vmi),
+        ballooned=ballooned,
+        statistics=has_balloon_statistics(vmi),
     )
+
+
+def has_balloon(vmi: Object) -> bool:
+    """Return whether the machine of a guest has a balloon."""
+    return "guestBallooned" in _memory(vmi)
+
+
+def has_balloon_statistics(vmi: Object) -> bool:
+    """Return whether the balloon driver of a guest has reported free memory since it started."""
+    return _memory(vmi).get("balloonStatistics") is True
 
 
 def possible_sockets(vmi: Object) -> int | None:

@@ -18,6 +18,7 @@ from livevirt.vm.spec.sizes import topology
 
 _RESIZED = ("cpu", "memory")  # all that a pod's resize can change
 _PAGES = "hugepages-"
+_REPORTED = ("guestCurrent", "guestPlugged", "guestRequested")  # of the status, in bytes
 
 
 class Size(msgspec.Struct, frozen=True):
@@ -47,12 +48,12 @@ def reported_size(vmi: Object) -> Size:
     """
     status = status_of(vmi)
     sockets = (status.get("currentCPUTopology") or {}).get("sockets")
-    reported_size = status.get("memory") or {}
-    amounts = [
-        parse(reported_size[n]).bytes
-        for n in ("guestCurrent", "guestPlugged", "guestRequested")
-        if n in reported_size
-    ]
+    memory = status.get("memory") or {}
+    reported = {name: parse(memory[name]).bytes for name in _REPORTED if name in memory}
+    if "guestPlugged" in reported:
+        ballooned = parse(memory.get("guestBallooned", 0)).bytes
+        reported["guestPlugged"] -= ballooned
+    amounts = reported.values()
     if sockets and amounts:
         return Size(sockets, max(amounts))
     wanted = asked(vmi)

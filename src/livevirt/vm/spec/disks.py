@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from livevirt.kube.objects.request import Object
+from livevirt.kube.objects.request import Object, status_of
 
 TARGETS = ("disk", "cdrom", "lun")
 DEFAULT_BUS = "sata"  # KubeVirt's, for amd64
@@ -39,6 +39,11 @@ def target(disk: Object) -> str:
 def bus(disk: Object) -> str:
     """Return the bus a disk names, empty if it names none."""
     return str((disk.get(target(disk)) or {}).get("bus") or "")
+
+
+def has_usb_controller(vmi: Object) -> bool:
+    """Return whether the machine of a running guest has one; QEMU cannot plug it in."""
+    return ((status_of(vmi).get("devices") or {}).get("usb")) is True
 
 
 def boot_disk(spec: Object) -> str:

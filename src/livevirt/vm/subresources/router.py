@@ -1,7 +1,7 @@
 """Verbs of subresources.kubevirt.io: start, stop, pause and the like, a module for each noun.
 
 What changes objects is done here, through the same admission as everything else. What reaches into
-a guest is asked of a `GuestDoor`, which the node has. Streams (console) are brought by others.
+a guest is asked of a `GuestEndpoint`, which the node has. Streams (console, vnc) are others' own.
 """
 
 from __future__ import annotations
@@ -19,6 +19,7 @@ from livevirt.vm.guest import exec as guest_exec
 from livevirt.vm.guest import subresources as guest_subresources
 from livevirt.vm.guest.console import ConsoleEndpoint, Consoles
 from livevirt.vm.guest.exec import ExecEndpoint
+from livevirt.vm.guest.vnc import ScreenEndpoint, Screens
 from livevirt.vm.instancetypes import sizing_admission
 from livevirt.vm.kinds import subresources, support
 from livevirt.vm.lifecycle import start_stop
@@ -87,7 +88,7 @@ class Actions:
         return await verb(call)
 
 
-class GuestAccess(ConsoleEndpoint, ExecEndpoint, Protocol):
+class GuestAccess(ConsoleEndpoint, ExecEndpoint, ScreenEndpoint, Protocol):
     """Reaches into the guests that run here; the node has it."""
 
 
@@ -96,6 +97,7 @@ def guest_verbs(guests: GuestAccess) -> dict[tuple[str, str], Verb]:
     return {
         (_VMI, "console"): Consoles(guests).verb,
         (_VMI, "exec"): guest_exec.verb(guests),
+        (_VMI, "vnc"): Screens(guests).verb,
         ("", "version"): _version,
     }
 

@@ -86,8 +86,9 @@ FIELDS: tuple[LiveField, ...] = (
         size_rules.guest_memory,
         Reason.IN_PLACE,
         "up and down, in place: the pod is resized, then memory is plugged; the other way round to"
-        " shrink",
-        "above maxGuest, below the size at boot, not a multiple of 2Mi (1Gi with such huge pages),"
+        " shrink; below the size at boot by the balloon, as far as the guest has memory free",
+        "above maxGuest, below 128Mi or a quarter of the size at boot, below that size without"
+        " balloon statistics or in huge pages, not a multiple of 2Mi (1Gi with such huge pages),"
         " or the guest is realtime, encrypted or maps NUMA nodes through; huge pages need a"
         " migration",
         copied=False,
@@ -173,9 +174,9 @@ VOLUME_ROWS = (
      " shareable or read-only, or its disk changes too"),
     (Reason.VOLUME_HOTPLUG,
      "domain.devices.disks: a CD-ROM drive",
-     "added or removed at once on scsi, and on usb if the guest had such a drive at its start; its"
-     " medium, if any, is a hotpluggable claim",
-     "gate HotplugVolumes is closed, or it is on sata"),
+     "added or removed at once on scsi and usb; its medium, if any, is a hotpluggable claim",
+     "gate HotplugVolumes is closed, it is on sata, or on usb in a guest that an earlier release"
+     " started without a USB controller"),
 )  # fmt: skip
 
 #: Labels and annotations; `template_metadata` has the rules.

@@ -47,6 +47,7 @@ class Reason(StrEnum):
     MIGRATING = "Migrating"
     ABOVE_MAXIMUM = "AboveMaximum"
     BELOW_BOOT = "BelowBootSize"
+    NO_STATISTICS = "NoBalloonStatistics"  # the guest does not report its free memory
     UNALIGNED = "Unaligned"
     NOT_ELIGIBLE = "NotEligible"
     NO_AGENT = "NoGuestAgent"

@@ -46,6 +46,12 @@ DIFFERENCES: tuple[Departure, ...] = (
         "live, in place",
     ),
     Departure(
+        "below-boot",
+        "less memory than the guest was started with",
+        "restart",
+        "live, by the balloon, as far as the guest has memory free",
+    ),
+    Departure(
         "cpu-block",
         "adding or dropping the `cpu` block, or one without a topology",
         "restart",
@@ -103,8 +109,8 @@ DIFFERENCES: tuple[Departure, ...] = (
         "new-drive",
         "a CD-ROM drive that is added or removed, with or without a hotpluggable volume",
         "restart; a new one with a volume is an error that stops everything else",
-        "live on scsi, and on usb where the guest has such a drive from its start; restart on sata,"
-        " with a warning, but the medium of a removed drive is ejected at once",
+        "live on scsi and usb; restart on sata, with a warning, but the medium of a removed drive"
+        " is ejected at once",
     ),
     Departure(
         "hotplug-bus",

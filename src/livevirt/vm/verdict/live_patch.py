@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from livevirt.kube.objects.merge_patch import apply, combined, difference
-from livevirt.kube.objects.quantity import Quantity
+from livevirt.kube.objects.quantity import Format, Quantity
 from livevirt.kube.objects.request import Object
 from livevirt.vm.config import settings
 from livevirt.vm.sizing import baseline
@@ -144,4 +144,9 @@ def _follow_memory(
         ("limits", resources.limit("memory")),
     ):
         if given is not None:
-            sides[side]["memory"] = str(given + (wanted - booted))
+            moved = given + (wanted - booted)
+            if wanted < booted:
+                # An overcommitted request is a part of the size, and of a smaller one no less.
+                part = given.bytes * wanted.bytes // booted.bytes
+                moved = max(moved, Quantity.from_int(part, Format.BINARY_SI))
+            sides[side]["memory"] = str(moved)

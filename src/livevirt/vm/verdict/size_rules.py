@@ -8,6 +8,7 @@ from livevirt.kube.objects.quantity import Format, Quantity
 from livevirt.vm.sizing import guest_size, hot_change
 from livevirt.vm.spec import sizes
 from livevirt.vm.spec.instance import read_amount
+from livevirt.vm.verdict import below_boot
 from livevirt.vm.verdict.comparison import Comparison, Path, find
 from livevirt.vm.verdict.judgement import Reason, Ruling, Verdict
 
@@ -71,6 +72,8 @@ def guest_memory(comparison: Comparison, running: Any, wanted: Any) -> Ruling:
         return refusal
     if comparison.asked.guest is None and _resources_differ(comparison, "memory"):
         return _follows("memory", "memory")
+    if wanted < boot:
+        return below_boot.rule(comparison, boot, running, wanted)
     problem = _problem(comparison, boot, most)
     if problem or most is None:
         return Ruling(Verdict.RESTART, Reason.NOT_ELIGIBLE, problem)
@@ -83,9 +86,6 @@ def guest_memory(comparison: Comparison, running: Any, wanted: Any) -> Ruling:
     if wanted > most:
         message = f"the guest was started with room for at most {most}"
         return restart(Reason.ABOVE_MAXIMUM, message, most)
-    if wanted < boot:
-        message = f"the guest cannot have less than the {boot} it was started with"
-        return restart(Reason.BELOW_BOOT, message, boot)
     if wanted.nano % block.nano:
         message = f"memory is plugged in blocks of {block}"
         return restart(Reason.UNALIGNED, message, _aligned(wanted, running, most, block))

@@ -164,6 +164,8 @@ def _drive_objection(comparison: Comparison, edit: VolumeEdit) -> str | None:
 
 
 def _has_usb(comparison: Comparison) -> bool:
+    if disks.has_usb_controller(comparison.inputs.vmi or {}):
+        return True
     listed = comparison.started["domain"].get("devices", {}).get("disks") or ()
     return any(disks.bus(disk) == "usb" for disk in listed)
 

@@ -134,7 +134,8 @@ async def _edit_instance(call: Call, asked: Asked, edit: Edit) -> Answer:
     lists = Lists.of(vmi["spec"])
     edited = await _edited(call, kinds.VMI, lists, edit)
     spec = _applied(vmi["spec"], edited)
-    if errors := _errors(vmi["spec"], spec, await _config(call)):
+    usb = disks.has_usb_controller(vmi)
+    if errors := _errors(vmi["spec"], spec, await _config(call), usb=usb):
         raise refusals.invalid(kinds.VMI, call.name, errors)
     await _write(call, kinds.VMI, vmi, Lists.of(spec).patch(), asked.dry_run)
     return _accepted(asked)
@@ -187,18 +188,18 @@ def _applied(spec: Object, lists: Lists) -> Object:
     return found
 
 
-def _errors(before: Object, after: Object, settings: Config) -> list[FieldError]:
+def _errors(before: Object, after: Object, settings: Config, *, usb: bool) -> list[FieldError]:
     """List what is wrong with an edit of an instance, which no restart will ever apply."""
     known = set(spec_errors("spec", before, settings, explicit_maximum=False))
     found = spec_errors("spec", after, settings, explicit_maximum=False)
     new = [each for each in found if each not in known]
-    return [*new, *bus_errors(before, after), *_unpluggable(before, after)]
+    return [*new, *bus_errors(before, after), *_unpluggable(before, after, usb=usb)]
 
 
-def _unpluggable(before: Object, after: Object) -> Iterator[FieldError]:
+def _unpluggable(before: Object, after: Object, *, usb: bool) -> Iterator[FieldError]:
     """Yield the disks that come and that the guest could not be given, however long they wait."""
     old = Lists.of(before).disks
-    has_usb = any(disks.bus(disk) == "usb" for disk in old)
+    has_usb = usb or any(disks.bus(disk) == "usb" for disk in old)
     at = "spec.domain.devices.disks"
     for disk in Lists.of(after).disks:
         name, shown_as = disk["name"], disks.target(disk)

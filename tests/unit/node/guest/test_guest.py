@@ -124,9 +124,13 @@ async def following(
     monkeypatch.setattr(qmp_connection, "forget_files", nothing)
     with tempfile.TemporaryDirectory(prefix="lv-") as folder:
         socket = str(Path(folder, "agent"))
-        machine = SimpleNamespace(agent_socket=socket, qmp_socket="/none")
         intent: Any = SimpleNamespace(
-            namespace="default", vmi="web", machine=machine, exclusive=None
+            namespace="default",
+            vmi="web",
+            machine=SimpleNamespace(balloon=False),
+            exclusive=None,
+            agent_socket=socket,
+            qmp_socket="/none",
         )
         process = processes.seen(os.getpid())
         assert process is not None

@@ -26,7 +26,10 @@ PLUG = PlugCpu("max-x86_64-cpu", Thread(1, 0, 0))
 
 
 def an_intent(own: Exclusive | None) -> Any:
-    return SimpleNamespace(vmi="web", namespace="default", machine=MACHINE, exclusive=own)
+    return SimpleNamespace(
+        vmi="web", namespace="default", machine=MACHINE, exclusive=own,
+        agent_socket="/none", qmp_socket="/none",
+    )  # fmt: skip
 
 
 @pytest.mark.parametrize(

@@ -63,7 +63,10 @@ async def followed(
     monkeypatch.setattr(qmp_connection, "forget_files", nothing)
     monkeypatch.setattr(qmp_connection, "_machine_type", nothing)
     monkeypatch.setattr(processes, "exited", lambda _: asyncio.Event().wait())
-    intent: Any = SimpleNamespace(vmi="web", namespace="d", machine=MACHINE, exclusive=None)
+    intent: Any = SimpleNamespace(
+        vmi="web", namespace="d", machine=MACHINE, exclusive=None,
+        agent_socket="/none", qmp_socket="/none",
+    )  # fmt: skip
     process: Any = None
     reboot = RebootRequest(root / "reboot")
     guest = Guest(intent, process, lambda: None, lambda _: None, reboot)

@@ -38,6 +38,18 @@ MEMORY = {
         MemoryState(used=5, plugged=5, wanted=6, boot=4, agent=False),
         Cause.MEMORY_OFFLINE,
     ),
+    "no balloon driver": (
+        MemoryState(used=4, plugged=4, wanted=3, boot=4, statistics=False),
+        Cause.MEMORY_NO_BALLOON_DRIVER,
+    ),
+    "a balloon that is not given back": (
+        MemoryState(used=3, plugged=3, wanted=4, boot=4, ballooned=1),
+        Cause.MEMORY_NO_BALLOON_DRIVER,
+    ),
+    "not given to the balloon": (
+        MemoryState(used=4, plugged=4, wanted=3, boot=4),
+        Cause.MEMORY_IN_USE,
+    ),
     "kept": (MemoryState(used=6, plugged=6, wanted=4, boot=4), Cause.MEMORY_IN_USE),
     "kept for good": (
         MemoryState(used=6, plugged=6, wanted=4, boot=4, unmovable=True),

@@ -11,7 +11,9 @@ from livevirt.vm.subresources.router import VERBS, GuestAccess
 
 def test_every_subresource_has_a_verb() -> None:
     served = VERBS.keys() | router.guest_verbs(cast(GuestAccess, None)).keys()
-    assert [a.path for a in SUBRESOURCES if (a.resource, a.name) not in served] == []
+    assert [
+        a.path for a in SUBRESOURCES if (a.resource, a.name.partition("/")[0]) not in served
+    ] == []
 
 
 def test_what_is_not_served_is_not_offered() -> None:

@@ -60,6 +60,7 @@ class Row:
 
 AGENT = {"conditions": [condition("AgentConnected")]}
 FIXED = {"conditions": [condition("LiveMigratable", "False")]}
+BALLOON = {"memory": {"guestAtBoot": "1Gi", "guestBallooned": "0", "balloonStatistics": True}}
 MOVING = {"migrationState": {"startTimestamp": "2026-01-01T00:00:00Z"}}
 BIG = {SOCKETS: 2}
 
@@ -124,7 +125,29 @@ ROWS = {
     "more memory than the owner allows": Row(
         {GUEST: "3Gi"}, {GUEST: ("Refused", "AboveMaximum")}, {"domain.memory.maxGuest": "2Gi"}
     ),
-    "less memory than at boot": Row({GUEST: "512Mi"}, {GUEST: ("Restart", "BelowBootSize")}),
+    "less memory than at boot without a balloon": Row(
+        {GUEST: "512Mi"}, {GUEST: ("Restart", "BelowBootSize")}
+    ),
+    "less memory than at boot": Row(
+        {GUEST: "512Mi"}, {GUEST: IN_PLACE}, status=BALLOON, differs="below-boot"
+    ),
+    "as little memory as there can be": Row(
+        {GUEST: "256Mi"}, {GUEST: IN_PLACE}, status=BALLOON, differs="below-boot"
+    ),
+    "less memory than there can be": Row(
+        {GUEST: "254Mi"}, {GUEST: ("Restart", "BelowBootSize")}, status=BALLOON
+    ),
+    "less memory than at boot between blocks": Row(
+        {GUEST: "511Mi"}, {GUEST: ("Restart", "Unaligned")}, status=BALLOON
+    ),
+    "less memory than at boot without statistics": Row(
+        {GUEST: "512Mi"}, {GUEST: ("Restart", "NoBalloonStatistics")},
+        status={"memory": {"guestAtBoot": "1Gi", "guestBallooned": "0"}},
+    ),
+    "less memory than at boot in huge pages": Row(
+        {GUEST: "512Mi"}, {GUEST: ("Restart", "BelowBootSize")},
+        {"domain.memory.hugepages": {"pageSize": "2Mi"}}, status=BALLOON,
+    ),
     "memory between blocks": Row({GUEST: "1537Mi"}, {GUEST: ("Restart", "Unaligned")}),
     "memory of a guest under 1Gi": Row(
         {GUEST: "1Gi"}, {GUEST: RESIZE}, {GUEST: "512Mi"}, differs="small-guest"
@@ -472,6 +495,12 @@ ROWS = {
         {"domain.devices.disks.+": {"name": "cd2", "cdrom": {"bus": "usb"}}},
         {"domain.devices.disks[cd2]": PLUGGED},
         {"domain.devices.disks.2": {"name": "cd", "cdrom": {"bus": "usb"}}},
+        differs="new-drive",
+    ),
+    "a drive added on usb where there is a controller": Row(
+        {"domain.devices.disks.+": {"name": "cd2", "cdrom": {"bus": "usb"}}},
+        {"domain.devices.disks[cd2]": PLUGGED},
+        status={"devices": {"usb": True}},
         differs="new-drive",
     ),
     "a drive added on usb to a guest without a controller": Row(

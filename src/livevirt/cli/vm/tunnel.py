@@ -1,0 +1,87 @@
+"""A local connection that is passed on to a guest through the API server."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+from typing import TYPE_CHECKING
+
+from livevirt.cli.session import Session
+
+if TYPE_CHECKING:
+    from aiohttp import ClientWebSocketResponse
+
+PROTOCOL = "plain.kubevirt.io"
+
+_CHUNK = 64 * 1024
+_LINGER_SECONDS = 1.0  # for what the guest still sends after the local side has sent everything
+
+
+async def opened(session: Session, path: str) -> ClientWebSocketResponse:
+    """Open the WebSocket of a subresource; raises ApiError with the server's reason."""
+    from livevirt.errors import ApiError
+
+    try:
+        return await session.client.websocket(path, protocols=(PROTOCOL,))
+    except ApiError:
+        # A refused WebSocket has only a status code; a plain request returns the reason.
+        await session.client.raw("GET", path)
+        raise
+
+
+async def relay(
+    socket: ClientWebSocketResponse, reader: asyncio.StreamReader, writer: asyncio.StreamWriter
+) -> str:
+    """Pass bytes both ways until either side ends; return why the server ended it, if it said so.
+
+    A WebSocket cannot be closed in one direction only. After the local side has sent everything,
+    the guest's answer is passed on until the guest is silent.
+    """
+    heard = asyncio.Event()
+    receiving = asyncio.create_task(_to_local(socket, writer, heard))
+    sending = asyncio.create_task(_to_guest(reader, socket, heard))
+    try:
+        await asyncio.wait({receiving, sending}, return_when=asyncio.FIRST_COMPLETED)
+        for task in (receiving, sending):
+            if task.done():
+                task.result()
+        return receiving.result() if receiving.done() else ""
+    finally:
+        for task in (receiving, sending):
+            task.cancel()
+        await asyncio.gather(receiving, sending, return_exceptions=True)
+        await socket.close()
+        writer.close()
+
+
+async def _to_guest(
+    reader: asyncio.StreamReader, socket: ClientWebSocketResponse, heard: asyncio.Event
+) -> None:
+    with contextlib.suppress(ConnectionError):
+        while chunk := await reader.read(_CHUNK):
+            await socket.send_bytes(chunk)
+    with contextlib.suppress(TimeoutError):
+        while True:
+            heard.clear()
+            async with asyncio.timeout(_LINGER_SECONDS):
+                await heard.wait()
+
+
+async def _to_local(
+    socket: ClientWebSocketResponse, writer: asyncio.StreamWriter, heard: asyncio.Event
+) -> str:
+    from aiohttp import WSMsgType
+
+    while True:
+        message = await socket.receive()
+        if message.type is WSMsgType.BINARY:
+            heard.set()
+            writer.write(message.data)
+            try:
+                await writer.drain()
+            except ConnectionError:
+                return ""  # the local side has left
+        elif message.type is WSMsgType.CLOSE:
+            return message.extra or ""
+        else:
+            return "the connection to the server was lost"
