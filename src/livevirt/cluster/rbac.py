@@ -179,7 +179,7 @@ CONTROLLER = Component(
         rule((*CACHE, "create"), "dataVolumeTemplates", kinds.DATA_VOLUME),
         rule(READ, "sizes of VMs", *_INSTANCETYPES),
         rule((*READ, "create", "delete"), "records of starts and instance types", core.REVISION),
-        rule((*READ, "create", "delete"), "launcher pods", core.POD),
+        rule((*READ, "create", "delete", "patch"), "launcher pods and their labels", core.POD),
         rule(("patch",), "live CPU and memory", core.POD, subresource="resize"),
         rule(("create",), "workload updates", core.POD, subresource="eviction"),
         rule(READ, "volumes", core.CLAIM),

@@ -55,6 +55,12 @@ _TABLE = """
     affinity architecture evictionStrategy hostname nodeSelector priorityClassName schedulerName
     startStrategy subdomain terminationGracePeriodSeconds tolerations topologySpreadConstraints
     networks.name networks.pod
+    readinessProbe.exec readinessProbe.guestAgentPing readinessProbe.initialDelaySeconds
+    readinessProbe.periodSeconds readinessProbe.timeoutSeconds readinessProbe.successThreshold
+    readinessProbe.failureThreshold
+    livenessProbe.exec livenessProbe.guestAgentPing livenessProbe.initialDelaySeconds
+    livenessProbe.periodSeconds livenessProbe.timeoutSeconds livenessProbe.successThreshold
+    livenessProbe.failureThreshold
 
     domain.clock.utc domain.clock.timezone
     domain.cpu.cores domain.cpu.sockets domain.cpu.threads domain.cpu.maxSockets domain.cpu.guest

@@ -149,6 +149,11 @@ def _console_log(compute: Object) -> Object:
     }
 
 
+def made_metadata(vmi: Object) -> dict[str, Object]:
+    """Return the labels and annotations that a new pod of an instance gets."""
+    return {"labels": _labels(vmi), "annotations": _annotations(vmi)}
+
+
 def image_of(pod: Object) -> str:
     """Return the image that a pod was made with, which an update leaves behind."""
     containers = (pod.get("spec") or {}).get("containers") or ()
