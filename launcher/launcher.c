@@ -4,13 +4,15 @@
  *   launcher run DIR       wait for DIR/argv, then become the program it names
  *   launcher stop DIR      preStop hook: create DIR/stop, return once DIR/stopped exists
  *   launcher log FILE      copy FILE to stdout as it grows
- *   launcher hold          do nothing until SIGTERM
+ *   launcher hold [LINK]   do nothing until SIGTERM; LINK then leads to this file system
  *   launcher install DEST  copy this program to DEST
  *
  * The node agent prepares everything on the node and then renames the file argv into place: the
  * arguments of QEMU, each followed by NUL. The container's first process then is QEMU, and nothing
  * of ours stays in the pod's memory. The program is linked statically, so that it also runs in
- * images that have no C library.
+ * images that have no C library: `hold` runs in images of disks, where the container runtime cannot
+ * mount them. The containers of such a pod share a PID namespace, so QEMU finds the disk below
+ * /proc/PID/root, and LINK lies in a volume that it shares with the disk's container.
  *
  * The exit status is 0 after SIGTERM, 1 for an error, 2 for wrong usage and 127 if the program of
  * argv cannot be run.
@@ -277,8 +279,29 @@ static int follow(const char *path)
 	return 0;
 }
 
-static int hold(void)
+/* Make a symbolic link, in place of one that an earlier process left. */
+static int link_own_root(const char *path)
 {
+	char target[64], unfinished[PATH_MAX];
+
+	snprintf(target, sizeof target, "/proc/%d/root", (int)getpid());
+	if (snprintf(unfinished, sizeof unfinished, "%s.part", path) >= PATH_MAX) {
+		errno = ENAMETOOLONG;
+		complain("%s", path);
+		return -1;
+	}
+	unlink(unfinished);
+	if (symlink(target, unfinished) < 0 || rename(unfinished, path) < 0) {
+		complain("cannot create %s", path);
+		return -1;
+	}
+	return 0;
+}
+
+static int hold(const char *path)
+{
+	if (path != NULL && link_own_root(path) < 0)
+		return 1;
 	while (!terminated)
 		sigsuspend(&unblocked);
 	return 0;
@@ -321,10 +344,10 @@ int main(int count, char **arguments)
 		return stop(arguments[2]);
 	if (count == 3 && strcmp(mode, "log") == 0)
 		return follow(arguments[2]);
-	if (count == 2 && strcmp(mode, "hold") == 0)
-		return hold();
+	if ((count == 2 || count == 3) && strcmp(mode, "hold") == 0)
+		return hold(count == 3 ? arguments[2] : NULL);
 	if (count == 3 && strcmp(mode, "install") == 0)
 		return install(arguments[2]);
-	fputs("usage: launcher run DIR | stop DIR | log FILE | hold | install DEST\n", stderr);
+	fputs("usage: launcher run DIR | stop DIR | log FILE | hold [LINK] | install DEST\n", stderr);
 	return 2;
 }

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import copy
 import json
 import os
 import re
@@ -29,6 +30,9 @@ COMPONENTS = (
     controllers.EVACUATION,
 )  # fmt: skip
 WRITES = ("create", "update", "patch", "delete")
+#: Hollow nodes have no devices for guests.
+EMULATING = copy.deepcopy(KUBEVIRT)
+EMULATING["spec"]["configuration"]["developerConfiguration"]["useEmulation"] = True
 AUDIT_POLICY = {
     "apiVersion": "audit.k8s.io/v1",
     "kind": "Policy",
@@ -60,7 +64,7 @@ def prepared_cluster(name: str, directory: Path) -> Iterator[KubernetesCluster]:
         # kubectl fails on a definition that has no conditions yet.
         established = ("wait", "crd", "--all", "--for=condition=Established", "--timeout=60s")
         assert eventually(lambda: cluster.run_kubectl(*established).returncode == 0)
-        cluster.apply(NAMESPACE, KUBEVIRT, *rbac.component_manifests(rbac.CONTROLLER))
+        cluster.apply(NAMESPACE, EMULATING, *rbac.component_manifests(rbac.CONTROLLER))
         cluster.kubectl("label", "node", "--all", "kubevirt.io/schedulable=true")
         yield cluster
 

@@ -9,11 +9,11 @@ from collections.abc import Iterator
 import pytest
 
 from livevirt.cluster import api_manifests, rbac
-from livevirt.vm.config.controller import KUBEVIRT
 from livevirt.vm.lifecycle.vmi_admission import FINALIZER
 
 from .cluster import KubernetesCluster, eventually, running_cluster, tool
 from .component import at_hub, hub_address, running, virtctl
+from .controller_process import EMULATING
 from .webhook_process import WebhookProcess
 
 pytestmark = [
@@ -44,7 +44,7 @@ def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[KubernetesClus
         with running(started, log, *arguments):
             assert eventually(lambda: log.read_text().count("ready: http") == 3), log.read_text()
             started.wait("apiservice/v1.subresources.kubevirt.io", "condition=Available")
-            started.apply(KUBEVIRT)
+            started.apply(EMULATING)
             yield started
 
 

@@ -165,6 +165,19 @@ def test_given_a_signal_then_log_copies_the_rest_first(start: Start, tmp_path: P
     assert process.communicate(timeout=WITHIN)[0] == content
 
 
+def test_hold_makes_a_link_to_its_file_system(start: Start, tmp_path: Path) -> None:
+    link = tmp_path / "disk"
+    for _ in range(2):  # also in place of a link that is there
+        process = start("hold", link)
+        until(
+            lambda own=f"/proc/{process.pid}/root": link.is_symlink() and own == os.readlink(link)
+        )
+        assert (link / "proc").is_dir()
+        process.terminate()
+        assert process.wait(WITHIN) == 0
+    assert [each.name for each in tmp_path.iterdir()] == ["disk"]
+
+
 def test_install_copies_a_program_that_works(start: Start, program: Path, tmp_path: Path) -> None:
     copy = tmp_path / "copy"
     assert start("install", copy).wait(WITHIN) == 0
@@ -173,7 +186,7 @@ def test_install_copies_a_program_that_works(start: Start, program: Path, tmp_pa
     assert sorted(each.name for each in tmp_path.iterdir()) == ["copy", "stop"]
 
 
-@pytest.mark.parametrize("mode", ["run", "stop", "log", "install"])
+@pytest.mark.parametrize("mode", ["run", "stop", "log", "hold", "install"])
 def test_given_no_such_directory_then_it_fails(start: Start, tmp_path: Path, mode: str) -> None:
     process = start(mode, tmp_path / "missing" / "file")
     _, complaint = process.communicate(timeout=WITHIN)

@@ -37,6 +37,10 @@ if TYPE_CHECKING:
     help="Requests to the API server that may be sent at once.",
 )  # fmt: skip
 @click.option(
+    "--launcher-image", default="", envvar="LIVEVIRT_LAUNCHER_IMAGE", metavar="IMAGE",
+    help="The image of launcher pods, which is livevirt's own  [env: LIVEVIRT_LAUNCHER_IMAGE].",
+)  # fmt: skip
+@click.option(
     "--all", "all_", is_flag=True, help="Run the webhook and the API server in this process, too."
 )
 @click.option(
@@ -61,6 +65,7 @@ def controller(
     lease_name: str,
     kube_api_qps: float,
     kube_api_burst: int,
+    launcher_image: str,
     all_: bool,
     webhook_listen: tuple[str, int],
     webhook_url: str,
@@ -81,7 +86,7 @@ def controller(
 
     from livevirt import logs
     from livevirt.cluster import controller as component
-    from livevirt.cluster import leader, process
+    from livevirt.cluster import leader, manifests, process
     from livevirt.kube.client.limits import COMPONENT
     from livevirt.kube.control.cache import Key
 
@@ -89,7 +94,7 @@ def controller(
     access = cluster.component_access(cluster.chosen())
     candidacy = leader.Candidacy(Key(lease_namespace, lease_name), leader.unique_identity())
     limits = replace(COMPONENT, qps=kube_api_qps, burst=kube_api_burst)
-    settings = component.Settings(*listen, candidacy, limits)
+    settings = component.Settings(*listen, candidacy, limits, launcher_image or manifests.IMAGE)
     if all_:
         _run_all(access, settings, webhook_listen, webhook_url, api_listen)
         return

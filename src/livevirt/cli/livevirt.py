@@ -30,6 +30,7 @@ class Commands(frame.LazyGroup):
         "rollback": "livevirt.cli.rollback",
         "completion": "livevirt.cli.completion:livevirt",
         "controller": "livevirt.cli.controller",
+        "node": "livevirt.cli.node",
         "webhook": "livevirt.cli.webhook",
         "api": "livevirt.cli.api",
         "install": "livevirt.cli.install",

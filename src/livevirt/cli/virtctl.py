@@ -21,6 +21,8 @@ class Verbs(frame.LazyGroup, absent.Group):
             ("instance", ("pause", "unpause", "soft-reboot", "reset")),
             ("console", ("console",)),
             ("vnc", ("vnc",)),
+            ("port_forward", ("port-forward",)),
+            ("ssh", ("ssh", "scp")),
             ("expose", ("expose",)),
             ("instance", ("guestosinfo", "userlist", "fslist")),
             ("hotplug", ("addvolume", "removevolume", "cdrom")),

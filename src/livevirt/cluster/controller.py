@@ -26,6 +26,8 @@ from livevirt.kube.objects import core
 from livevirt.kube.objects.kind import Kind
 from livevirt.vm import controllers, kinds
 from livevirt.vm.instancetypes.rules import revisions
+from livevirt.vm.lifecycle.vmi import launcher
+from livevirt.vm.lifecycle.vmi.pod_runtime import Kubelet
 from livevirt.vm.monitoring.collector import Collector
 
 log = logging.getLogger(__name__)
@@ -55,6 +57,7 @@ class Settings:
     port: int
     candidacy: Candidacy
     limits: Limits = COMPONENT
+    image: str = launcher.IMAGE  # of launcher pods
 
 
 def utc_now() -> datetime:
@@ -79,6 +82,7 @@ class Replica:
         )
         client = RemoteClient(access, manager=NAME, transport=self._transport)
         self._runtime = Runtime(client, utc_now, Informers(client, fields.transform))
+        self._pods = Kubelet(settings.image, self._runtime.informers)
         self._machines = Collector()
 
     async def run(self, ready: Callable[[str, int], None]) -> None:
@@ -101,7 +105,8 @@ class Replica:
             await self._transport.close()
 
     async def _work(self) -> None:
-        factories: tuple[Factory, ...] = (*controllers.ALL, self._machines.run)
+        await self._pods.wait_synced()
+        factories: tuple[Factory, ...] = (*controllers.factories(self._pods), self._machines.run)
         async with asyncio.TaskGroup() as group:
             for factory in factories:
                 group.create_task(factory(self._runtime))

@@ -6,7 +6,7 @@ It can be killed at any moment, and guests run on. What it finds when it starts 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Iterator
+from collections.abc import Awaitable, Callable, Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -45,6 +45,7 @@ class NodeParts:
     volumes: NodeVolumes
     pods: PodReporter
     registration: Work  # keeps the Node object current until cancelled
+    watch: Callable[[Iterable[Local]], Awaitable[None]] | None = None  # wakes pods, until cancelled
     unconfined: str = ""  # why pods have no limits here; empty if they have
     shares_cpus: str = ""  # why no pod can have dedicated CPUs here; empty if it can
 
@@ -97,6 +98,8 @@ class Agent:
         yield "events", self._recorder.run
         yield "registration", self.parts.registration
         yield "pods-controller", self._controller.run
+        if (watch := self.parts.watch) is not None:
+            yield "pods-watch", lambda: watch(self._locals)
         yield "logs", lambda: pod_dir.keep_short(self._logs)
 
     @property

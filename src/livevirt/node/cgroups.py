@@ -128,6 +128,12 @@ def _below(root: str, path: str) -> str:
 # ---------------------------------------------------------------- files
 
 
+def discover() -> list[Hierarchy]:
+    """Return the hierarchies that this process sees."""
+    own = Path("/proc/self/cgroup").read_text()
+    return hierarchies(Path("/proc/self/mountinfo").read_text(), own)
+
+
 class PodCgroup:
     """The cgroup of one pod, in every hierarchy that has a controller of ours."""
 
@@ -263,8 +269,7 @@ class Cgroups:
     @classmethod
     def discover(cls, node: str, cpu: int) -> Cgroups:
         """Look at what this process sees; the node has so many thousandths of a CPU."""
-        own = Path("/proc/self/cgroup").read_text()
-        return cls(node, hierarchies(Path("/proc/self/mountinfo").read_text(), own), cpu)
+        return cls(node, discover(), cpu)
 
     def _base(self, hierarchy: Hierarchy) -> str:
         """Return the group to make ours in; raises OSError if there is none."""

@@ -66,8 +66,8 @@ def setup(
             Registration(
                 api.client, facts, api.now, pressure, functools.partial(_user_network, host)
             ).run,
-            cgroups.problem,
-            cgroups.cpuset_problem,
+            unconfined=cgroups.problem,
+            shares_cpus=cgroups.cpuset_problem,
         )
 
     return made

@@ -36,7 +36,7 @@ class PodDir:
         self.stderr = root / "qemu.log"  # what QEMU printed; `kubectl logs` shows it
         self.serial = root / "serial.log"  # what the guest last wrote to its serial port
         self.qemu_run, self.qemu_serial = self.run, self.serial  # the same, as QEMU sees them
-        self.logs = (self.stderr, self.serial)  # written for as long as QEMU runs
+        self.logs: tuple[Path, ...] = (self.stderr, self.serial)  # written for as long as QEMU runs
         self.lock = root / "lock"  # held by QEMU while it lives, and by its launcher before
         self.spawned = root / "spawned"  # exists from the moment QEMU was really started
         self.process = root / "process"  # QEMU's process id and start time

@@ -182,15 +182,16 @@ def _wanted(seen: ObservedPod) -> list[Condition]:
     ready = containers
     gates = [gate["conditionType"] for gate in seen.pod["spec"].get("readinessGates") or ()]
     if UNPAUSED in gates and seen.started and seen.ending is None:
-        wanted.append(_unpaused(seen))
+        wanted.append(unpaused(seen.paused))
         if seen.paused and unready is None:
             message = f'readiness gate "{UNPAUSED}" is not "True", but False'
             ready = conditions.condition("Ready", False, "ReadinessGatesNotReady", message)
     return [*wanted, {**ready, "type": "Ready"}]
 
 
-def _unpaused(seen: ObservedPod) -> Condition:
-    if seen.paused:
+def unpaused(paused: bool) -> Condition:
+    """Return the condition of KubeVirt's readiness gate, without a time."""
+    if paused:
         return conditions.condition(UNPAUSED, False, "Paused", "the virtual machine is paused")
     return conditions.condition(UNPAUSED, True, "NotPaused", "the virtual machine is not paused")
 

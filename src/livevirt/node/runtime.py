@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class Exit:
-    """What is known about the exit of a QEMU that exited by itself."""
+    """What is known about the exit of a QEMU that was not asked to exit."""
 
     oom_killed: bool = False
     complaint: str = ""  # the end of what it printed
@@ -36,6 +36,7 @@ class Runtime(Protocol):
     """Runs the processes of a node's pods."""
 
     emulator: str  # the program, as a launcher finds it
+    migrates: bool  # whether guests can be sent to other nodes
 
     def folder(self, uid: str) -> PodDir:
         """Return the files of a pod, which need not be there."""
@@ -50,7 +51,7 @@ class Runtime(Protocol):
         """Return whether a guest can be started in the pod now."""
 
     def is_stopping(self, local: Local) -> bool:
-        """Return whether the pod is being stopped, whatever its object shows."""
+        """Return whether the pod is being stopped, also without being deleted."""
 
     def accelerator(self, pod: Object) -> Accelerator:
         """Return the accelerator that the pod can use."""
@@ -107,4 +108,4 @@ class PodReporter(Protocol):
         """Keep nothing about a pod that is gone."""
 
     def waiting(self, change: Change) -> Iterable[Key]:
-        """Return the pods that a change of another pod may unblock."""
+        """Return the pods that may continue after a change of another pod."""

@@ -62,6 +62,11 @@ def _data(
     raise BadCloudInit(f"secret {name} has none of the keys {', '.join(keys)}")
 
 
+def encoded(data: bytes) -> str:
+    """Return a value as a Secret has it."""
+    return base64.b64encode(data).decode()
+
+
 def _decoded(text: str, what: str) -> bytes:
     try:
         return base64.b64decode(text, validate=True)

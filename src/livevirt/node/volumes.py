@@ -182,18 +182,18 @@ class Volumes:
             raise VolumeProblem("ErrImagePull", self._images.missing(name))
         path = str(found.path)
         image = Image(path, cast(Format, found.format))
-        return Prepared(image, direct=_takes_direct(path), digest=found.digest)
+        return Prepared(image, direct=takes_direct(path), digest=found.digest)
 
     async def _overlay(self, below: Prepared, path: Path) -> Prepared:
         base = below.image
         await self._admit(path, await asyncio.to_thread(disk_space.size, Path(base.path)))
-        await _qemu_img(
+        await qemu_img(
             *("create", "-q", "-f", "qcow2", "-F", base.format, "-b", base.path, str(path))
         )
         os.chmod(path, private.FILE)
         self._give(path)
         image = Image(str(path), "qcow2", backing=base)
-        direct = below.direct and _takes_direct(str(path))
+        direct = below.direct and takes_direct(str(path))
         return replace(below, image=image, direct=direct, discard=True)
 
     async def _admit(self, path: Path, size: int) -> None:
@@ -210,7 +210,7 @@ class Volumes:
         await self._admit(path, size)
         raw_file.create(path, size)
         self._give(path)
-        return Prepared(Image(str(path), "raw"), direct=_takes_direct(str(path)))
+        return Prepared(Image(str(path), "raw"), direct=takes_direct(str(path)))
 
     def _disc(
         self,
@@ -273,7 +273,7 @@ class Volumes:
         except OSError as error:
             raise _unusable(name, folder, error) from error
         return Prepared(
-            image, direct=_takes_direct(image.path), discard=_may_discard(claim), claim=claim
+            image, direct=takes_direct(image.path), discard=_may_discard(claim), claim=claim
         )
 
     def _opened(self, path: Path, claim: Object) -> Image:
@@ -371,7 +371,8 @@ def _unusable(claim: str, folder: Path, error: OSError) -> VolumeProblem:
     return VolumeProblem(FAILED_MOUNT, f"volume of PVC {claim}: {error}")
 
 
-def _takes_direct(path: str) -> bool:
+def takes_direct(path: str) -> bool:
+    """Return whether a file can be opened without the host's page cache."""
     try:
         os.close(os.open(path, os.O_RDONLY | os.O_DIRECT | os.O_NOFOLLOW))
     except OSError:
@@ -379,7 +380,8 @@ def _takes_direct(path: str) -> bool:
     return True
 
 
-async def _qemu_img(*arguments: str) -> None:
+async def qemu_img(*arguments: str) -> None:
+    """Run qemu-img; raises VolumeProblem if it fails."""
     process = await asyncio.create_subprocess_exec(
         *("qemu-img", *arguments),
         stdin=asyncio.subprocess.DEVNULL,

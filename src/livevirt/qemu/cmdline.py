@@ -14,7 +14,7 @@ from itertools import count
 from livevirt.qemu import balloon
 from livevirt.qemu import disk as disks
 from livevirt.qemu.disk import Disk, Json
-from livevirt.qemu.machine import Machine, Nic
+from livevirt.qemu.machine import WATCHDOG, Machine, Nic, tablet_device
 
 AGENT_PORT = "org.qemu.guest_agent.0"  # the name guests look for
 AGENT_CHARDEV = "agent0"
@@ -73,7 +73,8 @@ def _basics(machine: Machine) -> list[str]:
     line += ["-m", _memory_size(machine)]
     line += ["-rtc", _rtc(machine)]
     line += ["-sandbox", "on,obsolete=deny,elevateprivileges=deny,spawn=deny,resourcecontrol=deny"]
-    line += ["-action", "reboot=reset,shutdown=pause,panic=pause"]
+    watchdog = f",watchdog={machine.watchdog}" if machine.watchdog else ""
+    line += ["-action", f"reboot=reset,shutdown=pause,panic=pause{watchdog}"]
     line += ["-msg", "timestamp=on"]
     order = [disk.boot_index for disk in machine.disks] + [nic.boot_index for nic in machine.nics]
     if any(index is not None for index in order):
@@ -192,7 +193,12 @@ def _devices(machine: Machine) -> Iterator[Json]:
             "chardev": AGENT_CHARDEV,
             "name": AGENT_PORT,
         }
+    if machine.watchdog:
+        yield {"driver": "i6300esb", "id": WATCHDOG, "bus": "pcie.0", "addr": "0x1d"}
     yield from _disks_on_controllers(machine)
+    # After the drives, which have had these ports of the controller for longer.
+    for tablet in machine.tablets:
+        yield dict(tablet_device(tablet.name, tablet.slot))
 
 
 def _devices_on_ports(machine: Machine) -> Iterator[Json]:

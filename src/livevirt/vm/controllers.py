@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from functools import partial
 from typing import Protocol
 
 from livevirt.kube.control.events import Recorder
@@ -14,6 +15,7 @@ from livevirt.vm.evacuation.controller import EvacuationController
 from livevirt.vm.lifecycle.vm.controller import VirtualMachines
 from livevirt.vm.lifecycle.vmi.controller import Instances
 from livevirt.vm.lifecycle.vmi.controller import Sources as InstanceSources
+from livevirt.vm.lifecycle.vmi.pod_runtime import EMBEDDED, PodRuntime
 from livevirt.vm.migration.caches import Sources as MigrationSources
 from livevirt.vm.migration.controller import MigrationController
 from livevirt.vm.workload_update.controller import WorkloadUpdateController
@@ -45,7 +47,7 @@ async def virtual_machines(runtime: Runtime) -> None:
     await _run(recorder, controller, "vm")
 
 
-async def instances(runtime: Runtime) -> None:
+async def instances(runtime: Runtime, pods: PodRuntime = EMBEDDED) -> None:
     """Run the controller of VirtualMachineInstances."""
     client = runtime.client.for_component(INSTANCE)
     recorder = Recorder(client, VIRTUAL_MACHINE, runtime.now)
@@ -61,10 +63,10 @@ async def instances(runtime: Runtime) -> None:
         settings=of(kinds.KUBEVIRT),
         priority_classes=of(core.PRIORITY_CLASS),
     )
-    await _run(recorder, Instances(client, runtime.now, recorder, sources), "vmi")
+    await _run(recorder, Instances(client, runtime.now, recorder, sources, pods), "vmi")
 
 
-async def migrations(runtime: Runtime) -> None:
+async def migrations(runtime: Runtime, pods: PodRuntime = EMBEDDED) -> None:
     """Run the controller of VirtualMachineInstanceMigrationController."""
     client = runtime.client.for_component(MIGRATION)
     recorder = Recorder(client, MIGRATION, runtime.now)
@@ -78,14 +80,15 @@ async def migrations(runtime: Runtime) -> None:
         namespaces=of(core.NAMESPACE),
         kubevirts=of(kinds.KUBEVIRT),
     )
-    await _run(recorder, MigrationController(client, runtime.now, recorder, sources), "migration")
+    controller = MigrationController(client, runtime.now, recorder, sources, pods)
+    await _run(recorder, controller, "migration")
 
 
-async def workload_updates(runtime: Runtime) -> None:
+async def workload_updates(runtime: Runtime, pods: PodRuntime = EMBEDDED) -> None:
     """Run the workload updater."""
     client = runtime.client.for_component(WORKLOAD_UPDATE)
     recorder = Recorder(client, WORKLOAD_UPDATE, runtime.now)
-    controller = WorkloadUpdateController(client, runtime.now, recorder, runtime.informers)
+    controller = WorkloadUpdateController(client, runtime.now, recorder, runtime.informers, pods)
     await _run(recorder, controller, "workload-update")
 
 
@@ -97,11 +100,16 @@ async def evacuations(runtime: Runtime) -> None:
     await _run(recorder, controller, "evacuation")
 
 
-ALL: tuple[Factory, ...] = (
-    virtual_machines,
-    instances,
-    config_controller.run,
-    migrations,
-    workload_updates,
-    evacuations,
-)
+def factories(pods: PodRuntime) -> tuple[Factory, ...]:
+    """Return the factories of all controllers, for pods of a runtime."""
+    return (
+        virtual_machines,
+        partial(instances, pods=pods),
+        config_controller.run,
+        partial(migrations, pods=pods),
+        partial(workload_updates, pods=pods),
+        evacuations,
+    )
+
+
+ALL = factories(EMBEDDED)

@@ -10,7 +10,7 @@ from collections.abc import AsyncIterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from livevirt.errors import BadRequest, Conflict
+from livevirt.errors import ApiError, BadRequest, Conflict
 from livevirt.kube.client.local import LocalClient
 from livevirt.kube.objects import core
 from livevirt.kube.objects.request import Object
@@ -23,6 +23,8 @@ from livevirt.kube.server.pod_log import Logs
 from livevirt.paths import DataDir
 from livevirt.qemu.agent import Finished
 from livevirt.vm import kinds
+from livevirt.vm.guest.port_forward import TransportProtocol
+from livevirt.vm.guest.stream import Channel
 from livevirt.vm.subresources import router
 from livevirt.vm.subresources.router import Actions
 
@@ -30,6 +32,23 @@ from .vm_world import NAMESPACE, NODE, World, now
 
 BIN = Path(sys.executable).parent
 SECONDS = 60.0
+
+
+class Echo:
+    """A port of a guest that says everything back."""
+
+    def __init__(self, left: asyncio.Event) -> None:
+        self.said: asyncio.Queue[bytes | None] = asyncio.Queue()
+        self._left = left
+
+    async def receive(self) -> bytes | None:
+        return await self.said.get()
+
+    async def send(self, data: bytes) -> None:
+        await self.said.put(data)
+
+    async def close(self) -> None:
+        self._left.set()
 
 
 @dataclass
@@ -41,6 +60,9 @@ class Guests:
     commands: list[tuple[list[str], bytes]] = field(default_factory=list)
     console_open: bool = True
     agent_seen: bool = False
+    dialled: list[tuple[str, str, int]] = field(default_factory=list)
+    left: asyncio.Event = field(default_factory=asyncio.Event)
+    channels: list[Echo] = field(default_factory=list)
 
     async def pause(self, namespace: str, vmi: str) -> None:
         await self._condition(vmi, "Paused", "True")
@@ -77,6 +99,20 @@ class Guests:
     async def screenshot(self, namespace: str, vmi: str, *, move_cursor: bool) -> bytes:
         self.commands.append((["screenshot", str(move_cursor)], b""))
         return b"\x89PNG of " + vmi.encode()
+
+    async def dial(
+        self, namespace: str, vmi: str, protocol: TransportProtocol, port: int
+    ) -> Channel:
+        if port == 1:
+            raise ApiError("connection refused")
+        self.dialled.append((vmi, protocol, port))
+        self.channels.append(Echo(self.left))
+        return self.channels[-1]
+
+    async def hang_up(self) -> None:
+        """Close the connections as a guest does."""
+        for channel in self.channels:
+            await channel.said.put(None)
 
     async def exec(
         self, namespace: str, vmi: str, command: Sequence[str], stdin: bytes

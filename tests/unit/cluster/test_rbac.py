@@ -62,9 +62,9 @@ def test_given_the_bindings_then_none_grants_cluster_admin() -> None:
     assert {each["roleRef"]["name"] for each in bindings} <= ours | existing
 
 
-def test_given_a_component_then_its_deployment_runs_as_its_own_account() -> None:
-    deployments = [each for each in APPLIED if each["kind"] == "Deployment"]
-    accounts = [each["spec"]["template"]["spec"]["serviceAccountName"] for each in deployments]
+def test_given_a_component_then_its_pods_run_as_its_own_account() -> None:
+    workloads = [each for each in APPLIED if each["kind"] in ("Deployment", "DaemonSet")]
+    accounts = [each["spec"]["template"]["spec"]["serviceAccountName"] for each in workloads]
     assert accounts == [component.name for component in rbac.COMPONENTS]
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Protocol
 
 from livevirt.cli.session import Session
 
@@ -29,9 +29,27 @@ async def opened(session: Session, path: str) -> ClientWebSocketResponse:
         raise
 
 
-async def relay(
-    socket: ClientWebSocketResponse, reader: asyncio.StreamReader, writer: asyncio.StreamWriter
-) -> str:
+class Source(Protocol):
+    """Where the local side's bytes come from; an `asyncio.StreamReader` is one."""
+
+    async def read(self, n: int = -1, /) -> bytes:
+        """Return some bytes, none at the end."""
+
+
+class Sink(Protocol):
+    """Where the guest's bytes go; an `asyncio.StreamWriter` is one."""
+
+    def write(self, data: bytes, /) -> None:
+        """Take bytes."""
+
+    async def drain(self) -> None:
+        """Wait until more bytes may be written; raises ConnectionError after the end."""
+
+    def close(self) -> None:
+        """Write no more."""
+
+
+async def relay(socket: ClientWebSocketResponse, reader: Source, writer: Sink) -> str:
     """Pass bytes both ways until either side ends; return why the server ended it, if it said so.
 
     A WebSocket cannot be closed in one direction only. After the local side has sent everything,
@@ -54,9 +72,7 @@ async def relay(
         writer.close()
 
 
-async def _to_guest(
-    reader: asyncio.StreamReader, socket: ClientWebSocketResponse, heard: asyncio.Event
-) -> None:
+async def _to_guest(reader: Source, socket: ClientWebSocketResponse, heard: asyncio.Event) -> None:
     with contextlib.suppress(ConnectionError):
         while chunk := await reader.read(_CHUNK):
             await socket.send_bytes(chunk)
@@ -67,9 +83,7 @@ async def _to_guest(
                 await heard.wait()
 
 
-async def _to_local(
-    socket: ClientWebSocketResponse, writer: asyncio.StreamWriter, heard: asyncio.Event
-) -> str:
+async def _to_local(socket: ClientWebSocketResponse, writer: Sink, heard: asyncio.Event) -> str:
     from aiohttp import WSMsgType
 
     while True:

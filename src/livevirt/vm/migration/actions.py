@@ -19,6 +19,7 @@ from livevirt.kube.objects.kind import Kind
 from livevirt.kube.objects.request import Object
 from livevirt.vm import kinds
 from livevirt.vm.lifecycle.vmi import launcher
+from livevirt.vm.lifecycle.vmi.pod_runtime import PodRuntime
 from livevirt.vm.migration import events, policy, queue, status
 from livevirt.vm.migration.admission import FINALIZER
 from livevirt.vm.migration.caches import Caches, Expectations, instance_key
@@ -107,9 +108,14 @@ class TargetPods:
     """Creates and deletes the launcher pods of migrations."""
 
     def __init__(
-        self, client: Client, recorder: Recorder, caches: Caches, expectations: Expectations
+        self,
+        client: Client,
+        recorder: Recorder,
+        caches: Caches,
+        expectations: Expectations,
+        runtime: PodRuntime,
     ) -> None:
-        self._client, self._recorder = client, recorder
+        self._client, self._recorder, self._runtime = client, recorder, runtime
         self._caches, self._expectations = caches, expectations
 
     async def create(self, migration: Object, vmi: Object, source_node: str) -> str | None:
@@ -123,6 +129,7 @@ class TargetPods:
             await check_current(self._client, kinds.MIGRATION, migration)
             await check_current(self._client, kinds.VMI, vmi)
             pod = pod_of(vmi, migration, self._caches.sources.namespace(namespace))
+            pod = self._runtime.complete(pod, vmi)
             name = pod["metadata"]["name"]
             try:
                 await self._client.create(core.POD, pod, namespace)

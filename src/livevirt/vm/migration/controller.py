@@ -11,6 +11,7 @@ from livevirt.kube.control.controller import DONE, Controller, Result
 from livevirt.kube.control.events import Recorder
 from livevirt.kube.objects.request import Object
 from livevirt.vm import kinds
+from livevirt.vm.lifecycle.vmi.pod_runtime import EMBEDDED, PodRuntime
 from livevirt.vm.migration import events
 from livevirt.vm.migration.actions import InstanceWriter, MigrationWriter, TargetPods, check_failure
 from livevirt.vm.migration.caches import Sources, migration_keys
@@ -38,11 +39,14 @@ WORKERS = 4
 class MigrationController:
     """Watches migrations, their instances and pods, and everything a queued one waits for."""
 
-    def __init__(self, client: Client, now: Now, recorder: Recorder, sources: Sources) -> None:
+    def __init__(
+        self, client: Client, now: Now, recorder: Recorder, sources: Sources,
+        runtime: PodRuntime = EMBEDDED,
+    ) -> None:  # fmt: skip
         self._client, self._recorder, self._sources = client, recorder, sources
         self.observer = Observer(sources, now)
         caches = self.observer.caches
-        self._pods = TargetPods(client, recorder, caches, self.observer.expectations)
+        self._pods = TargetPods(client, recorder, caches, self.observer.expectations, runtime)
         self._instances = InstanceWriter(client, now, recorder, caches)
         self._migrations = MigrationWriter(client, recorder, caches)
         self._controller = Controller("migration", self.reconcile, workers=WORKERS)

@@ -31,7 +31,9 @@ class Reason(StrEnum):
     IN_PLACE = "InPlace"  # the guest is changed where it is
     NEXT_PLACEMENT = "NextPlacement"  # the instance has it at once; it rules where it goes next
     VOLUME_HOTPLUG = "VolumeHotplug"
+    DEVICE = "DeviceHotplug"  # a device comes, goes or changes where it is
     MEDIUM_CHANGE = "MediumChange"
+    BOOT_ORDER = "BootOrder"  # set now, followed by the firmware at the guest's next boot
     VOLUME_MIGRATION = "VolumeMigration"  # its content is copied to another claim
     POD_RESIZE = "PodResize"  # the pod grows first
     IN_PLACE_DISABLED = "InPlaceHotplugDisabled"

@@ -18,6 +18,7 @@ from livevirt.kube.objects import core
 from livevirt.kube.objects.request import Object, status_of
 from livevirt.vm import kinds
 from livevirt.vm.config import settings as config
+from livevirt.vm.lifecycle.vmi.pod_runtime import EMBEDDED, PodRuntime
 from livevirt.vm.migration import migratability, policy, request
 from livevirt.vm.migration.snapshot import WORKLOAD_UPDATE, migration_uids
 from livevirt.vm.verdict import growth
@@ -40,8 +41,16 @@ _TARGETS = "workload-update-targets"
 class WorkloadUpdateController:
     """Watches instances, migrations and settings; reconciles only if what a guest needs changes."""
 
-    def __init__(self, client: Client, now: Now, recorder: Recorder, informers: Informers) -> None:
+    def __init__(
+        self,
+        client: Client,
+        now: Now,
+        recorder: Recorder,
+        informers: Informers,
+        runtime: PodRuntime = EMBEDDED,
+    ) -> None:
         self._client, self._now, self._recorder = client, now, recorder
+        self._image = runtime.image
         of = informers.of
         self._instances, self._migrations = of(kinds.VMI), of(kinds.MIGRATION)
         self._settings, self._pods = of(kinds.KUBEVIRT), of(core.POD)
@@ -50,7 +59,7 @@ class WorkloadUpdateController:
         self._full: dict[str, datetime] = {}  # uid of a guest → since when its node is full
         self._stuck: dict[str, str] = {}  # uid of a guest → the reason that was recorded last
         self._last_batch: datetime | None = None  # of evictions
-        self._instances.index(_INDEX, lambda vmi: [_YES] if view.changing(vmi) else [])
+        self._instances.index(_INDEX, lambda vmi: [_YES] if view.changing(vmi, self._image) else [])
         self._migrations.index(
             _INDEX, lambda each: [] if request.is_final(each) else [_YES, _vmi(each)]
         )
@@ -68,7 +77,7 @@ class WorkloadUpdateController:
         await self._controller.run()
 
     def _instance_changed(self, change: Change) -> None:
-        if _relevant(change.old) != _relevant(change.new):
+        if _relevant(change.old, self._image) != _relevant(change.new, self._image):
             self._controller.queue.add(_KUBEVIRT)
 
     def _migration_changed(self, change: Change) -> None:
@@ -92,7 +101,7 @@ class WorkloadUpdateController:
                 await self._act(step)
             except ApiError as error:
                 failed = failed or error
-        needy = [vmi for vmi in self._instances.by(_INDEX, _YES) if view.need(vmi) is not None]
+        needy = [vmi for vmi in self._instances.by(_INDEX, _YES) if self._need(vmi) is not None]
         self._stuck = {uid: why for uid, why in self._stuck.items() if uid in map(_uid, needy)}
         await self._count(kubevirt, len(needy))
         if failed is not None:
@@ -116,16 +125,19 @@ class WorkloadUpdateController:
         nodes = tuple(map(migratability.node_of, leaving))
         return WorkloadSnapshot(kept, settings, nodes, self._now(), self._last_batch)
 
+    def _need(self, vmi: Object) -> Need | None:
+        return view.need(vmi, self._image)
+
     def _is_active(self, migration: Object) -> bool:
         targets = self._pods.by(_TARGETS, migration["metadata"]["uid"])
         return request.is_active(migration, targets)
 
     def _track_full(self, guests: Iterable[Object]) -> None:
-        full = [_uid(vmi) for vmi in guests if view.need(vmi) is Need.FULL]
+        full = [_uid(vmi) for vmi in guests if self._need(vmi) is Need.FULL]
         self._full = {uid: self._full.get(uid, self._now()) for uid in full}
 
     def _guest(self, kubevirt: Object, vmi: Object) -> Guest:
-        uid, need = _uid(vmi), view.need(vmi)
+        uid, need = _uid(vmi), self._need(vmi)
         migrations = self._migrations.by(_INDEX, key_of(vmi))
         pod, _ = self._reader.occupancy(migratability.node_of(vmi), uid)
         return view.guest(
@@ -134,6 +146,7 @@ class WorkloadUpdateController:
             hindrance=self._hindrance(kubevirt, vmi) if need is not None else "",
             pod=_evictable(pod),
             waited=self._now() - self._full.get(uid, self._now()),
+            image=self._image,
         )
 
     def _hindrance(self, kubevirt: Object, vmi: Object) -> str:
@@ -143,7 +156,7 @@ class WorkloadUpdateController:
         """
         settings, spec = config.read(kubevirt), vmi["spec"]
         found = migratability.hindrance(vmi, settings)
-        if found or view.need(vmi) not in view.IN_PLACE_TOO:
+        if found or self._need(vmi) not in view.IN_PLACE_TOO:
             return found
         objects = {"kubevirt": kubevirt}
         known = VerdictInputs(spec, spec, vmi, settings, migration_obstacle="", objects=objects)
@@ -168,7 +181,7 @@ class WorkloadUpdateController:
                     workload_update_plan.stuck(self._recorder, vmi, why)
 
     async def _migrate(self, vmi: Object, priority: str) -> None:
-        key, need = key_of(vmi), view.need(vmi)
+        key, need = key_of(vmi), self._need(vmi)
         name = request.next_name(PREFIX, vmi, self._migrations.list(key.namespace))
         manifest = request.manifest(key, name, (WORKLOAD_UPDATE, ""), priority)
         try:
@@ -231,11 +244,11 @@ class WorkloadUpdateController:
             )  # fmt: skip
 
 
-def _relevant(vmi: Object | None) -> object:
+def _relevant(vmi: Object | None, image: str) -> object:
     """Return what of an instance the decision depends on."""
-    if vmi is None or not (view.changing(vmi) or view.called_off(vmi)):
+    if vmi is None or not (view.changing(vmi, image) or view.called_off(vmi)):
         return None
-    return view.guest(vmi, ()), migratability.unmovable(vmi)
+    return view.guest(vmi, (), image=image), migratability.unmovable(vmi)
 
 
 def _uid(vmi: Object) -> str:

@@ -93,8 +93,11 @@ def settings(kubevirt: Object, limits: Limits) -> Settings:
     )
 
 
-def need(vmi: Object) -> Need | None:
-    """Return why a running guest needs another pod, None if it does not."""
+def need(vmi: Object, image: str = launcher.IMAGE) -> Need | None:
+    """Return why a running guest needs another pod, None if it does not.
+
+    `image` is that of new pods, here and below.
+    """
     status = status_of(vmi)
     if status.get("phase") != "Running" or "deletionTimestamp" in vmi["metadata"]:
         return None
@@ -106,23 +109,23 @@ def need(vmi: Object) -> Need | None:
                 return why
     if conditions.is_true(listed, _MIGRATION_REQUIRED):
         return Need.MOVE
-    return Need.OUTDATED if outdated(vmi) else None
+    return Need.OUTDATED if outdated(vmi, image) else None
 
 
-def changing(vmi: Object) -> bool:
+def changing(vmi: Object, image: str = launcher.IMAGE) -> bool:
     """Return whether a guest is still to change, in its pod or in another one."""
     listed = status_of(vmi).get("conditions")
     return (
         bool(hot_change.under_way(vmi))
         or conditions.is_true(listed, _MIGRATION_REQUIRED)
-        or outdated(vmi)
+        or outdated(vmi, image)
     )
 
 
-def outdated(vmi: Object) -> bool:
+def outdated(vmi: Object, image: str) -> bool:
     """Return whether a guest runs in a pod of another version."""
-    image = status_of(vmi).get("launcherContainerImageVersion")
-    return bool(image) and image != launcher.IMAGE
+    own = status_of(vmi).get("launcherContainerImageVersion")
+    return bool(own) and own != image
 
 
 def called_off(vmi: Object) -> bool:
@@ -137,15 +140,16 @@ def guest(
     hindrance: str = "",
     pod: str = "",
     waited: timedelta = timedelta(0),
+    image: str = launcher.IMAGE,
 ) -> Guest:
     """Return the view of a guest."""
     state = status_of(vmi).get("migrationState") or {}
     return Guest(
         key=key_of(vmi),
         uid=vmi["metadata"]["uid"],
-        need=need(vmi),
+        need=need(vmi, image),
         node=migratability.node_of(vmi),
-        changing=changing(vmi),
+        changing=changing(vmi, image),
         hindrance=hindrance,
         called_off=called_off(vmi),
         moving=migratability.moving(vmi),

@@ -122,12 +122,13 @@ async def following(
     monkeypatch.setattr(qmp_connection, "Session", SimpleNamespace(connect=connect))
     monkeypatch.setattr(qmp_connection, "observe", observe)
     monkeypatch.setattr(qmp_connection, "forget_files", nothing)
+    monkeypatch.setattr(qmp_connection, "forget_forwards", nothing)
     with tempfile.TemporaryDirectory(prefix="lv-") as folder:
         socket = str(Path(folder, "agent"))
         intent: Any = SimpleNamespace(
             namespace="default",
             vmi="web",
-            machine=SimpleNamespace(),
+            machine=SimpleNamespace(balloon=False),
             exclusive=None,
             agent_socket=socket,
             qmp_socket="/none",

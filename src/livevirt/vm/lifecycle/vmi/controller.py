@@ -23,6 +23,7 @@ from livevirt.vm.config import settings as config
 from livevirt.vm.lifecycle.vmi import launcher, view
 from livevirt.vm.lifecycle.vmi import status as vmi_status
 from livevirt.vm.lifecycle.vmi.plan import CreatePod, DeletePod, LetGo, Wait, end_unknown, plan
+from livevirt.vm.lifecycle.vmi.pod_runtime import EMBEDDED, PodRuntime
 from livevirt.vm.lifecycle.vmi.view import Problem
 from livevirt.vm.lifecycle.vmi_admission import FINALIZER
 from livevirt.vm.migration import migratability
@@ -96,9 +97,12 @@ class Sources:
 class Instances:
     """Watches instances, their pods and what they wait for."""
 
-    def __init__(self, client: Client, now: Now, recorder: Recorder, sources: Sources) -> None:
+    def __init__(
+        self, client: Client, now: Now, recorder: Recorder, sources: Sources,
+        runtime: PodRuntime = EMBEDDED,
+    ) -> None:  # fmt: skip
         self._client, self._now, self._recorder = client, now, recorder
-        self._from = sources
+        self._from, self._runtime = sources, runtime
         self._ended: dict[Key, tuple[str, datetime]] = {}  # uid, and since when its end is unknown
         self._attempts: dict[Key, Attempts] = {}  # at a change of size that failed
         sources.pods.index("launcher", _launched_for)
@@ -263,6 +267,7 @@ class Instances:
         await self._check_current(vmi)
         namespace = vmi["metadata"]["namespace"]
         pod = launcher.pod_of(vmi, self._from.namespace(namespace))
+        pod = self._runtime.complete(pod, vmi)
         name = pod["metadata"]["name"]
         try:
             await self._client.create(core.POD, pod, namespace)

@@ -20,7 +20,7 @@ UNPAUSED = "kubevirt.io/virtual-machine-unpaused"  # the pod's readiness gate
 IMAGE = f"livevirt/launcher:{__version__}"
 CONTAINER = "compute"
 CONSOLE_LOG = "guest-console-log"
-_NEXT_TO_NOTHING = {"cpu": "1m", "memory": "1Mi"}
+NEXT_TO_NOTHING = {"cpu": "1m", "memory": "1Mi"}
 RUN_AS = 107  # KubeVirt's user for QEMU
 EXTRA_GRACE = 30  # seconds the pod has beyond the guest's own
 _LONGEST_GRACE = 1 << 31  # seconds; a pod cannot be given any number of them
@@ -142,7 +142,7 @@ def _console_log(compute: Object) -> Object:
         "imagePullPolicy": "IfNotPresent",
         "restartPolicy": "Always",
         "resources": {
-            kind: {name: amount for name, amount in _NEXT_TO_NOTHING.items() if name in amounts}
+            kind: {name: amount for name, amount in NEXT_TO_NOTHING.items() if name in amounts}
             for kind, amounts in compute.items()
         },
         "securityContext": {"runAsUser": RUN_AS, "runAsNonRoot": True},
