@@ -23,6 +23,7 @@ from livevirt.node.network.requests import HOST_ACCESS
 from ..server_process import BIN
 from .guest_host import GuestHost, Object, a_vm, until
 from .moving_guest import MovingGuest, two_nodes
+from .test_guide import typed
 
 pytestmark = [pytest.mark.guest, pytest.mark.slow, pytest.mark.long]
 
@@ -224,6 +225,20 @@ def _is_forwarded(host: GuestHost, address: str) -> bool:
         [*command, "inet", "livevirt", "services"], capture_output=True, text=True, check=True
     )
     return address in done.stdout
+
+
+def test_the_commands_of_the_page_work_and_a_port_is_forwarded(host: GuestHost) -> None:
+    environment = host.server.environment()
+    path = f"{BIN}:{environment.get('PATH', os.defpath)}"
+    for command in typed("docs/networking.md"):
+        done = subprocess.run(
+            command, shell=True, env=environment | {"PATH": path}, cwd=host.server.home,
+            capture_output=True, text=True, timeout=60, check=False,
+        )  # fmt: skip
+        assert done.returncode == 0, f"{command}: {done.stderr}"
+    forward = ("virtctl", "port-forward", "--stdio", f"vm/{WEB}", str(SERVED))
+    done = host.attempt(*forward, input="GET /page HTTP/1.0\r\n\r\n")
+    assert PAGE in done.stdout, done.stderr
 
 
 def test_the_network_outlives_the_server_and_what_was_removed_comes_back(host: GuestHost) -> None:

@@ -74,9 +74,10 @@ def ended(monkeypatch: pytest.MonkeyPatch) -> asyncio.Event:
     return found
 
 
-def a_guest(qemu: Qemu, *nics: str) -> Any:
+def a_guest(qemu: Qemu, *nics: str, address: str = "") -> Any:
     machine = SimpleNamespace(nics=[SimpleNamespace(id=name) for name in nics])
-    intent = SimpleNamespace(machine=machine, ports=())
+    ports = [SimpleNamespace(nic=nics[0], ip4=address)] if address else []
+    intent = SimpleNamespace(machine=machine, ports=ports)
 
     class Guest(SimpleNamespace):
         __hash__ = object.__hash__
@@ -123,6 +124,25 @@ async def test_a_guest_that_never_answers_is_given_up(
     with pytest.raises(DialFailed):
         await Dialer().dial(a_guest(qemu, "net-a"), "tcp", LISTENING)
     assert qemu.forwards == {}
+
+
+async def test_a_guest_with_an_address_is_connected_to_there_until_it_ends(
+    qemu: Qemu, ended: asyncio.Event
+) -> None:
+    guest = a_guest(qemu, "net-a", address="127.0.0.1")
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        channel = await Dialer().dial(guest, "tcp", server.getsockname()[1])
+        line, _ = server.accept()
+        with line:
+            await channel.send(b"question")
+            assert await asyncio.to_thread(line.recv, 100) == b"question"
+            ended.set()
+            assert await channel.receive() is None
+        await channel.close()
+        port = server.getsockname()[1]
+    assert qemu.forwards == {}
+    with pytest.raises(DialFailed):
+        await Dialer().dial(guest, "tcp", port)
 
 
 async def test_a_guest_without_a_network_has_no_ports(qemu: Qemu) -> None:
