@@ -29,6 +29,8 @@ MERGE = "application/merge-patch+json"
 JSON_PATCH = "application/json-patch+json"
 STRATEGIC = "application/strategic-merge-patch+json"
 JSON = "application/json"
+#: docs/differences.md: a JSON patch that does not apply names its cause.
+ACCEPTED_CAUSES = ("patch",)
 
 Object = dict[str, Any]
 
@@ -247,12 +249,13 @@ def _answer(code: int, body: Object, space: str, versions: dict[str, str]) -> Ob
     """Return an answer without what differs from run to run."""
     if code >= 400:
         causes = (body.get("details") or {}).get("causes") or []
+        causes = [cause for cause in causes if cause["field"] not in ACCEPTED_CAUSES]
         refusal = {"code": code, "reason": body.get("reason", "")}
         if causes:
             refusal["causes"] = sorted(([c["reason"], c["field"]] for c in causes), key=str)
         return refusal
     meta = body["metadata"]
-    version, kind = meta["resourceVersion"], body["kind"]
+    version, kind = meta.get("resourceVersion", ""), body["kind"]  # a dry run may have none
     written = versions.get(kind) != version
     versions[kind] = version
     entries = copy.deepcopy(meta.get("managedFields") or [])

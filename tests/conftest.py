@@ -48,6 +48,7 @@ def pytest_configure(config: pytest.Config) -> None:
     if config.getoption(SCRAMBLE):
         scrambling.install()
         os.environ[scrambling.SWITCH_VARIABLE] = "yes"
+        os.environ[scrambling.SEED_VARIABLE] = scrambling.SEED.decode()  # for xdist's workers, too
     folders = [str(Path(scrambling.__file__).parent), os.environ.get("PYTHONPATH", "")]
     os.environ["PYTHONPATH"] = os.pathsep.join(filter(None, folders))
 

@@ -42,14 +42,33 @@ class Dialer:
         """
         if not guest.intent.machine.nics:
             raise DialFailed("the guest has no network interface")
+        first = guest.intent.machine.nics[0].id
+        address = next((each.ip4 for each in guest.intent.ports if each.nic == first), None)
         try:
             async with asyncio.timeout(DIAL_SECONDS):
+                if address is not None:
+                    return await _dial_address(guest, address, protocol, port)
                 return await self._user_network.dial(guest, protocol, port)
         except TimeoutError:
             why = f"{protocol} port {port} did not answer within {DIAL_SECONDS:.0f} s"
             raise DialFailed(why) from None
         except QmpError as error:
             raise DialFailed(str(error)) from error
+
+
+async def _dial_address(guest: Guest, address: str, protocol: Protocol, port: int) -> Channel:
+    """Connect to a guest on the node network, which the host reaches by its address."""
+    try:
+        if protocol == "tcp":
+            return _GuestConnection(guest.process, *await asyncio.open_connection(address, port))
+        _, channel = await asyncio.get_running_loop().create_datagram_endpoint(
+            lambda: DatagramChannel(guest.process), remote_addr=(address, port)
+        )
+    except OSError as error:
+        if isinstance(error, TimeoutError):
+            raise
+        raise DialFailed(f"{protocol} port {port}: {error.strerror or error}") from error
+    return channel
 
 
 @dataclass(slots=True)
@@ -153,10 +172,33 @@ async def _accepted(qmp: Session, forward: Forward, line: socket.socket) -> None
         pause = min(pause * 2, _LONGEST_PAUSE)
 
 
+class _GuestConnection(ByteChannel):
+    """A connection to the address of a guest, which ends with the guest.
+
+    A guest that ends closes no connection, and its address may become that of another guest.
+    """
+
+    def __init__(
+        self, qemu: Process, reader: asyncio.StreamReader, writer: asyncio.StreamWriter
+    ) -> None:
+        super().__init__(reader, writer)
+        self._watch = asyncio.create_task(self._end_with_guest(qemu, writer.transport))
+
+    async def _end_with_guest(self, qemu: Process, transport: asyncio.WriteTransport) -> None:
+        await process.exited(qemu)
+        transport.abort()
+
+    async def close(self) -> None:
+        """Close the connection once everything is written."""
+        self._watch.cancel()
+        await super().close()
+
+
 class DatagramChannel(asyncio.DatagramProtocol):
     """The datagrams between one client and a port of a guest; the channel ends with the guest."""
 
-    def __init__(self, qemu: Process, release: Callable[[], Awaitable[None]]) -> None:
+    def __init__(self, qemu: Process, release: Callable[[], Awaitable[None]] | None = None) -> None:
+        """`release` is called when the channel is closed."""
         self._qemu, self._release = qemu, release
         self._received: asyncio.Queue[bytes | None] = asyncio.Queue(_WAITING_DATAGRAMS)
         self._transport: asyncio.DatagramTransport | None = None
@@ -185,8 +227,9 @@ class DatagramChannel(asyncio.DatagramProtocol):
         self._transport.sendto(data)
 
     async def close(self) -> None:
-        """Close the socket; the last stream of a port removes the forward."""
+        """Close the socket."""
         assert self._transport is not None
         self._watch.cancel()
         self._transport.close()
-        await self._release()
+        if self._release is not None:
+            await self._release()

@@ -6,7 +6,7 @@ from livevirt.kube.control.events import Recorder
 from livevirt.kube.objects import conditions
 from livevirt.kube.objects.conditions import Condition
 from livevirt.kube.objects.request import Object, status_of
-from livevirt.node import attachments
+from livevirt.node import attachments, probes
 from livevirt.node.exit_record import ExitRecord
 from livevirt.node.pod_status import RESIZE_IN_PROGRESS, RESIZE_PENDING
 from livevirt.vm.sizing import guest_size, hot_change
@@ -15,6 +15,7 @@ from livevirt.vm.volumes import volume_migration
 COMPONENT = "virt-handler"
 VOLUME_COPIED = "VolumeMigrated"
 STARTED, STOPPED, SHUTTING_DOWN = "Started", "Stopped", "ShuttingDown"
+UNHEALTHY = "Unhealthy"
 MAY_NOT_SHRINK = "MemoryMayNotShrink"
 _SIZES = {hot_change.CPU: ("cpu", "VCPUs"), hot_change.MEMORY_TYPE: ("memory", "Memory")}
 #: Of volumes that are where they should be or on their way there; such messages name the volume.
@@ -23,6 +24,12 @@ _RESIZES = {
     RESIZE_PENDING: {"Deferred": "ResizeDeferred", "Infeasible": "ResizeInfeasible"},
     RESIZE_IN_PROGRESS: {"Error": "ResizeError"},
 }
+
+
+def unhealthy(recorder: Recorder, vmi: Object, probe: str, why: str) -> None:
+    """Record that a probe has failed as often as its threshold allows."""
+    kind = {probes.READINESS: "Readiness", probes.LIVENESS: "Liveness"}[probe]
+    recorder.event(vmi, "Warning", UNHEALTHY, f"{kind} probe failed: {why}")
 
 
 def started(recorder: Recorder, vmi: Object) -> None:

@@ -57,6 +57,7 @@ class KubeletRole:
             paused=vmi_status.is_paused(local.standing),
             waiting=local.waiting,
             ending=local.ending,
+            ready=local.prober is None or local.prober.ready,
         )
         status = pod_status.status(seen)
         await self._write(pod, status)

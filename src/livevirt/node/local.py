@@ -24,6 +24,7 @@ from livevirt.node.migration.source import SourceMigration
 from livevirt.node.migration.target import TargetMigration
 from livevirt.node.pod_dir import PodDir
 from livevirt.node.pod_status import Waiting
+from livevirt.node.probes import Prober
 from livevirt.node.process import Process
 from livevirt.node.runtime import Runtime
 from livevirt.qemu.lifecycle import SENT_WHOLE, Standing
@@ -49,6 +50,7 @@ class Local:
         self.adjuster: Adjuster | None = None  # there is one while there is a guest
         self.attacher: Attacher | None = None  # there is one once its volumes were looked at
         self.keeper: DeviceKeeper | None = None  # there is one once its devices were looked at
+        self.prober: Prober | None = None  # there is one while its guest is here
         self.waiting: Waiting | None = None  # what a start waits for
         self.attempts = 0  # at getting what it waits for
         self.pressed: datetime | None = None  # when the power button was last pressed
@@ -134,13 +136,13 @@ class Local:
 
     def suspend_changes(self) -> None:
         """Change nothing about the guest from now on; what was begun is planned again later."""
-        for worker in (self.adjuster, self.attacher, self.keeper):
+        for worker in (self.adjuster, self.attacher, self.keeper, self.prober):
             if worker is not None:
                 worker.stop()
 
     def resume_changes(self) -> None:
         """Follow the instance again, after a migration has ended."""
-        self.migration = self.attacher = self.keeper = None
+        self.migration = self.attacher = self.keeper = self.prober = None
         self.adjuster = Adjuster(self.guest, self.wake) if self.guest is not None else None
 
     @property
@@ -182,7 +184,8 @@ class Local:
         self.suspend_changes()
         if self.migration is not None:
             self.migration.stop()
-        self.guest = self.adjuster = self.attacher = self.keeper = self.migration = None
+        self.guest = self.adjuster = self.attacher = self.keeper = self.prober = None
+        self.migration = None
 
 
 class Locals:

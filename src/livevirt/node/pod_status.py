@@ -46,6 +46,7 @@ class ObservedPod:
     paused: bool = False
     waiting: Waiting | None = None
     ending: ExitRecord | None = None
+    ready: bool = True  # by the guest's readiness probe
 
 
 def status(seen: ObservedPod) -> Object:
@@ -104,7 +105,7 @@ def _container(seen: ObservedPod, container: Object) -> Object:
         "image": container.get("image") or "",
         "imageID": "",
         "restartCount": 0,
-        "ready": running,
+        "ready": running and seen.ready,
         "started": running,
         "state": _state(seen),
         "lastState": {},
@@ -170,7 +171,7 @@ def _wanted(seen: ObservedPod) -> list[Condition]:
     if seen.ending is not None:
         reason = "PodCompleted" if seen.ending.phase == "Succeeded" else "PodFailed"
         unready = {"status": "False", "reason": reason}
-    elif not seen.started:
+    elif not seen.started or not seen.ready:
         message = f"containers with unready status: [{' '.join(names)}]"
         unready = conditions.condition("ContainersReady", False, "ContainersNotReady", message)
     containers: Condition = unready or {"status": "True"}

@@ -38,6 +38,9 @@ class ReadinessGate:
         if local.ending is not None or not local.spawned or local.guest is None:
             return None
         wanted = pod_status.unpaused(vmi_status.is_paused(local.standing))
+        if local.prober is not None and not local.prober.ready:
+            message = "the readiness probe of the guest has not succeeded"
+            wanted = conditions.condition(pod_status.UNPAUSED, False, "ProbeFailed", message)
         old = status_of(pod).get("conditions")
         changed = conditions.with_condition(old, wanted, self._now())
         if changed == old:

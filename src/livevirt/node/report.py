@@ -2,17 +2,22 @@
 
 from __future__ import annotations
 
+import functools
 import logging
 from dataclasses import replace
 from datetime import timedelta
 
 from livevirt.errors import NotFound
-from livevirt.kube.objects.request import Object
+from livevirt.kube.objects import conditions
+from livevirt.kube.objects.request import Object, status_of
+from livevirt.kube.objects.times import parse_time
 from livevirt.node import attachments, device_keeper, events, sizing, vmi_status
+from livevirt.node import process as processes
 from livevirt.node.device_keeper import DeviceKeeper
 from livevirt.node.guest import NOTHING_YET
 from livevirt.node.local import Local
 from livevirt.node.migration.migrations import NodeMigrations
+from livevirt.node.probes import Prober, Reports
 from livevirt.node.runtime import PodReporter
 from livevirt.node.sizing import IDLE
 from livevirt.node.start import Starter
@@ -67,6 +72,7 @@ class Reporter:
         if not held:
             _adjust(local, pod, vmi)
             self._attach(local, pod, vmi)
+            self._probe(local, pod, vmi)
         if local.ending is not None and self._migrations.is_undecided(local, vmi):
             return  # the guest may run on another node: the target reports that
         await self._report_vmi(local, pod, vmi)
@@ -131,6 +137,31 @@ class Reporter:
         if local.keeper is None:
             local.keeper = DeviceKeeper(guest, local.wake)
         local.keeper.want(device_keeper.goal(vmi, guest.intent.machine))
+
+    def _probe(self, local: Local, pod: Object | None, vmi: Object) -> None:
+        """Probe the guest as its instance asks for; one that is to end is not probed."""
+        guest, intent = local.guest, local.intent
+        if guest is None or intent is None or pod is None:
+            return
+        if local.ending is not None or "deletionTimestamp" in pod["metadata"]:
+            if local.prober is not None:
+                local.prober.stop()
+            return
+        if local.prober is None:
+            failed = functools.partial(events.unhealthy, self._recorder, vmi)
+            reports = Reports(local.wake, failed, functools.partial(_end, local))
+            ready = conditions.is_true(status_of(pod).get("conditions"), "Ready")
+            began = parse_time(intent.created)
+            local.prober = Prober(guest, began, reports, ready=ready)
+        local.prober.want(vmi["spec"], self._now())
+
+
+def _end(local: Local, why: str) -> None:
+    """Kill QEMU, so that its guest has failed; `kubectl logs` shows why."""
+    log.warning("guest killed", extra={"pod": str(local.key), "reason": why})
+    if local.guest is not None:
+        local.folder.complain(why)
+        processes.kill(local.guest.process)
 
 
 def _adjust(local: Local, pod: Object | None, vmi: Object) -> None:

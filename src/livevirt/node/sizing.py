@@ -13,7 +13,7 @@ from livevirt.kube.objects.request import Object
 from livevirt.node import resize
 from livevirt.node.pod_status import RESIZE_IN_PROGRESS, RESIZE_PENDING
 from livevirt.qemu.plan import MachineSnapshot
-from livevirt.vm.sizing import hot_change
+from livevirt.vm.sizing import baseline, hot_change
 from livevirt.vm.sizing.guest_size import ADVICE, Cause, CpuState, MemoryState
 from livevirt.vm.sizing.hot_change import NOT_ACCEPTING, PLUG_FAILED, PLUGGING, UNPLUGGING, Obstacle
 from livevirt.vm.sizing.reservation import Size, asked, covers, reservation
@@ -186,7 +186,7 @@ def size_status(
         return found, status.get(hot_change.OBSERVED)
     has, wanted = size(seen), asked(vmi)
     need, covered = reservation(vmi, has), _covered(vmi, pod, has)
-    resizing = _Resize(covered, _final(pod, need), _failure(pod, need))
+    resizing = _Resize(covered, _final(vmi, pod, need), _failure(pod, need))
     done = []
     for type_, same, stage in (
         (hot_change.CPU, seen.sockets == has.sockets == wanted.sockets, stands.cpu),
@@ -227,9 +227,12 @@ def _changing(vmi: Object, stands: Progress) -> list[str]:
 
 def _condition(vmi: Object, type_: str, resizing: _Resize, stage: Stage | None) -> Condition | None:
     """Return the condition of a change that is not done, None if there is nothing new to report."""
-    if resizing.covered:
-        return hot_change.condition(type_, stage.reason, stage.message) if stage else None
     held = resizing.failure or hot_change.obstacle(vmi)
+    if resizing.covered:
+        if stage is not None:
+            return hot_change.condition(type_, stage.reason, stage.message)
+        waits = held is not None and held.reason == hot_change.WAITING_FOR_MIGRATION
+        return hot_change.condition(type_, held.reason, held.message) if held and waits else None
     if held is not None:
         return hot_change.condition(type_, held.reason, held.message)
     old = conditions.find((vmi.get("status") or {}).get("conditions"), type_)
@@ -260,10 +263,22 @@ def _covered(vmi: Object, pod: Object, has: Size) -> bool:
     return covers(resize.in_force(pod) or {}, reservation(vmi, has))
 
 
-def _final(pod: Object, need: Compute) -> bool:
+def _final(vmi: Object, pod: Object, need: Compute) -> bool:
     """Return whether the pod holds what it must, and no more."""
-    in_force = resize.in_force(pod)
-    return resize.same(resize.desired(pod), in_force) and _is(in_force or {}, need)
+    in_force = resize.in_force(pod) or {}
+    if baseline.left_behind(vmi, in_force):
+        return False
+    own = (vmi["spec"]["domain"].get("resources") or {}).get("limits") or {}
+    limited = all(_limited(in_force, need, name, own=name in own) for name in ("cpu", "memory"))
+    return resize.same(resize.desired(pod), in_force) and _is(in_force, need) and limited
+
+
+def _limited(resources: Object, need: Compute, name: str, *, own: bool) -> bool:
+    """Return whether a limit is as it must be; one that the owner did not set is not checked."""
+    if not own or name not in need.limits:
+        return True
+    has = (resources.get("limits") or {}).get(name)
+    return has is not None and parse(has) == parse(need.limits[name])
 
 
 def _is(resources: Object, need: Compute) -> bool:

@@ -100,6 +100,9 @@ class Guests:
         self.commands.append((["screenshot", str(move_cursor)], b""))
         return b"\x89PNG of " + vmi.encode()
 
+    async def usb_sockets(self, namespace: str, vmi: str) -> list[Path]:
+        return [self.folder / f"usb{slot}.sock" for slot in range(4)]
+
     async def dial(
         self, namespace: str, vmi: str, protocol: TransportProtocol, port: int
     ) -> Channel:

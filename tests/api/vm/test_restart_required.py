@@ -225,19 +225,6 @@ async def test_other_words_for_the_same_guest_are_no_change(running: World) -> N
     assert not required(running)
 
 
-async def test_labels_of_the_template_wait_for_the_next_start_and_nothing_waits_for_them(
-    running: World,
-) -> None:
-    patch = {"spec": {"template": {"metadata": {"labels": {"team": "a"}}}}}
-    [line] = await edit(running, patch)
-    assert line == "at the next restart only: labels and annotations of the template"
-    await running.until(lambda: running.vm()["status"]["observedGeneration"] == 2)
-    assert not required(running)
-    assert "team" not in (running.vmi()["metadata"].get("labels") or {})
-    await restart(running)
-    assert running.vmi()["metadata"]["labels"]["team"] == "a"
-
-
 # ---------------------------------------------------------------- strategy and gates
 
 

@@ -93,8 +93,7 @@ def granted(options: InstallOptions) -> set[tuple[Any, ...]]:
 
 def test_given_all_in_one_then_its_account_may_do_what_the_components_may() -> None:
     assert granted(SHAPES["all in one"]) == granted(SHAPES["separate"])
-    accounts = {
-        each["metadata"]["name"] for each in of_kind(SHAPES["all in one"], "ServiceAccount")
-    }
-    assert rbac.CONTROLLER.name in accounts
-    assert not accounts.intersection((rbac.WEBHOOK.name, rbac.API.name))
+    bindings = of_kind(SHAPES["all in one"], "RoleBinding")
+    assert {each["roleRef"]["name"] for each in bindings} == {
+        rbac.CONTROLLER.name, rbac.NODE.name, *(role for _, role in rbac.API.existing_roles)
+    }  # fmt: skip

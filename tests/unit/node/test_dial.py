@@ -76,7 +76,7 @@ def ended(monkeypatch: pytest.MonkeyPatch) -> asyncio.Event:
 
 def a_guest(qemu: Qemu, *nics: str) -> Any:
     machine = SimpleNamespace(nics=[SimpleNamespace(id=name) for name in nics])
-    intent = SimpleNamespace(machine=machine)
+    intent = SimpleNamespace(machine=machine, ports=())
 
     class Guest(SimpleNamespace):
         __hash__ = object.__hash__
@@ -154,3 +154,48 @@ async def test_a_udp_stream_ends_with_the_guest(qemu: Qemu, ended: asyncio.Event
     ended.set()
     assert await channel.receive() is None
     await channel.close()
+
+
+def on_node_network(guest: Any) -> Any:
+    """Give the guest's first interface an address; this machine answers there for it."""
+    guest.intent.ports = (SimpleNamespace(nic="net-a", ip4="127.0.0.1"),)
+    return guest
+
+
+async def test_a_guest_on_the_node_network_is_reached_by_its_address(
+    qemu: Qemu, ended: asyncio.Event
+) -> None:
+    guest, loop = on_node_network(a_guest(qemu, "net-a")), asyncio.get_running_loop()
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        channel = await Dialer().dial(guest, "tcp", server.getsockname()[1])
+        line, _ = server.accept()
+        await channel.send(b"question")
+        with line:
+            assert await loop.run_in_executor(None, line.recv, 100) == b"question"
+        assert await channel.receive() is None
+        await channel.close()
+        closed = server.getsockname()[1]
+    with pytest.raises(DialFailed):
+        await Dialer().dial(guest, "tcp", closed)
+    with socket.socket(type=socket.SOCK_DGRAM) as datagrams:
+        datagrams.bind(("127.0.0.1", 0))
+        datagrams.setblocking(False)
+        channel = await Dialer().dial(guest, "udp", datagrams.getsockname()[1])
+        await channel.send(b"one")
+        data, sender = await loop.sock_recvfrom(datagrams, 100)
+        await loop.sock_sendto(datagrams, data.upper(), sender)
+        assert await channel.receive() == b"ONE"
+        await channel.close()
+
+
+async def test_a_connection_to_an_address_ends_with_the_guest(
+    qemu: Qemu, ended: asyncio.Event
+) -> None:
+    guest = on_node_network(a_guest(qemu, "net-a"))
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        channel = await Dialer().dial(guest, "tcp", server.getsockname()[1])
+        line, _ = server.accept()
+        with line:
+            ended.set()
+            assert await channel.receive() is None
+        await channel.close()

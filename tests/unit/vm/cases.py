@@ -87,7 +87,7 @@ def running(spec: Object, config: Config = LIVE, **status: Any) -> Object:
         "metadata": {
             "name": "web",
             "uid": "vmi-uid",
-            "annotations": {configs.RECORDED: config.defaults.recorded()},
+            "annotations": {configs.RECORDED: config.recorded()},
             "ownerReferences": [owner],
         },
         "spec": made,

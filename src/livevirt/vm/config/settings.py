@@ -10,6 +10,7 @@ import functools
 from dataclasses import dataclass
 
 import msgspec
+from msgspec.structs import replace
 
 from livevirt.kube.objects.quantity import Quantity, parse
 from livevirt.kube.objects.request import Object
@@ -41,6 +42,7 @@ class Defaults(View, frozen=True):
     overhead_formula: int = 1
     cpu_model: str = "host-model"
     machine_type: str = "q35"
+    eviction_strategy: str = ""  # empty: created before it was recorded
 
     def recorded(self) -> str:
         """Return the text of the annotation: every value, so that it outlives our defaults."""
@@ -81,10 +83,17 @@ class Config:
             return True
         return gate not in self.disabled and gate in _ON_BY_DEFAULT
 
-    def without_maxima(self, defaults: Defaults) -> Config:
-        """Return all that is filled into a spec with such defaults, but for the maxima."""
+    def recorded(self) -> str:
+        """Return the text of the annotation that records the defaults in a new instance."""
+        return replace(self.defaults, eviction_strategy=self.eviction_strategy).recorded()
+
+    def without_maxima(self, defaults: Defaults, eviction_strategy: str) -> Config:
+        """Return all that is filled into a spec with such defaults, but for the maxima.
+
+        `eviction_strategy` is the instance's own: without a record, that is what it started with.
+        """
         return Config(
-            eviction_strategy=self.eviction_strategy,
+            eviction_strategy=defaults.eviction_strategy or eviction_strategy,
             network_binding=self.network_binding,
             defaults=defaults,
         )

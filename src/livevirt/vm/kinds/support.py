@@ -55,6 +55,12 @@ _TABLE = """
     affinity architecture evictionStrategy hostname nodeSelector priorityClassName schedulerName
     startStrategy subdomain terminationGracePeriodSeconds tolerations topologySpreadConstraints
     networks.name networks.pod
+    readinessProbe.exec readinessProbe.guestAgentPing readinessProbe.initialDelaySeconds
+    readinessProbe.periodSeconds readinessProbe.timeoutSeconds readinessProbe.successThreshold
+    readinessProbe.failureThreshold
+    livenessProbe.exec livenessProbe.guestAgentPing livenessProbe.initialDelaySeconds
+    livenessProbe.periodSeconds livenessProbe.timeoutSeconds livenessProbe.successThreshold
+    livenessProbe.failureThreshold
 
     domain.clock.utc domain.clock.timezone
     domain.cpu.cores domain.cpu.sockets domain.cpu.threads domain.cpu.maxSockets domain.cpu.guest
@@ -72,6 +78,7 @@ _TABLE = """
     domain.devices.autoattachPodInterface
     domain.devices.autoattachSerialConsole domain.devices.logSerialConsole domain.devices.rng
     domain.devices.inputs domain.devices.watchdog.name domain.devices.watchdog.i6300esb
+    domain.devices.clientPassthrough
     domain.devices.disks.name domain.devices.disks.bootOrder domain.devices.disks.cache
     domain.devices.disks.io domain.devices.disks.serial domain.devices.disks.errorPolicy
     domain.devices.disks.shareable domain.devices.disks.dedicatedIOThread

@@ -23,7 +23,7 @@ from livevirt.vm.spec.refused_fields import refused_annotations
 from livevirt.vm.spec.validation import Exemptions, size_warnings, spec_errors
 from livevirt.vm.verdict.gather import gather_now
 from livevirt.vm.verdict.summary import RELABELLED, warnings
-from livevirt.vm.verdict.verdict import judge
+from livevirt.vm.verdict.verdict import judge, relabelled
 from livevirt.vm.volumes import datavolume_admission
 from livevirt.vm.volumes.admission import empty_drives, wrong
 from livevirt.vm.volumes.claims import shared_claims
@@ -145,7 +145,7 @@ def _edit_warnings(new: Object, read: Reader) -> list[str]:
     inputs = gather_now(new, read)
     judgement = judge(inputs)
     found = warnings(judgement, new["metadata"]["name"], new["metadata"]["namespace"])
-    return [*found, RELABELLED] if judgement.running and inputs.relabelled else found
+    return [*found, RELABELLED] if judgement.running and relabelled(inputs) else found
 
 
 def _strategy_errors(spec: Object) -> Iterator[FieldError]:

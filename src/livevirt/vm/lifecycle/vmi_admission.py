@@ -44,7 +44,7 @@ class InstanceRules(Rules):
         disks.add_missing(new["spec"])
         defaults.fill(new["spec"], owner_uid(new), config)
         annotations = meta.setdefault("annotations", {})
-        annotations[configs.RECORDED] = config.defaults.recorded()
+        annotations[configs.RECORDED] = config.recorded()
         if FINALIZER not in meta.setdefault("finalizers", []):
             meta["finalizers"].append(FINALIZER)
         moment = times.format_time(review.now)

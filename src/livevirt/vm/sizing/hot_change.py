@@ -21,7 +21,7 @@ from livevirt.kube.objects.quantity import Format, Quantity
 from livevirt.kube.objects.request import Object, status_of
 from livevirt.vm.sizing import guest_size
 from livevirt.vm.sizing.reservation import asked, reported_size
-from livevirt.vm.verdict.comparison import MEMORY, SOCKETS
+from livevirt.vm.verdict.comparison import AMOUNTS, MEMORY, SOCKETS, in_vm
 from livevirt.vm.verdict.judgement import Judgement
 
 CPU, MEMORY_TYPE = "HotVCPUChange", "HotMemoryChange"
@@ -47,7 +47,11 @@ HELD = (
 BEGUN = (WAITING, UNPLUGGING)
 
 _KEYS = {CPU: "cpu", MEMORY_TYPE: "memory"}  # in the revisions
-_FIELDS = {SOCKETS: "cpu", MEMORY: "memory"}
+_FIELDS = {
+    SOCKETS: "cpu",
+    MEMORY: "memory",
+    **{in_vm(path): path[-1] for path in AMOUNTS},
+}
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,7 +68,7 @@ class Obstacle:
 def requested(judgement: Judgement, vmi: Object) -> Object | None:
     """Return the `sizeRevision` of an instance that is about to get what a judgement calls live.
 
-    None if neither sockets nor memory change.
+    None if neither the size of the guest nor that of its pod changes.
     """
     changed = {_FIELDS[c.path] for c in judgement.changes if c.path in _FIELDS and c.live}
     if not changed:
@@ -136,6 +140,8 @@ def begun(vmi: Object, type_: str) -> Condition:
     else:
         old, new = has.memory, wanted.memory
         sizes = f"{_amount(old)} -> {_amount(new)}"
+    if new == old:
+        return condition(type_, WAITING, "the pod is resized")
     if new < old:
         return condition(type_, UNPLUGGING, f"{sizes}: the guest gives it back, then its pod")
     return condition(type_, WAITING, f"{sizes}: the pod is resized first")

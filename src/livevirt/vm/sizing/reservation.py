@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 
 import msgspec
 from msgspec.structs import replace
@@ -84,20 +84,35 @@ def held(vmi: Object, has: Size, namespace: Namespace | None = None) -> Compute:
     return compute(_grown(view, size_of(view), has, ratio), defaults, namespace)
 
 
-def resized(current: Object, needed: Compute) -> Object:
+def resized(current: Object, needed: Compute, own_limits: Collection[str] = ()) -> Object:
     """Return a container's resources as a resize may change them, the rest as it is.
 
-    Limits change only where there are some: adding one could change the pod's QoS class.
+    Limits change only where there are some, or where the owner sets them (`own_limits`).
     """
     found: Object = {}
     for side, amounts in (("requests", needed.requests), ("limits", needed.limits)):
         old = current.get(side) or {}
+        added = own_limits if side == "limits" else ()
         new = {
-            n: amounts[n] for n in _RESIZED if n in old and n in amounts and _new(old, n, amounts)
+            n: amounts[n]
+            for n in _RESIZED
+            if n in amounts and (_new(old, n, amounts) if n in old else n in added)
         }
-        if old:
+        if old or new:
             found[side] = {**old, **new}
     return found
+
+
+def qos_class(resources: Object) -> str:
+    """Return the QoS class of a pod whose container has such resources."""
+    requests, limits = resources.get("requests") or {}, resources.get("limits") or {}
+    if not any(name in side for side in (requests, limits) for name in _RESIZED):
+        return "BestEffort"
+    exact = all(
+        name in limits and parse(requests.get(name, limits[name])) == parse(limits[name])
+        for name in _RESIZED
+    )
+    return "Guaranteed" if exact else "Burstable"
 
 
 def covers(in_force: Object, needed: Compute) -> bool:

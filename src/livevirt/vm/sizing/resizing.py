@@ -15,13 +15,14 @@ from livevirt.kube.objects.request import Object, status_of
 from livevirt.vm.config.settings import Config
 from livevirt.vm.lifecycle.vmi.launcher import CONTAINER
 from livevirt.vm.migration import migratability
-from livevirt.vm.sizing import hot_change
+from livevirt.vm.sizing import baseline, hot_change
 from livevirt.vm.sizing.hot_change import Obstacle
-from livevirt.vm.sizing.reservation import held, reported_size, reservation, resized
+from livevirt.vm.sizing.reservation import held, qos_class, reported_size, reservation, resized
 from livevirt.vm.spec import instance
 from livevirt.vm.spec.resources import Compute, Namespace
 from livevirt.vm.verdict.growth import BY_MIGRATION, amounts, growth, needs_migration, shortages
 from livevirt.vm.verdict.headroom import under_limit_ranges, under_quotas
+from livevirt.vm.verdict.judgement import Reason
 
 _FIRST_WAIT, _LONGEST_WAIT = 2, 60  # seconds
 _PLUG_WAIT = timedelta(seconds=3)  # in which a node that tries again reports how that goes
@@ -90,15 +91,18 @@ def needed(vmi: Object, namespace: Namespace, *, back: bool = False) -> Compute:
     return held(vmi, has, namespace) if back else reservation(vmi, has, namespace)
 
 
-def containers(pod: Object, need: Compute) -> list[Object] | None:
+def containers(vmi: Object, pod: Object, need: Compute) -> list[Object] | None:
     """Return the pod's containers with the resources they need, None if they have them."""
     found = [
-        {**each, "resources": resized(each.get("resources") or {}, need)}
-        if each["name"] == CONTAINER
-        else each
+        {**each, "resources": _resized(vmi, each, need)} if each["name"] == CONTAINER else each
         for each in pod["spec"]["containers"]
     ]
     return None if found == pod["spec"]["containers"] else found
+
+
+def _resized(vmi: Object, container: Object, need: Compute) -> Object:
+    own = instance.read(vmi["spec"]).domain.resources.limits
+    return resized(container.get("resources") or {}, need, own)
 
 
 def by_migration(vmi: Object, pod: Object, need: Compute, config: Config) -> str:
@@ -106,7 +110,19 @@ def by_migration(vmi: Object, pod: Object, need: Compute, config: Config) -> str
     has = _asked(pod).requests
     changed = [n for n, amount in need.requests.items() if parse(has.get(n, 0)) != parse(amount)]
     reason = needs_migration(instance.read(vmi["spec"]), changed, config)
+    for container in pod["spec"]["containers"]:
+        if container["name"] == CONTAINER and reason is None:
+            reason = _changes_kind(vmi, container, need)
     return BY_MIGRATION[reason] if reason is not None else ""
+
+
+def _changes_kind(vmi: Object, container: Object, need: Compute) -> Reason | None:
+    """Return why a pod cannot get such resources at all once it is created."""
+    has = container.get("resources") or {}
+    if baseline.left_behind(vmi, has):
+        return Reason.LIMIT_REMOVED
+    same = qos_class(has) == qos_class(_resized(vmi, container, need))
+    return None if same else Reason.QOS_CLASS
 
 
 def waiting(vmi: Object, why: str, config: Config) -> Obstacle:

@@ -15,6 +15,7 @@ from livevirt.vm.config.settings import Config
 from livevirt.vm.spec import instance as instances
 from livevirt.vm.spec import sizes
 from livevirt.vm.spec.defaults import BINDINGS
+from livevirt.vm.spec.device_validation import device_errors
 from livevirt.vm.spec.instance import Instance
 from livevirt.vm.spec.placement_validation import placement_errors, scheduling_errors
 from livevirt.vm.spec.refused_fields import refused_fields
@@ -90,6 +91,11 @@ def _is_unicast(mac: str) -> bool:
 _MOST = Quantity.from_int(2**63 - 1)  # Kubernetes knows no larger amount
 _MOST_CPUS = 2**32 - 1
 MACHINES = ("q35*", "pc-q35*")
+_PROBES = ("exec", "guestAgentPing", "httpGet", "tcpSocket")
+_PROBE_NUMBERS = (
+    "initialDelaySeconds", "periodSeconds", "timeoutSeconds", "successThreshold",
+    "failureThreshold",
+)  # fmt: skip
 _EVICTION = ("None", "LiveMigrate", "LiveMigrateIfPossible", "External")
 _PAGE_SIZES = ("2Mi", "1Gi")
 _FEATURE_POLICIES = ("", "force", "require", "optional", "disable", "forbid")
@@ -151,7 +157,9 @@ def spec_errors(
         *_memory_errors(path, instance, config, explicit_maximum, sized),
         *_resource_errors(f"{path}.domain.resources", instance),
         *_machine_errors(f"{path}.domain", spec["domain"]),
+        *device_errors(f"{path}.domain.devices", spec["domain"]),
         *_placement_errors(path, spec),
+        *_probe_errors(path, spec),
         *scheduling_errors(path, spec),
         *refused_fields(path, spec),
         *disk_errors(path, spec, config, exempt.empty_drives),
@@ -289,6 +297,24 @@ def _machine_errors(at: str, domain: Object) -> Iterator[FieldError]:
     uuid = (domain.get("firmware") or {}).get("uuid") or ""
     if uuid and not _UUID.fullmatch(uuid):
         yield wrong(f"{at}.firmware.uuid", f"{at}.firmware.uuid '{uuid}' is not a UUID")
+
+
+def _probe_errors(path: str, spec: Object) -> Iterator[FieldError]:
+    for name in ("readinessProbe", "livenessProbe"):
+        if (probe := spec.get(name)) is None:
+            continue
+        at = f"{path}.{name}"
+        handlers = [each for each in _PROBES if probe.get(each) is not None]
+        if len(handlers) != 1:
+            yield wrong(at, f"{at} must have exactly one of {', '.join(_PROBES)}")
+        if "exec" in handlers and not probe["exec"].get("command"):
+            yield wrong(f"{at}.exec.command", f"{at}.exec.command must not be empty")
+        if name == "livenessProbe" and probe.get("successThreshold", 1) not in (0, 1):
+            yield wrong(f"{at}.successThreshold", f"{at}.successThreshold must be 1")
+        for number in _PROBE_NUMBERS:
+            if (probe.get(number) or 0) < 0:
+                message = f"{at}.{number} must be greater than or equal to 0"
+                yield wrong(f"{at}.{number}", message)
 
 
 def _placement_errors(path: str, spec: Object) -> Iterator[FieldError]:

@@ -13,6 +13,7 @@ from livevirt.kube.objects.quantity import Quantity, parse
 from livevirt.kube.objects.request import Object, status_of
 from livevirt.vm.config import settings as config
 from livevirt.vm.config.settings import Defaults
+from livevirt.vm.sizing import baseline
 from livevirt.vm.sizing.reservation import Size, reported_size
 from livevirt.vm.spec import defaults as spec_defaults
 from livevirt.vm.spec import instance, sizes
@@ -123,8 +124,10 @@ MEMORY = in_vm(("domain", "memory", "guest"))
 FOLLOWS: Object = {}  # a field that follows the instance
 #: Disks and volumes follow the instance too; `volume_edits` has their rules.
 VOLUME_PATHS: tuple[Path, ...] = (("domain", "devices", "disks"), ("volumes",))
-#: What a pod asks for its guest's memory, if the owner or an instance type sets it.
-MEMORY_REQUEST: Path = ("domain", "resources", "requests", "memory")
+#: Requests and limits of the pod, if the owner or an instance type sets them.
+AMOUNTS: tuple[Path, ...] = tuple(
+    ("domain", "resources", side, name) for name in baseline.NAMES for side in baseline.SIDES
+)
 
 
 class Comparison(msgspec.Struct, frozen=True):
@@ -194,16 +197,15 @@ class VolumeEdit:
 def compare(inputs: VerdictInputs, vmi: Object, following: Object) -> Comparison:
     """Return the comparison for an instance that runs, and of which some fields follow the VM."""
     recorded = config.recorded(vmi)
-    settings = inputs.config.without_maxima(recorded)
     uid, spec = _identity(vmi), vmi["spec"]
+    settings = inputs.config.without_maxima(recorded, spec.get("evictionStrategy") or "None")
     # A type left open means the one the guest has: the next start keeps it.
     machine = status_of(vmi).get("machine") or spec["domain"].get("machine")
-    began = spec_defaults.kept(inputs.started, machine)
+    began = baseline.in_force(spec_defaults.kept(inputs.started, machine), vmi)
     started = filled(began, uid, settings)
     source = spec_defaults.kept(_with_buses_of(spec, inputs.wanted), machine)
     wanted = refilled(source, uid, settings, twin=began, as_filled=started)
     before, after, tree = map(canonical, _judged(started, wanted, spec, following))
-    _follow_request(before, after, tree)
     found = Comparison(
         inputs,
         spec,
@@ -269,20 +271,6 @@ def _trimmed(
 def _devices(spec: Object) -> Object | None:
     found: Object | None = (spec.get("domain") or {}).get("devices")
     return found
-
-
-def _follow_request(tree: Object, wanted: Object, vmi: Object) -> None:
-    """Put the instance's request for memory into the tree of its start, in place.
-
-    Only if the wanted request differs from that of the start: otherwise the instance's request just
-    follows the size of the guest.
-    """
-    asked = find(wanted, MEMORY_REQUEST)
-    if asked is None:
-        return
-    started, has = find(tree, MEMORY_REQUEST), find(vmi, MEMORY_REQUEST)
-    if started is not None and has is not None and started != asked:
-        tree["domain"]["resources"]["requests"]["memory"] = has
 
 
 def _set_maxima(comparison: Comparison) -> None:

@@ -7,16 +7,17 @@ field. Why every other field waits for a restart is in `not_live`.
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
 from livevirt.kube.objects.request import Object
 from livevirt.vm.sizing import guest_size
-from livevirt.vm.verdict import device_rules, not_live, size_rules
+from livevirt.vm.verdict import device_rules, not_live, size_rules, template_metadata
 from livevirt.vm.verdict.comparison import (
+    AMOUNTS,
     FOLLOWS,
-    MEMORY_REQUEST,
     VOLUME_PATHS,
     Comparison,
     Path,
@@ -50,12 +51,22 @@ class LiveField:
 # ---------------------------------------------------------------- the list
 
 
+def no_guest_change(comparison: Comparison, running: Any, wanted: Any) -> Ruling:
+    """Rule on a field that livevirt reads from the instance whenever it needs it."""
+    message = "the instance has it at once; nothing in the guest changes"
+    return Ruling(Verdict.LIVE, Reason.NO_GUEST_CHANGE, message)
+
+
 def place(comparison: Comparison, running: Any, wanted: Any) -> Ruling:
     """Rule on a field that decides where a guest is placed."""
     message = "the instance has it at once; it decides where the guest is placed next"
     return Ruling(Verdict.LIVE, Reason.NEXT_PLACEMENT, message)
 
 
+_METADATA = (
+    "on the instance and its pods at once, also while other changes wait for a restart; under the"
+    " rollout strategy Stage at the next start"
+)
 _PLACEMENT = "on the instance at once, for its next placement; nothing moves by itself"
 
 FIELDS: tuple[LiveField, ...] = (
@@ -83,14 +94,17 @@ FIELDS: tuple[LiveField, ...] = (
         copied=False,
         confirmed=guest_size.memory_confirmed,
     ),
-    LiveField(
-        MEMORY_REQUEST,
-        size_rules.memory_request,
-        Reason.IN_PLACE,
-        "with `memory.guest`, in the same resize of the pod: so an instance type that overcommits"
-        " memory changes it",
-        "`memory.guest` is not changed live with it, it was or is left out, or there is a limit",
-        copied=False,
+    *(
+        LiveField(
+            path,
+            functools.partial(size_rules.pod_amount, name=path[-1]),
+            Reason.POD_ONLY,
+            "up and down, by a resize of the pod; by migration if the pod's QoS class changes or a"
+            " limit is removed",
+            "the guest's own size is left out, so that it follows this one",
+            copied=False,
+        )
+        for path in AMOUNTS
     ),
     LiveField(
         device_rules.BALLOON,
@@ -123,6 +137,31 @@ FIELDS: tuple[LiveField, ...] = (
     LiveField(("nodeSelector",), place, Reason.NEXT_PLACEMENT, _PLACEMENT),
     LiveField(("affinity",), place, Reason.NEXT_PLACEMENT, _PLACEMENT),
     LiveField(("tolerations",), place, Reason.NEXT_PLACEMENT, _PLACEMENT),
+    LiveField(("topologySpreadConstraints",), place, Reason.NEXT_PLACEMENT, _PLACEMENT),
+    LiveField(("schedulerName",), place, Reason.NEXT_PLACEMENT, _PLACEMENT),
+    LiveField(("priorityClassName",), place, Reason.NEXT_PLACEMENT, _PLACEMENT),
+    LiveField(
+        ("terminationGracePeriodSeconds",),
+        no_guest_change,
+        Reason.NO_GUEST_CHANGE,
+        "on the instance at once, for the next shutdown of the guest",
+    ),
+    LiveField(
+        ("evictionStrategy",),
+        no_guest_change,
+        Reason.NO_GUEST_CHANGE,
+        "on the instance at once, for the next eviction",
+    ),
+    *(
+        LiveField(
+            (probe,),
+            no_guest_change,
+            Reason.NO_GUEST_CHANGE,
+            "in force at once (`exec` and `guestAgentPing`): the guest keeps its state until the"
+            " new probe has reached one of its thresholds",
+        )
+        for probe in ("readinessProbe", "livenessProbe")
+    ),
 )
 BY_PATH = {field.path: field for field in FIELDS}
 BY_VM_PATH = {in_vm(field.path): field for field in FIELDS}
@@ -132,8 +171,8 @@ WHOLE = frozenset(BY_PATH)  # fields that are compared as one value, however dee
 def _following() -> Object:
     found: Object = {}
     for path in (*BY_PATH, *VOLUME_PATHS):
-        if path == MEMORY_REQUEST:
-            continue  # it follows the size unless the owner changes it
+        if path in AMOUNTS:
+            continue  # in the instance they follow the size; `baseline` has the owner's
         part = found
         for name in path[:-1]:
             part = part.setdefault(name, {})
@@ -172,6 +211,12 @@ VOLUME_ROWS = (
      " started without a USB controller"),
 )  # fmt: skip
 
+#: Labels and annotations; `template_metadata` has the rules.
+METADATA_ROWS = tuple(
+    (Reason.NO_GUEST_CHANGE, f"`{template_metadata.path_of(part)}`", _METADATA, "")
+    for part in template_metadata.PARTS
+)
+
 
 def rule(comparison: Comparison, path: Path, running: Any, wanted: Any) -> Ruling:
     """Return the ruling on a field other than disks and volumes."""
@@ -190,6 +235,7 @@ def live_table(unsupported: frozenset[Reason] = NOT_YET) -> str:
     """Return the table in Markdown, for nodes that do not support some ways to go live."""
     known = [
         *((field.by, f"`{in_vm(field.path)}`", field.way, field.unless) for field in FIELDS),
+        *METADATA_ROWS,
         *VOLUME_ROWS,
     ]
     rows = [

@@ -19,6 +19,7 @@ from livevirt.vm import kinds
 from livevirt.vm.config import settings as config
 from livevirt.vm.config.settings import Config
 from livevirt.vm.migration.migratability import hindrance, node_of
+from livevirt.vm.sizing import baseline
 from livevirt.vm.sizing.reservation import size_of
 from livevirt.vm.spec import instance
 from livevirt.vm.spec.defaults import run_strategy
@@ -89,10 +90,13 @@ async def gather(vm: Object, read: Reader) -> VerdictInputs:
         accelerator=labels.get(ACCELERATOR, ""),
         volumes_strategy=spec.get("updateVolumesStrategy") or "",
         migration_obstacle=hindrance(vmi, settings),
-        relabelled=_relabelled(at_start, template),
+        started_metadata=at_start.get("metadata") or {},
+        wanted_metadata=template.get("metadata") or {},
         objects=objects,
     )
-    return await gather_room(inputs, vmi, read) if resizes(vmi, wanted, settings) else inputs
+    began = baseline.in_force(at_start["spec"], vmi)
+    moves = resizes(vmi, wanted, settings) or _reallocates(began, wanted, settings)
+    return await gather_room(inputs, vmi, read) if moves else inputs
 
 
 async def gather_room(inputs: VerdictInputs, vmi: Object, read: Reader) -> VerdictInputs:
@@ -149,6 +153,12 @@ def resizes(vmi: Object, wanted: Object, settings: Config) -> bool:
     return size_of(instance.read(vmi["spec"])) != size_of(instance.read(wanted))
 
 
+def _reallocates(began: Object, wanted: Object, settings: Config) -> bool:
+    """Return whether an edit changes requests or limits of the pod by themselves."""
+    before, after = (instance.read(spec).domain.resources for spec in (began, wanted))
+    return settings.live_update and before != after
+
+
 class _Immediate:
     """A reader in process as one that could wait."""
 
@@ -178,12 +188,6 @@ def _now(work: Coroutine[Any, Any, T]) -> T:
 def _lost(revision: str) -> str:
     name = revision or "none"
     return f"the record of the guest's start ({name}) is missing; a restart makes a new one"
-
-
-def _relabelled(started: Object, wanted: Object) -> bool:
-    """Return whether labels or annotations of two templates differ."""
-    before, after = started.get("metadata") or {}, wanted.get("metadata") or {}
-    return any((before.get(n) or {}) != (after.get(n) or {}) for n in ("labels", "annotations"))
 
 
 def _reachable(vmi: Object, vm: Object) -> bool:

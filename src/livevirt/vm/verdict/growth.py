@@ -10,7 +10,8 @@ from collections.abc import Collection, Iterator, Mapping
 from livevirt.kube.objects.quantity import ZERO, Quantity, parse
 from livevirt.kube.objects.request import Object
 from livevirt.vm.config.settings import IN_PLACE_GATE, Config, recorded
-from livevirt.vm.sizing.reservation import reported_size, reservation
+from livevirt.vm.sizing.baseline import NAMES
+from livevirt.vm.sizing.reservation import qos_class, reported_size, reservation
 from livevirt.vm.spec import instance
 from livevirt.vm.spec.instance import Instance
 from livevirt.vm.spec.resources import Compute, compute
@@ -54,6 +55,8 @@ BY_MIGRATION = {
         f"feature gate {IN_PLACE_GATE} is closed, so sizes change by migration"
     ),
     Reason.DEDICATED_CPUS: "dedicated CPUs of a pod are not resized, so this changes by migration",
+    Reason.QOS_CLASS: "the QoS class of a pod is fixed, so this changes by migration",
+    Reason.LIMIT_REMOVED: "a pod keeps its limits, so this changes by migration",
     Reason.HUGE_PAGES: "huge pages of a pod are not resized, so this changes by migration",
 }
 _ONE = Quantity.from_int(1)
@@ -88,6 +91,16 @@ def needs_migration(running: Instance, resized: Collection[str], settings: Confi
     if "cpu" in resized and running.domain.cpu.dedicated_cpu_placement:
         return Reason.DEDICATED_CPUS
     return Reason.HUGE_PAGES if pages else None
+
+
+def changes_kind(before: Compute, after: Compute) -> Reason | None:
+    """Return why a pod cannot go from some requests and limits to others once it is created."""
+    if any(name in before.limits and name not in after.limits for name in NAMES):
+        return Reason.LIMIT_REMOVED
+    classes = [
+        qos_class({"requests": each.requests, "limits": each.limits}) for each in (before, after)
+    ]
+    return None if classes[0] == classes[1] else Reason.QOS_CLASS
 
 
 def by_migration(

@@ -30,6 +30,8 @@ class Reason(StrEnum):
 
     IN_PLACE = "InPlace"  # the guest is changed where it is
     NEXT_PLACEMENT = "NextPlacement"  # the instance has it at once; it rules where it goes next
+    POD_ONLY = "PodOnly"  # the pod is resized, and nothing in the guest changes
+    NO_GUEST_CHANGE = "NoGuestChange"  # only livevirt reads it, from the instance
     VOLUME_HOTPLUG = "VolumeHotplug"
     DEVICE = "DeviceHotplug"  # a device comes, goes or changes where it is
     MEDIUM_CHANGE = "MediumChange"
@@ -39,6 +41,8 @@ class Reason(StrEnum):
     IN_PLACE_DISABLED = "InPlaceHotplugDisabled"
     DEDICATED_CPUS = "DedicatedCpus"
     HUGE_PAGES = "HugePages"
+    QOS_CLASS = "QosClass"  # of a pod, which is fixed
+    LIMIT_REMOVED = "LimitRemoved"  # a pod keeps the limits it was created with
     NODE_FULL = "NodeFull"
     OVER_QUOTA = "OverQuota"
     OVER_LIMIT_RANGE = "OverLimitRange"

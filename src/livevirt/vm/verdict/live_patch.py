@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
-from livevirt.kube.objects.merge_patch import apply, difference
+from livevirt.kube.objects.merge_patch import apply, combined, difference
 from livevirt.kube.objects.quantity import Format, Quantity
 from livevirt.kube.objects.request import Object
 from livevirt.vm.config import settings
+from livevirt.vm.sizing import baseline
 from livevirt.vm.spec import instance, sizes
 from livevirt.vm.spec.instance import Instance
-from livevirt.vm.verdict import fields
-from livevirt.vm.verdict.comparison import MEMORY, MEMORY_REQUEST, SOCKETS, find, in_vm
+from livevirt.vm.verdict import fields, template_metadata
+from livevirt.vm.verdict.comparison import AMOUNTS, MEMORY, SOCKETS, find, in_vm
 from livevirt.vm.verdict.judgement import Judgement, Reason, Ruling
 
 
@@ -17,10 +18,26 @@ def live_patch(judgement: Judgement, vmi: Object) -> Object:
     """Return the JSON merge patch of the instance, `{}` if nothing is to change.
 
     Requests and limits that the owner wrote follow the size, by KubeVirt's formulas but counted
-    from the size at start, so that growing and shrinking ends where it began. A request for memory
-    that changes with the size is taken as it is. Volumes are not part of it.
+    from the size they were written for, so that growing and shrinking ends where it began. Where
+    the owner changes them they are taken as they are. Volumes are not part of it.
     """
-    return _patch({change.path for change in judgement.changes if _patched(change)}, judgement, vmi)
+    live = [change for change in judgement.changes if _patched(change)]
+    paths = {change.path for change in live}
+    spec = _patch(paths, judgement, vmi)
+    return combined(spec, template_metadata.patch(live, vmi), _record(paths, judgement, vmi))
+
+
+def _record(live: set[str], judgement: Judgement, vmi: Object) -> Object:
+    """Return the merge patch that records other requests and limits as the owner's."""
+    if not (changed := _amounts(live)):
+        return {}
+    base = baseline.replaced(vmi, judgement.started, judgement.wanted, changed)
+    return {"metadata": {"annotations": {baseline.RECORD: base.text()}}}
+
+
+def _amounts(live: set[str]) -> set[tuple[str, str]]:
+    """Return the requests and limits among the fields that change, as side and resource."""
+    return {(path[-2], path[-1]) for path in AMOUNTS if in_vm(path) in live}
 
 
 def in_force(judgement: Judgement, vmi: Object) -> Object:
@@ -43,25 +60,32 @@ def _patch(live: set[str], judgement: Judgement, vmi: Object) -> Object:
     wanted = judgement.wanted
     patch = _copied(live, vmi["spec"], wanted)
     domain: Object = patch.pop("domain", {})
-    requests: dict[str, str] = {}
-    limits: dict[str, str] = {}
-    sides = {"requests": requests, "limits": limits}
+    sides: dict[str, dict[str, str | None]] = {"requests": {}, "limits": {}}
     if SOCKETS in live:
         domain.setdefault("cpu", {})["sockets"] = wanted["domain"]["cpu"]["sockets"]
     if MEMORY in live:
         domain.setdefault("memory", {})["guest"] = wanted["domain"]["memory"]["guest"]
-    if domain and judgement.started["domain"].get("resources"):
-        started, goal = instance.read(judgement.started), instance.read(wanted)
-        if SOCKETS in live:
-            _follow_sockets(sides, started, goal, settings.recorded(vmi).cpu_allocation_ratio)
-        if MEMORY in live:
-            staged = {change.path for change in judgement.changes if not change.live}
-            _follow_memory(sides, started, goal, own=in_vm(MEMORY_REQUEST) not in staged)
-    if requests or limits:
+    changed = _amounts(live)
+    if changed or (domain and judgement.started["domain"].get("resources")):
+        base = baseline.recorded(vmi)
+        if changed:
+            base = baseline.replaced(vmi, judgement.started, wanted, changed)
+        view, goal = baseline.view(judgement.started, base), instance.read(wanted)
+        for side, name in changed:
+            sides[side][name] = None  # unless there is one
+        if SOCKETS in live or _has(changed, "cpu"):
+            _follow_sockets(sides, view, goal, settings.recorded(vmi).cpu_allocation_ratio)
+        if MEMORY in live or _has(changed, "memory"):
+            _follow_memory(sides, view, goal)
+    if any(sides.values()):
         domain["resources"] = {side: amounts for side, amounts in sides.items() if amounts}
     if domain:
         patch["domain"] = domain
     return {"spec": patch} if patch else {}
+
+
+def _has(changed: set[tuple[str, str]], name: str) -> bool:
+    return any(name == each for _, each in changed)
 
 
 def _copied(live: set[str], spec: Object, wanted: Object) -> Object:
@@ -93,7 +117,7 @@ def _patched(change: Ruling) -> bool:
 
 
 def _follow_sockets(
-    sides: dict[str, dict[str, str]], started: Instance, goal: Instance, ratio: int
+    sides: dict[str, dict[str, str | None]], started: Instance, goal: Instance, ratio: int
 ) -> None:
     was, resources = started.domain.cpu, started.domain.resources
     per_socket = sizes.topology(was, resources)
@@ -110,7 +134,7 @@ def _follow_sockets(
 
 
 def _follow_memory(
-    sides: dict[str, dict[str, str]], started: Instance, goal: Instance, *, own: bool
+    sides: dict[str, dict[str, str | None]], started: Instance, goal: Instance
 ) -> None:
     booted, wanted, resources = sizes.guest(started), goal.guest, started.domain.resources
     if booted is None or wanted is None:
@@ -126,6 +150,3 @@ def _follow_memory(
                 part = given.bytes * wanted.bytes // booted.bytes
                 moved = max(moved, Quantity.from_int(part, Format.BINARY_SI))
             sides[side]["memory"] = str(moved)
-    given, asked = resources.request("memory"), goal.domain.resources.request("memory")
-    if own and given is not None and asked is not None and asked != given:
-        sides["requests"]["memory"] = str(asked)

@@ -31,7 +31,7 @@ from livevirt.vm.verdict.gather import gather
 from livevirt.vm.verdict.growth import pod_changes
 from livevirt.vm.verdict.judgement import Judgement
 from livevirt.vm.verdict.summary import RELABELLED, plan_document
-from livevirt.vm.verdict.verdict import judge, refuse
+from livevirt.vm.verdict.verdict import judge, refuse, relabelled
 from livevirt.vm.verdict.verdict_inputs import VerdictInputs
 
 
@@ -56,7 +56,7 @@ async def plan(call: Call) -> Answer:
         if sized.known and not errors and not judgement.running:
             place = await _placement(call, sized.vm, inputs.config)
         unused = _unused(wanted, sized, inputs.config, refused=bool(errors))
-        if not errors and judgement.running and inputs.relabelled:
+        if not errors and judgement.running and relabelled(inputs):
             unused.append(RELABELLED)
     observed = _observed(vm, inputs, reader.pods_version)
     document = plan_document(refuse(judgement, errors), call.name, observed, call.namespace)

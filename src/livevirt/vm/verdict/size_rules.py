@@ -11,11 +11,9 @@ from livevirt.vm.spec.instance import read_amount
 from livevirt.vm.verdict import below_boot
 from livevirt.vm.verdict.comparison import Comparison, Path, find
 from livevirt.vm.verdict.judgement import Reason, Ruling, Verdict
-from livevirt.vm.verdict.not_live import AT_START
 
 SOCKETS: Path = ("domain", "cpu", "sockets")
 GUEST: Path = ("domain", "memory", "guest")
-_MEMORY_LIMIT: Path = ("domain", "resources", "limits", "memory")
 _TOO_MANY = "Number of sockets in CPU topology is greater than the maximum sockets allowed"
 
 
@@ -99,23 +97,21 @@ def guest_memory(comparison: Comparison, running: Any, wanted: Any) -> Ruling:
     return Ruling(Verdict.LIVE, Reason.IN_PLACE, message)
 
 
-def memory_request(comparison: Comparison, running: Any, wanted: Any) -> Ruling:
-    """Rule on a change of `domain.resources.requests.memory`: it is live if it goes with the size.
+def pod_amount(comparison: Comparison, running: Any, wanted: Any, *, name: str) -> Ruling:
+    """Rule on a change of a request or limit of the pod.
 
-    That is what an instance type that overcommits memory makes of another size.
+    Where the guest's own size is left out it follows the pod's, and does not change live.
     """
-    trees = (comparison.before, comparison.after)
-    size, other_size = (find(tree, GUEST) for tree in trees)
-    limited = any(find(tree, _MEMORY_LIMIT) is not None for tree in trees)
-    given = running is not None and wanted is not None
-    if not given or limited or comparison.asked.guest is None or size == other_size:
-        return Ruling(Verdict.RESTART, Reason.NOT_LIVE, AT_START)
-    ruling = guest_memory(comparison, size, other_size)
-    if ruling.verdict is not Verdict.LIVE:
-        message = "it goes with the guest's memory, which does not change live"
-        return Ruling(Verdict.RESTART, Reason.NOT_LIVE, message)
-    message = "the pod asks for it together with the guest's memory"
-    return Ruling(Verdict.LIVE, Reason.IN_PLACE, message)
+    asked, trees = comparison.asked, (comparison.before, comparison.after)
+    sockets_differ, memory_differs = (
+        find(trees[0], path) != find(trees[1], path) for path in (SOCKETS, GUEST)
+    )
+    if name == "cpu" and not asked.domain.cpu.vcpus and sockets_differ:
+        return _follows("sockets", "cpu")
+    if name == "memory" and asked.guest is None and memory_differs:
+        return _follows("memory", "memory")
+    message = "the pod is resized; nothing in the guest changes"
+    return Ruling(Verdict.LIVE, Reason.POD_ONLY, message)
 
 
 def _refusal(comparison: Comparison, wanted: Quantity) -> Ruling | None:

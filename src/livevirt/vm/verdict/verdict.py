@@ -21,8 +21,9 @@ from livevirt.vm.sizing.reservation import held as pod_of
 from livevirt.vm.spec import instance
 from livevirt.vm.spec.instance import Instance
 from livevirt.vm.spec.resources import compute
-from livevirt.vm.verdict import fields, volume_edits
+from livevirt.vm.verdict import fields, template_metadata, volume_edits
 from livevirt.vm.verdict.comparison import (
+    AMOUNTS,
     MEMORY,
     SOCKETS,
     Comparison,
@@ -30,11 +31,13 @@ from livevirt.vm.verdict.comparison import (
     compare,
     differences,
     find,
+    in_vm,
 )
 from livevirt.vm.verdict.growth import (
     HUGE_PAGES,
     by_migration,
     by_resize,
+    changes_kind,
     growth,
     kept,
     needs_migration,
@@ -45,6 +48,7 @@ from livevirt.vm.verdict.verdict_inputs import VerdictInputs
 
 PARTIAL_GATE = "PartialLiveUpdate"
 _SIZES = (SOCKETS, MEMORY)
+_AMOUNTS = {in_vm(path): path[-1] for path in AMOUNTS}
 
 
 def judge(inputs: VerdictInputs) -> Judgement:
@@ -63,12 +67,26 @@ def judge(inputs: VerdictInputs) -> Judgement:
     others = [_staged(inputs, _available(inputs, each)) for each in _others(comparison)]
     if not inputs.config.enabled(PARTIAL_GATE):
         others = _held_back(volumes, others)
+    metadata = _metadata(inputs, inputs.vmi) if inputs.config.live_update else []
     if inputs.migrating:
         others, volumes = [*map(_after_migration, others)], [*map(_after_migration, volumes)]
-    judgement = Judgement((*others, *volumes), comparison.started, comparison.wanted, running=True)
+    judgement = Judgement(
+        (*others, *volumes, *metadata), comparison.started, comparison.wanted, running=True
+    )
     judgement = _resized(comparison, inputs.vmi, judgement)
     changes = tuple(_unconfirmed(inputs, each) for each in judgement.changes)
     return replace(judgement, changes=changes)
+
+
+def relabelled(inputs: VerdictInputs) -> bool:
+    """Return whether labels or annotations of the template wait for the next start."""
+    if inputs.vmi is None or not inputs.runs or inputs.config.live_update:
+        return False
+    return bool(_metadata(inputs, inputs.vmi))
+
+
+def _metadata(inputs: VerdictInputs, vmi: Object) -> list[Ruling]:
+    return template_metadata.rulings(inputs.started_metadata, inputs.wanted_metadata, vmi)
 
 
 def _unconfirmed(inputs: VerdictInputs, change: Ruling) -> Ruling:
@@ -155,7 +173,8 @@ def _after_migration(change: Ruling) -> Ruling:
 
 def _resized(comparison: Comparison, vmi: Object, judgement: Judgement) -> Judgement:
     """Return the judgement with what live sizes mean for the pod."""
-    live = [c for c in judgement.changes if c.path in _SIZES and c.live and not c.waits]
+    ours = (*_SIZES, *_AMOUNTS)
+    live = [c for c in judgement.changes if c.path in ours and c.live and not c.waits]
     if not live:
         return judgement
     inputs, running = comparison.inputs, comparison.running
@@ -170,14 +189,17 @@ def _resized(comparison: Comparison, vmi: Object, judgement: Judgement) -> Judge
     grows = _adds(grown) or _adds(growth(pod_of(vmi, has, namespace), held))
     # A pod is resized as a whole, so what must grow by migration blocks the rest.
     larger = [path for path in _SIZES if _larger(path, wanted, has)]
-    first = needs_migration(running, [_resource(path, running) for path in larger], inputs.config)
+    moved = [_AMOUNTS[c.path] for c in live if c.path in _AMOUNTS]
+    first = needs_migration(
+        running, [*moved, *(_resource(path, running) for path in larger)], inputs.config
+    ) or changes_kind(now, compute(view, defaults, namespace))
     ruled = {}
     for change in live:
         path = change.path
         own = needs_migration(running, [_resource(path, running)], inputs.config)
         if reason := own or first:
             ruled[path] = change.ruled(by_migration(inputs, reason, held, grown))
-        elif grows and path in larger:
+        elif grows and (path in larger or path in _AMOUNTS):
             ruled[path] = change.ruled(by_resize(inputs, change, held, grown))
         else:
             ruled[path] = change
@@ -202,7 +224,7 @@ def _stuck(change: Ruling, why: str) -> Ruling:
 
 
 def _shrinks(change: Ruling) -> bool:
-    return parse(change.wanted) < parse(change.running)
+    return parse(change.wanted or 0) < parse(change.running or 0)
 
 
 def _adds(grown: dict[str, Quantity]) -> bool:
@@ -211,6 +233,8 @@ def _adds(grown: dict[str, Quantity]) -> bool:
 
 def _resource(path: str, running: Instance) -> str:
     """Return the resource of the pod that a size of the guest is made of."""
+    if path in _AMOUNTS:
+        return _AMOUNTS[path]
     if path == SOCKETS:
         return "cpu"
     return "memory" if running.page is None else f"{HUGE_PAGES}{running.page}"

@@ -61,7 +61,9 @@ class VerdictInputs(msgspec.Struct, frozen=True):
     second_pod: tuple[Bound, ...] = ()  # quotas, as they limit the pod of a migration's target
     unsupported: frozenset[Reason] = NOT_YET  # ways to go live that the node does not support
     unknown: str = ""  # why the edit cannot be judged, if so
-    relabelled: bool = False  # whether the template's labels or annotations changed since the start
+    #: Labels and annotations of the template at the start and as they are to be.
+    started_metadata: Object = {}
+    wanted_metadata: Object = {}
     objects: Mapping[str, Any] = {}  # the objects it was made from, by the names `plan` reports
 
     @property

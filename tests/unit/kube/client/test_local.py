@@ -63,6 +63,16 @@ async def test_an_answer_in_bytes_is_decoded() -> None:
     assert await a_client(Answering(Answer(200, b""))).create(VM, {}, "ns") == {}
 
 
+async def test_objects_come_without_managed_fields() -> None:
+    stored = {"metadata": {"name": "web", "managedFields": [{"manager": "m"}]}}
+    client = a_client(Answering(Answer(200, msgspec.json.encode(stored))))
+    assert await client.get(POD, "web", "ns") == {"metadata": {"name": "web"}}
+    body = {"metadata": {"resourceVersion": "1"}, "items": [stored]}
+    client = a_client(Answering(Answer(200, msgspec.json.encode(body))))
+    (item,) = (await client.list(POD)).items
+    assert item["metadata"] == {"name": "web"}
+
+
 async def test_a_namespace_given_for_a_kind_without_one_is_left_out() -> None:
     handler = Answering()
     await a_client(handler).get(NODE, "n", "ns")

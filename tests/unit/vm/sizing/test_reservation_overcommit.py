@@ -19,8 +19,7 @@ from ..cases import STAGE, a_spec, judged, rulings, running
 
 GUEST, REQUEST = "domain.memory.guest", "domain.resources.requests.memory"
 MIB = 1 << 20
-LIVE = {GUEST: ("LiveAfterResize", "PodResize"), REQUEST: ("Live", "InPlace")}
-NOT_LIVE = ("Restart", "NotLiveUpdatable")
+LIVE = dict.fromkeys((GUEST, REQUEST), ("LiveAfterResize", "PodResize"))
 
 
 def overcommitted(mib: int, percent: int = 50, **edits: Any) -> Object:
@@ -42,21 +41,19 @@ def followed(judgement: Judgement, vmi: Object) -> Object:
 ONE, TWO = overcommitted(1024), overcommitted(2048)
 RULES: dict[str, tuple[Object, Object, dict[str, tuple[str, str]]]] = {
     "with the size it is live": (ONE, TWO, LIVE),
-    "without the size it is not": (ONE, overcommitted(1024, 25), {REQUEST: NOT_LIVE}),
-    "with a size that is not live it is not either": (
-        ONE, overcommitted(64 * 1024), {GUEST: ("Restart", "AboveMaximum"), REQUEST: NOT_LIVE},
+    "without the size it is live too": (
+        ONE, overcommitted(1024, 25), {REQUEST: ("LiveAfterResize", "PodResize")},
     ),
-    "where there was none it is not": (
-        a_spec(), TWO, {GUEST: ("Restart", "HeldBack"), REQUEST: NOT_LIVE},
+    "with a size that is not live it is held back": (
+        ONE, overcommitted(64 * 1024),
+        {GUEST: ("Restart", "AboveMaximum"), REQUEST: ("Restart", "HeldBack")},
     ),
-    "where there shall be none it is not": (
-        ONE, a_spec(domain__memory__guest="2Gi"),
-        {GUEST: ("Restart", "HeldBack"), REQUEST: NOT_LIVE},
-    ),
-    "beside a limit it is not": (
+    "where there was none": (a_spec(), TWO, LIVE),
+    "where there shall be none": (ONE, a_spec(domain__memory__guest="2Gi"), LIVE),
+    "beside a limit": (
         overcommitted(1024, domain__resources__limits={"memory": "4Gi"}),
         overcommitted(2048, domain__resources__limits={"memory": "4Gi"}),
-        {GUEST: ("Restart", "HeldBack"), REQUEST: NOT_LIVE},
+        LIVE,
     ),
 }  # fmt: skip
 

@@ -35,7 +35,7 @@ def a_pod(sockets: int = 1) -> Any:
 
 def test_only_the_container_of_the_guest_is_resized() -> None:
     need = resizing.needed(a_vmi(3), FREE)
-    found = resizing.containers(a_pod(), need)
+    found = resizing.containers(a_vmi(3), a_pod(), need)
     assert found is not None
     assert [each["resources"]["requests"]["cpu"] for each in found] == ["300m", "1"]
 
@@ -50,12 +50,12 @@ def test_only_the_container_of_the_guest_is_resized() -> None:
     ids=["asked for already", "shrinking", "failed"],
 )
 def test_a_pod_that_holds_what_it_must_is_left_alone(vmi: Any, pod: Any, back: bool) -> None:
-    assert resizing.containers(pod, resizing.needed(vmi, FREE, back=back)) is None
+    assert resizing.containers(vmi, pod, resizing.needed(vmi, FREE, back=back)) is None
 
 
 def test_a_change_that_failed_gives_back_what_it_had_reserved() -> None:
     need = resizing.needed(a_vmi(3, has=2), FREE, back=True)
-    found = resizing.containers(a_pod(3), need)
+    found = resizing.containers(a_vmi(3, has=2), a_pod(3), need)
     assert found is not None
     assert found[0]["resources"]["requests"]["cpu"] == "200m"
 

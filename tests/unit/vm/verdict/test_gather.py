@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from msgspec.structs import replace
 
 from livevirt.kube.objects import core
 from livevirt.kube.objects.kind import Kind
@@ -21,7 +22,7 @@ from livevirt.vm.verdict.fields import live_table
 from livevirt.vm.verdict.gather import gather_now
 from livevirt.vm.verdict.judgement import LIVE_VERDICTS, Reason, Verdict
 from livevirt.vm.verdict.live_patch import live_patch, settles
-from livevirt.vm.verdict.verdict import judge
+from livevirt.vm.verdict.verdict import judge, relabelled
 from livevirt.vm.verdict.verdict_inputs import ACCELERATOR, VerdictInputs, revision_of
 from livevirt.vm.volumes.volume_patch import volume_patch
 
@@ -141,11 +142,21 @@ RELABELLED: dict[str, tuple[Object | None, Object | None, bool]] = {
 
 
 @pytest.mark.parametrize(("before", "now", "found"), RELABELLED.values(), ids=RELABELLED)
-def test_relabelled(before: Object | None, now: Object | None, found: bool) -> None:
-    vm, revision = a_vm(a_spec()), a_revision(a_spec())
+def test_labels_and_annotations_of_the_template(
+    before: Object | None, now: Object | None, found: bool
+) -> None:
+    vm, revision, vmi = a_vm(a_spec()), a_revision(a_spec()), a_guest(a_spec())
     vm["spec"]["template"]["metadata"] = now
     revision["data"]["spec"]["template"]["metadata"] = before
-    assert gather_now(vm, Store(a_guest(a_spec()), revision)).relabelled is found
+    for part in ("labels", "annotations"):
+        vmi["metadata"].setdefault(part, {}).update((before or {}).get(part) or {})
+    inputs = gather_now(vm, Store(vmi, revision))
+    live = replace(inputs, config=LIVE)
+    staged = replace(inputs, config=STAGE)
+    assert bool(judge(live).changes) is found
+    assert not relabelled(live)
+    assert relabelled(staged) is found
+    assert not judge(staged).changes
 
 
 def test_an_instance_names_its_record_and_its_node() -> None:
@@ -294,7 +305,7 @@ def test_nothing_but_placement_is_ever_claimed_live(
 def test_the_table_claims_only_what_the_release_can_do() -> None:
     rows = live_table(ALL_WAYS).splitlines()
     lacking = [row for row in rows if "not in this release" in row]
-    assert len(lacking) == 6  # sockets, memory, its request, hotplugged disks, media, drives
+    assert len(lacking) == 5  # sockets, memory, hotplugged disks, media, drives
     assert "not in this release" not in live_table(frozenset())
 
 

@@ -39,6 +39,7 @@ from ..cases import (
 SOCKETS, GUEST = "domain.cpu.sockets", "domain.memory.guest"
 RESIZE = ("LiveAfterResize", "PodResize")
 IN_PLACE, PLACED = ("Live", "InPlace"), ("Live", "NextPlacement")
+UNSEEN, FOLLOWED = ("Live", "NoGuestChange"), ("Restart", "FollowsResources")
 NOT_LIVE, HELD = ("Restart", "NotLiveUpdatable"), ("Restart", "HeldBack")
 PLUGGED, MEDIUM = ("Live", "VolumeHotplug"), ("Live", "MediumChange")
 IN_USE = ("Restart", "ClaimInUse")
@@ -231,30 +232,53 @@ ROWS = {
     ),
     "requests": Row(
         {"domain.resources": {"requests": {"memory": "1Gi"}}},
-        {"domain.resources.requests.memory": NOT_LIVE},
+        {"domain.resources.requests.memory": ("Live", "PodOnly")},
+    ),
+    "a limit removed": Row(
+        {"domain.resources": {"requests": {"memory": "1Gi"}}},
+        {"domain.resources.limits.memory": ("LiveAfterMigration", "LimitRemoved")},
+        {"domain.resources": {"requests": {"memory": "1Gi"}, "limits": {"memory": "2Gi"}}},
+    ),
+    "a pod that becomes Guaranteed": Row(
+        {"domain.resources.limits": {"cpu": "1", "memory": "1Gi"}},
+        {"domain.resources.limits.memory": ("LiveAfterMigration", "QosClass")},
+        {"domain.resources": {"requests": {"cpu": "1", "memory": "1Gi"},
+                              "limits": {"cpu": "1", "memory": "2Gi"}}},
+    ),
+    "a larger limit": Row(
+        {"domain.resources.limits.cpu": "4"},
+        {"domain.resources.limits.cpu": ("LiveAfterResize", "PodResize")},
+        {"domain.resources": {"limits": {"cpu": "2"}}},
+    ),
+    "a smaller limit": Row(
+        {"domain.resources.limits.cpu": "2"},
+        {"domain.resources.limits.cpu": ("Live", "PodOnly")},
+        {"domain.resources": {"requests": {"cpu": "1"}, "limits": {"cpu": "4"}}},
     ),
     "limits that sockets follow": Row(
         {"domain.resources.limits.cpu": "2"},
-        {SOCKETS: ("Restart", "FollowsResources"), "domain.resources.limits.cpu": NOT_LIVE},
+        {SOCKETS: FOLLOWED, "domain.resources.limits.cpu": FOLLOWED},
         {"domain.cpu": {}, "domain.resources": {"limits": {"cpu": "1"}}},
     ),
     "requests that memory follows": Row(
         {"domain.resources.requests.memory": "2Gi"},
-        {GUEST: ("Restart", "FollowsResources"), "domain.resources.requests.memory": NOT_LIVE},
+        {GUEST: FOLLOWED, "domain.resources.requests.memory": FOLLOWED},
         {"domain.memory": {}, "domain.resources": {"requests": {"memory": "1Gi"}}},
     ),
-    "eviction strategy": Row({"evictionStrategy": "LiveMigrate"}, {"evictionStrategy": NOT_LIVE}),
+    "eviction strategy": Row(
+        {"evictionStrategy": "LiveMigrate"}, {"evictionStrategy": UNSEEN}
+    ),
     "grace period": Row(
-        {"terminationGracePeriodSeconds": 0}, {"terminationGracePeriodSeconds": NOT_LIVE}
+        {"terminationGracePeriodSeconds": 0}, {"terminationGracePeriodSeconds": UNSEEN}
     ),
     "hostname": Row({"hostname": "web"}, {"hostname": NOT_LIVE}),
-    "a probe": Row({"readinessProbe": {"guestAgentPing": {}}}, {"readinessProbe": NOT_LIVE}),
-    "priority": Row({"priorityClassName": "high"}, {"priorityClassName": NOT_LIVE}),
-    "scheduler": Row({"schedulerName": "other"}, {"schedulerName": NOT_LIVE}),
+    "a probe": Row({"readinessProbe": {"guestAgentPing": {}}}, {"readinessProbe": UNSEEN}),
+    "priority": Row({"priorityClassName": "high"}, {"priorityClassName": PLACED}),
+    "scheduler": Row({"schedulerName": "other"}, {"schedulerName": PLACED}),
     "spread": Row(
         {"topologySpreadConstraints": [{"maxSkew": 1, "topologyKey": "zone",
                                         "whenUnsatisfiable": "DoNotSchedule"}]},
-        {"topologySpreadConstraints": NOT_LIVE},
+        {"topologySpreadConstraints": PLACED},
     ),
     "a host device": Row(
         {"domain.devices.hostDevices": [{"name": "nic", "deviceName": "intel.com/nic"}]},

@@ -119,7 +119,7 @@ def write_usual(spec: Object, vmi: Object, draw: Any) -> None:
 @given(specs, specs)
 def test_a_spec_is_filled_in_the_same_by_way_of_another(one: Object, other: Object) -> None:
     """Also where they differ in size alone, which is what the other way is for."""
-    config, resized = LIVE.without_maxima(LIVE.defaults), copy.deepcopy(one)
+    config, resized = LIVE.without_maxima(LIVE.defaults, "None"), copy.deepcopy(one)
     for part in ("cpu", "memory", "resources"):
         resized["domain"].pop(part, None)
         if part in other["domain"]:

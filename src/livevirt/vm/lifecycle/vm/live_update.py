@@ -61,17 +61,18 @@ class LiveUpdate:
             copies = await self._volumes.copies(vmi, judgement, patch)
             if copies is not None and await self._volumes.record(vm, vmi, patch, copies):
                 return True
-            log.info("instance follows its VM", extra=facts(vm) | {"fields": [*patch["spec"]]})
+            named = [*patch.get("spec", ()), *patch.get("metadata", ())]
+            log.info("instance follows its VM", extra=facts(vm) | {"fields": named})
             self._add_status(patch, vmi, judgement, copies)
         meta = vmi["metadata"]
-        version = {"uid": meta["uid"], "resourceVersion": meta["resourceVersion"]}
+        version: Object = {"uid": meta["uid"], "resourceVersion": meta["resourceVersion"]}
         if settles(judgement):
             version["annotations"] = statuses.marks(vm)
         elif not patch:
             return False
         try:
             await self._client.patch(
-                kinds.VMI, meta["name"], meta["namespace"], {**patch, "metadata": version}
+                kinds.VMI, meta["name"], meta["namespace"], combined(patch, {"metadata": version})
             )
         except NotFound:
             return False

@@ -41,7 +41,7 @@ class VolumeUpdates:
 
     async def copies(self, vmi: Object, judgement: Judgement, patch: Object) -> list[Object] | None:
         """Return the copies an instance makes once it is patched, None if they stay the same."""
-        volumes = patch["spec"].get("volumes")
+        volumes = (patch.get("spec") or {}).get("volumes")
         if volumes is None:
             return None
         copied, infos = volume_migration.follows(judgement), {}

@@ -31,6 +31,7 @@ from livevirt.vm.sizing import hot_change, resizing
 from livevirt.vm.sizing.hot_change import Obstacle
 from livevirt.vm.sizing.resizing import Ask, Attempts, Bounds
 from livevirt.vm.spec.resources import Namespace, as_started, namespace_of
+from livevirt.vm.verdict import template_metadata
 from livevirt.vm.volumes.volume_lists import claim_of
 
 log = logging.getLogger(__name__)
@@ -169,6 +170,7 @@ class Instances:
             return DONE  # the pod will wake us
         if seen.missing is not None and seen.pod is None and not seen.vmi.deleting:
             vmi_status.waits_for(self._recorder, vmi, seen.missing)
+        await self._label_pods(vmi, pods)
         home, obstacle = pods[0] if seen.pod is not None else None, hot_change.obstacle(vmi)
         if home is not None and not seen.vmi.deleting:
             obstacle = await self._resize(key, vmi, home)
@@ -207,7 +209,7 @@ class Instances:
         settings = config.read(self._from.settings.get(Key(config.NAMESPACE, config.NAME)))
         if why := resizing.by_migration(vmi, pod, need, settings):
             return known if back else resizing.waiting(vmi, why, settings)
-        containers = resizing.containers(pod, need)
+        containers = resizing.containers(vmi, pod, need)
         if containers is not None:
             hindrance = migratability.hindrance(vmi, settings)
             ask = Ask(need, self._from.bounds(namespace), hindrance)
@@ -282,6 +284,19 @@ class Instances:
             raise
         log.info("pod created", extra=_facts(vmi) | {"pod": name})
         vmi_status.pod_created(self._recorder, vmi, name)
+
+    async def _label_pods(self, vmi: Object, pods: list[Object]) -> None:
+        """Give pods the labels and annotations that their instance got or lost while it runs."""
+        made = launcher.made_metadata(vmi)
+        for pod in pods:
+            changed = template_metadata.pod_patch(vmi, pod, made)
+            if changed is None or _ended(pod):
+                continue
+            meta = pod["metadata"]
+            patch = {"metadata": {"uid": meta["uid"], **changed}}
+            with contextlib.suppress(NotFound):
+                await self._client.patch(core.POD, meta["name"], meta["namespace"], patch)
+                log.info("pod labelled", extra=_facts(vmi) | {"pod": meta["name"]})
 
     async def _check_current(self, vmi: Object) -> None:
         """Raise Conflict unless the instance is as it was read: a second pod must never be."""
