@@ -11,9 +11,9 @@ from livevirt.errors import NotFound
 from livevirt.kube.objects import conditions
 from livevirt.kube.objects.request import Object, status_of
 from livevirt.kube.objects.times import parse_time
-from livevirt.node import attachments, device_keeper, events, sizing, vmi_status
+from livevirt.node import attachments, device_updater, events, sizing, vmi_status
 from livevirt.node import process as processes
-from livevirt.node.device_keeper import DeviceKeeper
+from livevirt.node.device_updater import DeviceUpdater
 from livevirt.node.guest import NOTHING_YET
 from livevirt.node.local import Local
 from livevirt.node.migration.migrations import NodeMigrations
@@ -96,7 +96,7 @@ class Reporter:
                 and local.adjuster.is_brief(bool(hot_change.under_way(vmi))),
                 attachments=local.attacher.reported if local.attacher else None,
                 copies=local.attacher.copies if local.attacher else {},
-                devices=local.keeper.report if local.keeper else None,
+                devices=local.devices.report if local.devices else None,
                 migrates=self._starter.migrates,
             )
         )
@@ -134,9 +134,9 @@ class Reporter:
         if local.attacher is None:
             local.attacher = self._starter.attacher(local, guest)
         local.attacher.want(attachments.goal(vmi))
-        if local.keeper is None:
-            local.keeper = DeviceKeeper(guest, local.wake)
-        local.keeper.want(device_keeper.goal(vmi, guest.intent.machine))
+        if local.devices is None:
+            local.devices = DeviceUpdater(guest, local.wake)
+        local.devices.want(device_updater.goal(vmi, guest.intent.machine))
 
     def _probe(self, local: Local, pod: Object | None, vmi: Object) -> None:
         """Probe the guest as its instance asks for; one that is to end is not probed."""

@@ -10,10 +10,10 @@ from livevirt.kube.objects import conditions
 from livevirt.kube.objects.conditions import FINAL, Condition
 from livevirt.kube.objects.request import Object, status_of
 from livevirt.kube.objects.times import format_time
-from livevirt.node import attachments, copying, device_keeper, size_report, sizing, volume_status
+from livevirt.node import attachments, copying, device_updater, size_report, sizing, volume_status
 from livevirt.node.attachments import Attachments
 from livevirt.node.copying import Copies
-from livevirt.node.device_keeper import DeviceReport
+from livevirt.node.device_updater import DeviceReport
 from livevirt.node.domain import NIC_PREFIX, volume_of
 from livevirt.node.exit_record import ExitRecord
 from livevirt.node.guest import NOTHING_YET, AgentView, View, snapshot
@@ -121,7 +121,7 @@ def _running(seen: GuestSnapshot) -> Object:
         "volumeStatus": volumes,
         "migratedVolumes": copying.listed(seen.vmi, seen.copies) or None,
         "freePCIePorts": len(view.observed.free_ports),
-        "devices": device_keeper.status(view.observed, seen.devices, old.get("devices") or {}),
+        "devices": device_updater.status(view.observed, seen.devices, old.get("devices") or {}),
         "guestOSInfo": (old.get("guestOSInfo") or {}) if unasked else _os_info(view.agent),
         "migrationMethod": "BlockMigration"
         if _has_local_disks(seen.vmi["spec"])

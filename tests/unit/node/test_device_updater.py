@@ -6,8 +6,8 @@ from dataclasses import replace
 
 import pytest
 
-from livevirt.node import device_keeper
-from livevirt.node.device_keeper import DeviceReport, status
+from livevirt.node import device_updater
+from livevirt.node.device_updater import DeviceReport, status
 from livevirt.qemu.devices import DeviceGoal
 from livevirt.qemu.machine import Cpu, Machine, Memory
 from livevirt.qemu.observe import MemoryState, Observed
@@ -29,7 +29,7 @@ OLD = replace(NEW, balloon=None)
 
 
 def goal(vmi: dict[str, object], machine: Machine = NEW) -> DeviceGoal:
-    return device_keeper.goal(vmi, machine)
+    return device_updater.goal(vmi, machine)
 
 
 @pytest.mark.parametrize(

@@ -1,4 +1,4 @@
-"""Keeps the devices of one guest that can change while it runs: observe, plan, act."""
+"""Changes devices of a running guest as its instance asks for: observe, plan, act."""
 
 from __future__ import annotations
 
@@ -66,7 +66,7 @@ def status(observed: Observed, report: DeviceReport | None, old: Object) -> Obje
     return found
 
 
-class DeviceKeeper:
+class DeviceUpdater:
     """Changes the devices of one guest. `want` something; read `report` when woken."""
 
     def __init__(self, guest: Guest, wake: Callable[[], None]) -> None:
@@ -86,7 +86,7 @@ class DeviceKeeper:
             self._changed.set()
 
     def stop(self) -> None:
-        """Stop; what was begun is planned again by the next keeper."""
+        """Stop; what was begun is planned again by the next updater."""
         self._task.cancel()
 
     async def _run(self) -> None:
@@ -106,11 +106,11 @@ class DeviceKeeper:
         try:
             return await self._round()
         except Disconnected as error:
-            log.debug("devices not looked after", extra=self._fields(error))
+            log.debug("devices not changed", extra=self._fields(error))
         except LivevirtError as error:
-            log.warning("devices not looked after", extra=self._fields(error))
+            log.warning("devices not changed", extra=self._fields(error))
         except Exception as error:  # a mistake of ours must not end it for this guest
-            log.error("devices not looked after", extra=self._fields(error), exc_info=error)
+            log.error("devices not changed", extra=self._fields(error), exc_info=error)
         return False
 
     async def _round(self) -> bool:
