@@ -46,12 +46,12 @@ SCRAMBLED_GUESTS := tests/guest/test_lifecycle.py::test_given_a_stop_then_the_gu
 
 test: setup debian ## every suite, with small rounds of the fault suites (about 20 minutes)
 	$(PYTEST) -m "$(SHORT)" -p no:cacheprovider --ignore=tests/unit --ignore=tests/api
-	$(PYTEST) -m "$(SHORT) and wording" -p no:cacheprovider -q tests/unit tests/api
-	$(PYTEST) -m "$(SHORT)" -p no:cacheprovider -q --scramble-messages tests/unit tests/api $(SCRAMBLED_GUESTS)
+	$(PYTEST) -m "$(SHORT) and wording" -p no:cacheprovider -q -n auto --dist loadfile tests/unit tests/api
+	$(PYTEST) -m "$(SHORT)" -p no:cacheprovider -q -n auto --dist loadfile --scramble-messages tests/unit tests/api $(SCRAMBLED_GUESTS)
 
 test-fast: ## what needs no guest and takes no time (under 2 minutes)
 	@tools/setup --python-only
-	$(PYTEST) -m "not long and not soak and not slow and not guest and not kubernetes" -p no:cacheprovider -q
+	$(PYTEST) -m "not long and not soak and not slow and not guest and not kubernetes" -p no:cacheprovider -q -n auto --dist loadfile
 
 test-long: setup debian ## the wider guest tests
 	$(PYTEST) -m "long and not soak and not kubernetes" -p no:cacheprovider --durations=15
@@ -63,7 +63,8 @@ test-soak: setup debian ## the fault suites in full and the whole matrices (hour
 
 test-kubernetes: setup image ## suites on a real Kubernetes built from the package registries
 	tools/cluster build
-	$(PYTEST) -m "kubernetes and not soak" -p no:cacheprovider
+	$(PYTEST) -m "kubernetes and not soak" -p no:cacheprovider --durations=15
+	$(PYTEST) --on kubernetes -m "not long and not soak" -p no:cacheprovider -q tests/api
 
 image: ## container image of all components, as .cache/image/livevirt.tar
 	@tools/setup --python-only

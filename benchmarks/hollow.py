@@ -22,10 +22,11 @@ from livevirt.node.guest import guest as guest_module
 from livevirt.node.guest.qmp_connection import QmpConnection
 from livevirt.node.host import Host
 from livevirt.node.process import Order, Process
+from livevirt.qemu import balloon
 from livevirt.qemu.accelerator import Accelerator
 from livevirt.qemu.lifecycle import standing
 from livevirt.qemu.machine import Machine
-from livevirt.qemu.observe import CpuSlot, Drive, MemoryState, Observed
+from livevirt.qemu.observe import PERIPHERALS, CpuSlot, Drive, MemoryState, Observed
 from livevirt.qemu.plan import PlugCpu, RequestMemory, Step
 from livevirt.qemu.usage import ProcessUsage, VcpuTime, process_usage
 
@@ -62,13 +63,16 @@ class HollowGuest(Guest):
 
 
 class HollowQmp:
-    """Counts nothing on every disk."""
+    """Counts nothing on every disk, and knows their boot order."""
 
     def __init__(self, machine: Machine) -> None:
         self._answer = [{"qdev": disk.id, "stats": _NOTHING} for disk in machine.disks]
+        self._boot = {f"{PERIPHERALS}/{disk.id}": disk.boot_index or -1 for disk in machine.disks}
 
-    async def execute(self, command: str) -> Any:
-        """Answer `query-blockstats`."""
+    async def execute(self, command: str, arguments: Any = None) -> Any:
+        """Answer `query-blockstats`, and `qom-get` of a boot index."""
+        if command == "qom-get":
+            return self._boot[arguments["path"]]
         return self._answer if command == "query-blockstats" else {}
 
 
@@ -91,6 +95,7 @@ def observed(machine: Machine) -> Observed:
         ),
         memory=MemoryState(memory.boot_size, headroom=memory.headroom),
         drives=tuple(Drive(disk.id, size=1 << 20) for disk in machine.disks),
+        devices={balloon.DEVICE: balloon.DRIVER} if machine.balloon else {},
     )
 
 

@@ -2,7 +2,8 @@
 
     python benchmarks/live.py [--pairs 20]
 
-Prints JSON. One more socket, 512Mi more, one socket less: each from the moment it is asked for to
+Prints JSON. One more socket, 512Mi more, one socket less, 32Mi less than at boot by the balloon, a
+tablet on USB that comes: each from the moment it is asked for to
 a line that a watcher in the guest, which looks every few milliseconds, writes to the serial port.
 livevirt is asked by a PATCH of the VM on an open TLS connection; by raw QMP, QEMU and, for the
 emulated CPUs that only the guest can take offline, the guest agent are asked directly. Both change
@@ -48,19 +49,22 @@ from livevirt.node.images import ImageStore
 from livevirt.paths import DataDir, default_data_dir
 from livevirt.qemu import cmdline, lifecycle
 from livevirt.qemu.agent import GuestAgent
-from livevirt.qemu.machine import MIB, Machine, Thread
+from livevirt.qemu.machine import MIB, TABLET_PREFIX, Machine, Thread, tablet_device
 from livevirt.qemu.observe import PERIPHERALS
 from livevirt.qemu.session import Session
 from livevirt.vm.sizing import hot_change
 
-NAME = "bench"
+NAME, PEN = "bench", "pen"
 VMIS = VMS.replace("virtualmachines", "virtualmachineinstances")
 MEMORY, MORE, A_LITTLE = 256 * MIB, 512 * MIB, 128 * MIB
 PAIRS_PER_START = 4  # each takes two sockets of an emulated machine
 SETTLE = 0.5  # seconds after a turn's change, in which its last words are written
 SECONDS = 120.0  # for any one thing; an emulated CPU on a busy machine
 MOST_RATIO, MOST_EXTRA = 1.2, 0.1
-CHANGES = PLUG, GROW, UNPLUG = "+1 socket", "+512Mi", "-1 socket"
+LESS = 32 * MIB  # of which the guest has more than twice as much free
+CHANGES = PLUG, GROW, UNPLUG, BALLOON, TABLET = (
+    "+1 socket", "+512Mi", "-1 socket", "-32Mi by the balloon", "+1 tablet",
+)  # fmt: skip
 
 # Nothing is forked: `read` waits on a pipe that stays empty, the rest is the shell's own. A line
 # is also written now and then when nothing has changed, for who has come later.
@@ -71,9 +75,11 @@ last= beat=0
 while :; do
     read -r cpus < /sys/devices/system/cpu/online
     read -r _ memory _ < /proc/meminfo
+    set -- /sys/bus/usb/devices/[0-9]-[0-9]
+    usb=0; [ ! -d "$1" ] || usb=$#
     beat=$((beat + 1))
-    if [ "$cpus $memory" != "$last" ] || [ $beat -ge 200 ]; then
-        last="$cpus $memory" beat=0
+    if [ "$cpus $memory $usb" != "$last" ] || [ $beat -ge 200 ]; then
+        last="$cpus $memory $usb" beat=0
         echo "size $last;"
     fi
     read -t 0.005 _ <&3
@@ -90,6 +96,7 @@ class Size:
 
     cpus: int
     memory: int  # bytes, without what its kernel keeps for itself
+    usb: int = 0  # devices on USB
 
 
 Holds = Callable[[Size], bool]
@@ -98,7 +105,7 @@ Holds = Callable[[Size], bool]
 class Serial:
     """The watcher's lines, as they come out of the guest's serial port."""
 
-    _LINE = re.compile(rb"size ([\d,-]+) (\d+);$")
+    _LINE = re.compile(rb"size ([\d,-]+) (\d+) (\d+);$")
 
     def __init__(self, reader: asyncio.StreamReader) -> None:
         self._reader = reader
@@ -111,7 +118,7 @@ class Serial:
                 now = time.perf_counter()
                 if line is None:
                     continue  # something else that ends so
-                size = Size(_count(line[1].decode()), int(line[2]) * 1024)
+                size = Size(_count(line[1].decode()), int(line[2]) * 1024, int(line[3]))
                 if holds(size):
                     return size, now
 
@@ -137,6 +144,9 @@ class Way(Protocol):
     async def memory(self, size: int) -> None:
         """Ask for so many bytes of memory."""
 
+    async def tablet(self, *, there: bool) -> None:
+        """Ask for a tablet, or for none."""
+
     async def settled(self) -> None:
         """Return once nothing is under way any more, given that the guest has followed."""
 
@@ -146,7 +156,7 @@ class Raw:
 
     def __init__(self, machine: Machine, qmp: Session, agent: GuestAgent) -> None:
         self._machine, self._qmp, self._agent = machine, qmp, agent
-        self._has = 0
+        self._has, self._ballooned = 0, False
 
     async def ready(self, sockets: int) -> None:
         self._has = sockets
@@ -166,10 +176,20 @@ class Raw:
             await self._agent.set_vcpus([last], online=False)
 
     async def memory(self, size: int) -> None:
+        if size < MEMORY or self._ballooned:
+            self._ballooned = size < MEMORY
+            await self._qmp.execute("balloon", {"value": min(size, MEMORY)})
+            return
         asked = self._machine.memory.requested(size)
         device = f"{PERIPHERALS}/{cmdline.MEMORY_DEVICE}"
         request = {"path": device, "property": "requested-size", "value": asked}
         await self._qmp.execute("qom-set", request)
+
+    async def tablet(self, *, there: bool) -> None:
+        if there:
+            await self._qmp.execute("device_add", tablet_device(PEN))
+        else:
+            await self._qmp.execute("device_del", {"id": TABLET_PREFIX + PEN})
 
     async def settled(self) -> None:
         # QEMU aborts if an emulated CPU comes while its cache is full. livevirt looks after that
@@ -187,6 +207,9 @@ class Edited:
 
     async def ready(self, sockets: int) -> None:
         await self.sockets(sockets)
+        async with asyncio.timeout(SECONDS):
+            while not _has_balloon(await self._instance()):  # noqa: ASYNC110 - a watch costs
+                await asyncio.sleep(0.05)
 
     async def sockets(self, count: int) -> None:
         self._asked = count, self._asked[1]
@@ -195,6 +218,10 @@ class Edited:
     async def memory(self, size: int) -> None:
         self._asked = self._asked[0], size
         await self._patch({"memory": {"guest": f"{size // MIB}Mi"}})
+
+    async def tablet(self, *, there: bool) -> None:
+        pen = {"name": PEN, "type": "tablet", "bus": "usb"}
+        await self._patch({"devices": {"inputs": [pen] if there else []}})
 
     async def settled(self) -> None:
         async with asyncio.timeout(SECONDS):
@@ -213,6 +240,11 @@ class Edited:
         _, body = await self._connection.ask(request)
         found: Object = json.loads(body)
         return found
+
+
+def _has_balloon(vmi: Object) -> bool:
+    """Tell whether the guest reports its free memory, without which nothing is taken from it."""
+    return bool(((vmi.get("status") or {}).get("memory") or {}).get("balloonStatistics"))
 
 
 def _has(vmi: Object, sockets: int, memory: int) -> bool:
@@ -260,6 +292,9 @@ async def turn(way: Way, guest: Guest) -> dict[str, float]:
     async def sockets(count: int) -> float:
         return await change(way.sockets(count), lambda seen: seen.cpus == count)
 
+    async def tablet(there: bool) -> float:
+        return await change(way.tablet(there=there), lambda seen: bool(seen.usb) is there)
+
     async def change(asking: Coroutine[Any, Any, None], holds: Holds) -> float:
         seconds = await guest.sees(asking, holds)
         await way.settled()
@@ -271,6 +306,10 @@ async def turn(way: Way, guest: Guest) -> dict[str, float]:
     found = {PLUG: await sockets(base + 1), GROW: await memory(MORE)}
     await memory(0)
     found[UNPLUG] = await sockets(base)
+    found[BALLOON] = await memory(-LESS)
+    await memory(0)
+    found[TABLET] = await tablet(True)
+    await tablet(False)
     if guest.machine.accelerator == "tcg":
         guest.base += 1  # the socket that was given back is offline, it cannot be plugged again
     return found

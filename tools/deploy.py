@@ -39,7 +39,7 @@ version: {__version__.partition(".dev")[0]}
 appVersion: "{__version__}"
 kubeVersion: ">=1.33.0-0"
 """
-_VALUES = f"""# Image of the components controller, webhook and api.
+_VALUES = f"""# Image of the components and of launcher pods.
 image: {manifests.IMAGE}
 # Pods of each component.
 replicas: {InstallOptions().replicas}

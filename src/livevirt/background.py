@@ -24,7 +24,9 @@ from livevirt.kube.control.stalls import StallMonitor
 from livevirt.kube.control.supervisor import FAMILIES as SUPERVISOR_FAMILIES
 from livevirt.kube.control.supervisor import Supervisor
 from livevirt.kube.controllers import embedded
+from livevirt.kube.controllers import services as service_controller
 from livevirt.kube.controllers.embedded import Environment
+from livevirt.kube.controllers.services import Ranges
 from livevirt.kube.controllers.storage.claim_controller import Claims
 from livevirt.kube.controllers.storage.claim_controller import Sources as StorageSources
 from livevirt.kube.controllers.storage.volume_controller import Volumes
@@ -41,6 +43,7 @@ from livevirt.node.guest_endpoints import GuestEndpoints
 from livevirt.node.guest_metrics import GuestMetrics
 from livevirt.node.host import look
 from livevirt.node.images import FOLDER, ImageStore
+from livevirt.node.network import published
 from livevirt.node.network.network import NodeNetwork
 from livevirt.node.pod_dir import intended, running_intents
 from livevirt.node.pod_usage import PodUsage
@@ -86,21 +89,20 @@ async def run(
     images = ImageStore(Path(settings.image_store or default_data_dir() / FOLDER))
     machines = Collector()
     stalls = StallMonitor()
-    sources = (
-        *metrics_sources(machines, agents, data, images), supervisor.samples, stalls.samples,
-    )  # fmt: skip
+    sources = (*metrics_sources(machines, agents, data, images), supervisor.samples, stalls.samples)
     front.attach(verbs.handle, {(core.POD.resource, "log"): logs.stream}, sources)
     services.usage_sources.append(
         PodUsage(lambda: ((agent.name, agent.pods()) for agent in agents), services.now)
     )
+    network = await asyncio.to_thread(adopted_network, data, settings.port)
     factories = [*controllers.ALL, storage(data.volumes, images), machines.run]
+    factories += service_factories(network)
     if settings.catalog:
         factories.append(catalog.run)
     await asyncio.to_thread(_restrict, data, images)
     wanted = registration.asked(settings.nodes)
     settling = functools.partial(registration.settle, client, wanted, data.nodes, data.run)
     retired = await supervisor.obtain("settle-nodes", settling)
-    network = await asyncio.to_thread(adopted_network, data, settings.port)
     async with contextlib.aclosing(network), asyncio.TaskGroup() as group:
         running = embedded.run(
             client,
@@ -133,6 +135,16 @@ async def run(
         for name in (*wanted, *retired):
             work = functools.partial(run_agent, name)
             group.create_task(supervisor.keep(name, work), name=name)
+
+
+def service_factories(network: NodeNetwork) -> tuple[Factory, ...]:
+    """Return what runs the controllers of Services and publishes them on the network."""
+
+    async def ranges() -> Ranges | None:
+        block = await network.block()
+        return Ranges(block.services4, block.services6) if block is not None else None
+
+    return service_controller.factory(ranges), published.factory(network)
 
 
 def adopted_network(data: DataDir, api_port: int) -> NodeNetwork:

@@ -26,6 +26,7 @@ from livevirt.files import private
 from livevirt.files.reserve import Reserve
 from livevirt.kube.admission import builtin
 from livevirt.kube.admission.pods import PodRules
+from livevirt.kube.admission.services import NOT_FORWARDED, ServiceRules
 from livevirt.kube.client.local import LocalClient
 from livevirt.kube.controllers import bootstrap
 from livevirt.kube.objects import core
@@ -39,6 +40,7 @@ from livevirt.kube.server.metrics import Metrics
 from livevirt.kube.server.pki import Pki
 from livevirt.kube.server.services import Services, StoreReader
 from livevirt.kube.store import Store
+from livevirt.node.network import namespace
 from livevirt.paths import DataDir
 from livevirt.settings import Settings
 from livevirt.vm import admission, kinds
@@ -91,6 +93,7 @@ async def _serve(
     rules = {
         **builtin.RULES,
         core.POD.resource: PodRules(launcher.not_run),
+        core.SERVICE.resource: ServiceRules(NOT_FORWARDED if namespace.problem() else ""),
         **admission.RULES,
     }
     services = Services(store, rules, utc_now, reader, kinds.REGISTRY)

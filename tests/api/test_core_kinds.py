@@ -4,6 +4,10 @@ from __future__ import annotations
 
 import json
 
+import pytest
+
+from livevirt.node.network import namespace as namespaces
+
 from ..server_process import ServerProcess
 from .manifests import Object, a_pod
 
@@ -53,23 +57,18 @@ SERVICE: Object = {
 }
 
 
-def test_a_service_is_stored_with_a_warning_that_it_does_nothing(
+def test_a_service_is_stored_with_a_warning_where_it_does_nothing(
     server: ServerProcess, namespace: str
 ) -> None:
-    assert "Warning:" in applied(server, namespace, SERVICE)
+    alone = bool(namespaces.problem())
+    assert ("Warning:" in applied(server, namespace, SERVICE)) == alone
     assert "Warning:" not in applied(server, namespace, SERVICE)
     port = '{"spec":{"ports":[{"port":80,"name":"http","targetPort":8080}]}}'
     server.kubectl("patch", "service", "web", "-n", namespace, "-p", port)
-    [name, kind, address, outside, ports, *_] = server.kubectl(
+    [name, kind, _, outside, ports, *_] = server.kubectl(
         "get", "svc", "-n", namespace, "--no-headers"
     ).split()
-    assert (name, kind, address, outside, ports) == (
-        "web",
-        "NodePort",
-        "<none>",
-        "<none>",
-        "80/TCP",
-    )
+    assert (name, kind, outside, ports.partition(":")[0][:2]) == ("web", "NodePort", "<none>", "80")
     assert "8080/TCP" in server.kubectl("describe", "service", "web", "-n", namespace)
     assert "service/web" in server.kubectl("get", "all", "-n", namespace)
     server.kubectl("delete", "service", "web", "-n", namespace)
@@ -101,3 +100,31 @@ def test_kubectl_makes_and_shows_priority_classes(server: ServerProcess) -> None
         assert server.run_kubectl("delete", "pc", "system-node-critical").returncode != 0
     finally:
         server.kubectl("delete", "pc", "urgent")
+
+
+def test_a_service_gets_addresses_and_slices_where_guests_share_a_network(
+    server: ServerProcess, namespace: str
+) -> None:
+    if problem := namespaces.problem():
+        pytest.skip(f"no node network: {problem}")
+    ports = [{"name": "http", "port": 80}]
+    families = {"ipFamilyPolicy": "RequireDualStack"}
+    spec = {"type": "NodePort", "selector": {"app": "web"}, "ports": ports, **families}
+    warnings = applied(server, namespace, SERVICE | {"spec": spec})
+    assert warnings == ""
+    wait = ("--for=jsonpath={.spec.clusterIPs[1]}", "service/web", "--timeout=50s")
+    server.kubectl("wait", "-n", namespace, *wait)
+    found = json.loads(server.kubectl("get", "service", "web", "-n", namespace, "-o", "json"))
+    v4, v6 = found["spec"]["clusterIPs"]
+    assert found["spec"]["clusterIP"] == v4
+    assert ":" in v6
+    assert 30000 <= found["spec"]["ports"][0]["nodePort"] <= 32767
+    wait = ("--for=create", "endpointslice/web-ipv6", "--timeout=50s")
+    server.kubectl("wait", "-n", namespace, *wait)
+    # A manifest that names none of them leaves them alone.
+    applied(server, namespace, SERVICE | {"spec": spec})
+    again = json.loads(server.kubectl("get", "service", "web", "-n", namespace, "-o", "json"))
+    assert again["spec"] == found["spec"]
+    server.kubectl("delete", "service", "web", "-n", namespace)
+    wait = ("--for=delete", "endpointslice/web-ipv6", "--timeout=50s")
+    server.kubectl("wait", "-n", namespace, *wait)

@@ -8,14 +8,12 @@ from .. import golden
 from ..server_process import ServerProcess
 
 #: What a case may need that we do not have: the last one is a server without its controllers.
-LACKING = {"ssa", "rbac", "impersonate", "bare"}
+LACKING = {"rbac", "impersonate", "bare"}
 #: How many cases need one of these; a change here means that the recordings changed.
-LACKING_CASES = 26
+LACKING_CASES = 10
 
 #: Cases that fail for a reason, by topic and name.
-EXCEPTIONS = {
-    "kubectl-flows/diff": "its later steps are server-side apply, though it does not say so",
-}
+EXCEPTIONS: dict[str, str] = {}
 
 
 @pytest.mark.slow

@@ -10,8 +10,11 @@ import pytest
 
 from livevirt.kube.objects.quantity import parse
 
+from .debian_guest import DebianGuest, a_debian, missing
+from .debian_guest import booted as debian_booted
 from .guest_host import IMAGE, GuestHost, Object, image_missing, running_host, until
 from .live_guest import MEMORY, LiveGuest, a_live_vm
+from .moving_guest import two_nodes
 
 pytestmark = [
     pytest.mark.guest,
@@ -122,3 +125,54 @@ def test_the_plan_knows_how_far_it_can_go(guest: LiveGuest) -> None:
     below = planned("96Mi")
     assert (below["verdict"], below["reason"]) == ("Restart", "BelowBootSize")
     assert below["nearestLive"] == "128Mi"
+
+
+# ------------------------------------------------------------ on another node
+
+
+@pytest.mark.long
+def test_given_a_migration_then_the_balloon_moves_along_and_gives_back_there() -> None:
+    with two_nodes() as host:
+        guest = LiveGuest(host, a_live_vm("travels"))
+        host.apply(guest.manifest)
+        guest.begin()
+        until("balloon statistics", lambda: memory(guest).get("balloonStatistics"))
+        guest.becomes(1, "320Mi")
+        host.run("virtctl", "migrate", guest.name, "--wait")
+        has_ballooned(guest, "192Mi")
+        assert guest.look().memory == guest.born.look.memory - parse("192Mi").bytes
+        for size in ("256Mi", "512Mi"):
+            guest.ask(1, size)
+            guest.settles()
+        has_ballooned(guest, "0")
+        assert guest.look().memory == guest.born.look.memory
+
+
+# ------------------------------------------------------------ a distribution under pressure
+
+
+def is_under_way(debian: DebianGuest) -> bool:
+    return bool(debian.changes()) and debian.reason(MEMORY) != "GuestNotAccepting"
+
+
+@pytest.mark.skipif(missing("12-cloud"), reason="the image is not built: make distributions")
+@pytest.mark.parametrize(
+    "rounds", [pytest.param(2, marks=pytest.mark.long), pytest.param(20, marks=pytest.mark.soak)]
+)
+def test_given_debian_needs_its_memory_then_nothing_in_it_is_killed(
+    host: GuestHost, rounds: int
+) -> None:
+    """Something in the guest takes memory while the balloon does; what is too much is not given."""
+    with debian_booted(host, a_debian("pressed")) as debian:
+        until("balloon statistics", lambda: debian.status["memory"].get("balloonStatistics"))
+        for number in range(rounds):
+            take = 150 + 50 * (number % 6)
+            debian.console.run(f"dd if=/dev/zero of=/dev/shm/fill bs=1M count={take} 2>/dev/null &")
+            debian.ask(1, "384Mi")
+            until("it stops, or has it", lambda: not is_under_way(debian), 90)
+            debian.console.run("wait; rm /dev/shm/fill")
+            debian.settles(1, "384Mi")
+            debian.ask(1, "1Gi")
+            debian.settles(1, "1Gi")
+        assert debian.console.run(OOM) == "0"
+        assert debian.console.run("systemctl is-active qemu-guest-agent") == "active"

@@ -184,6 +184,48 @@ def test_a_guest_cannot_use_the_address_of_another(host: GuestHost) -> None:
     ) == ("0")
 
 
+def test_a_service_is_reached_by_name_and_follows_readiness(host: GuestHost) -> None:
+    exposed = ("virtctl", "expose", "vm", WEB, "--name", "front", "--type", "NodePort")
+    host.run(*exposed, "--port", "80", "--target-port", str(SERVED))
+    headless = ("virtctl", "expose", "vm", WEB, "--name", "alone", "--cluster-ip", "None")
+    host.run(*headless, "--port", "80")
+    service = "api/v1/namespaces/default/services/front"
+    until("an address", lambda: host.read(service)["spec"].get("clusterIP"), 30)
+    spec = host.read(service)["spec"]
+    own = interface_of(host, WEB)["ipAddress"]
+    for name, address in (
+        (f"front.{SERVICES}", spec["clusterIP"]),
+        (f"alone.{SERVICES}", own),
+        (f"{WEB}.default.vm.cluster.local", own),
+    ):
+        resolve = f"nslookup -type=a {name} | grep -c 'Address: {address}' || true"
+        until(f"{name} in a guest", lambda what=resolve: host.shell(CLIENT, what) == "1", 60)
+    by_name = f"timeout {SECONDS} wget -q -O - http://front.{SERVICES}/page || true"
+    until("the Service in a guest", lambda: host.shell(CLIENT, by_name) == PAGE, 100)
+    until("the Service in itself", lambda: host.shell(WEB, by_name) == PAGE, 100)
+    reached = (spec["clusterIP"], 80), ("127.0.0.1", spec["ports"][0]["nodePort"])
+    for place in reached:
+        until(f"{place} from the host", lambda at=place: PAGE in fetch_from_host(*at), 60)
+    host.run("virtctl", "pause", "vm", WEB)
+    until("no endpoint", lambda: not _is_forwarded(host, own), 60)
+    assert all(fetch_from_host(*place) == "" for place in reached)
+    host.run("virtctl", "unpause", "vm", WEB)
+    for place in reached:
+        until(f"{place} again", lambda at=place: PAGE in fetch_from_host(*at), 100)
+
+
+SERVICES = "default.svc.cluster.local"
+
+
+def _is_forwarded(host: GuestHost, address: str) -> bool:
+    """Return whether some rule of the namespace forwards to an address."""
+    command = ["ip", "netns", "exec", links.namespace_name(name_of(host)), "nft", "list", "chain"]
+    done = subprocess.run(
+        [*command, "inet", "livevirt", "services"], capture_output=True, text=True, check=True
+    )
+    return address in done.stdout
+
+
 def test_the_network_outlives_the_server_and_what_was_removed_comes_back(host: GuestHost) -> None:
     before, server = interface_of(host, WEB), dnsmasqs(host)
     assert len(server) == 1

@@ -5,18 +5,23 @@ UPSTREAM_VIRTCTL names the program; nothing here runs without it.
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
+import socket
 import subprocess
 from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
 import yaml
 
 import livevirt
 
+from . import forwarded
 from .guest_host import IMAGE, SECONDS, GuestHost, until
 from .hot_volumes import a_claim
+from .screen import png, view
 from .terminal import Terminal, log_in_and_out
 
 UPSTREAM = os.environ.get("UPSTREAM_VIRTCTL", "")
@@ -102,6 +107,39 @@ def test_a_person_logs_in_on_its_console(virtctl: Upstream) -> None:
     finally:
         status = terminal.close()
     assert status == 0
+
+
+def test_it_shows_the_screen(virtctl: Upstream, tmp_path: Path) -> None:
+    with forwarded.screen(virtctl.host, NAME, UPSTREAM) as port:
+        seen = view(port)
+    file = tmp_path / "screen.png"
+    virtctl("vnc", "screenshot", NAME, f"--file={file}", "--move-cursor")
+    taken = png(file.read_bytes())
+    assert (taken.width, taken.height) == (seen.width, seen.height)
+    assert not taken.blank
+
+
+@pytest.mark.parametrize("target", [f"vm/{NAME}", f"vmi/{NAME}/default"])
+def test_it_forwards_a_port(virtctl: Upstream, target: str) -> None:
+    host = virtctl.host
+    host.shell(NAME, "setsid nc -lllll -p 7007 -e cat < /dev/null > /dev/null 2>&1 &")
+    with socket.create_server(("127.0.0.1", 0)) as unused:
+        port = unused.getsockname()[1]
+    with forwarded.running(host, UPSTREAM, "port-forward", target, f"{port}:7007"):
+        until("the local port", lambda: accepts(port))
+        everything = bytes(range(256)) * 400
+        assert forwarded.echo(port, everything) == everything
+    done = subprocess.run(
+        [UPSTREAM, "port-forward", "--stdio=true", target, "7007"], input=b"hi",
+        env=host.server.environment(), capture_output=True, timeout=SECONDS, check=False,
+    )  # fmt: skip
+    assert done.returncode == 0, done.stderr
+
+
+def accepts(port: int) -> bool:
+    with contextlib.suppress(OSError), socket.create_connection(("127.0.0.1", port)):
+        return True
+    return False
 
 
 def test_it_adds_a_volume_to_the_vm_and_removes_it(virtctl: Upstream) -> None:

@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
 
+import pytest
 import yaml
 
 from livevirt.cluster import rbac
@@ -167,14 +168,22 @@ class AuditedRequest:
     uri: str
 
 
+def is_whole_module(config: pytest.Config) -> bool:
+    """Return whether all tests of the modules run, so that unused permissions can be found."""
+    return not config.option.keyword and not any("::" in each for each in config.args)
+
+
 def requests_of(cluster: KubernetesCluster, user: str) -> list[AuditedRequest]:
     """Return the requests for resources that a user has sent to the cluster."""
     found = []
     with (Path(cluster.kubeconfig).parent / "audit.log").open() as lines:
         for line in lines:
+            if not line.endswith("\n"):
+                break  # it is being written
             event = json.loads(line)
             target = event.get("objectRef")
-            if event["user"]["username"] != user or target is None:
+            sender = event.get("impersonatedUser") or event["user"]
+            if sender.get("username") != user or target is None:
                 continue
             subresource = target.get("subresource")
             decision = (event.get("annotations") or {}).get("authorization.k8s.io/decision")

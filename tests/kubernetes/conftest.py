@@ -29,7 +29,8 @@ def controlled(tmp_path_factory: pytest.TempPathFactory) -> Iterator[KubernetesC
 @pytest.fixture(scope="session")
 def control_plane() -> Iterator[KubernetesCluster]:
     """A cluster of hollow nodes only, for tests of definitions and webhooks."""
-    with running_cluster(f"webhook-{os.getpid()}", "--nodes", "0", "--hollow", "2") as started:
+    options = ("--nodes", "0", "--hollow", "2", "--audit")
+    with running_cluster(f"webhook-{os.getpid()}", *options) as started:
         started.kubectl("create", "namespace", "kubevirt")
         yield started
 

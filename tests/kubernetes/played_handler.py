@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 from collections.abc import AsyncIterator, Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from livevirt.cluster.controller import utc_now
@@ -193,9 +193,13 @@ class World:
 
 
 @contextlib.asynccontextmanager
-async def playing(cluster: KubernetesCluster, namespace: str) -> AsyncIterator[World]:
-    """Play the guests of a cluster in a new namespace."""
-    client = RemoteClient(kubeconfig.find(cluster.kubeconfig), manager="played-handler")
+async def playing(
+    cluster: KubernetesCluster, namespace: str, user: str = ""
+) -> AsyncIterator[World]:
+    """Play the guests of a cluster in a new namespace, as a user with all permissions."""
+    headers = tuple(kubeconfig.impersonation(user, groups=["system:masters"] if user else []))
+    access = replace(kubeconfig.find(cluster.kubeconfig), impersonate=headers)
+    client = RemoteClient(access, manager="played-handler")
     meta = {"name": namespace}
     await client.create(core.NAMESPACE, {"apiVersion": "v1", "kind": "Namespace", "metadata": meta})
     informers = Informers(client)

@@ -15,6 +15,7 @@ import pytest
 from livevirt.cluster import api as api_server
 from livevirt.cluster import api_manifests, rbac
 from livevirt.kube.objects import core
+from livevirt.node.node_labels import AGENT_ADDRESS
 from livevirt.vm import kinds
 from livevirt.vm.config.controller import KUBEVIRT
 from livevirt.vm.kinds import subresources
@@ -27,6 +28,7 @@ from .component import (
     at_hub,
     hub_address,
     install_definitions,
+    is_whole_module,
     requests_of,
     running,
     unused_permissions,
@@ -305,6 +307,19 @@ def test_given_a_running_guest_when_its_node_agent_is_needed_then_the_refusal_sa
     assert "node agent" in done.stderr  # kubectl shows it to the user
 
 
+def test_given_a_node_agent_that_is_not_reachable_then_the_refusal_says_so(
+    cluster: KubernetesCluster, api: str, vm: str
+) -> None:
+    node = cluster.get("nodes")["items"][0]["metadata"]["name"]
+    cluster.kubectl("annotate", "node", node, f"{AGENT_ADDRESS}=127.0.0.1:1")
+    cluster.apply(an_instance(vm, nodeName=node))
+    path = f"{ROOT_PATH}/virtualmachineinstances/{vm}/reset"
+    code, answer = send(cluster, api, path, "replace", {})
+    cluster.kubectl("annotate", "node", node, f"{AGENT_ADDRESS}-")
+    assert code == 503
+    assert [cause["reason"] for cause in answer["details"]["causes"]] == [NO_NODE_AGENT]
+
+
 def test_given_a_console_when_its_node_agent_is_needed_then_virtctl_fails_with_the_reason(
     cluster: KubernetesCluster, admin: Virtctl, vm: str
 ) -> None:
@@ -476,7 +491,7 @@ def test_given_a_damaged_secret_then_new_certificates_are_issued_and_trusted(
 def test_given_all_of_the_above_then_the_role_of_the_component_fits_exactly(
     cluster: KubernetesCluster, request: pytest.FixtureRequest
 ) -> None:
-    if request.config.option.keyword or any("::" in each for each in request.config.args):
+    if not is_whole_module(request.config):
         pytest.skip("only after all other tests of this module")
     requests = requests_of(cluster, rbac.API.user)
     assert requests

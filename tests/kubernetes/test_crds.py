@@ -104,17 +104,20 @@ def test_given_selectable_fields_then_instances_are_selected_by_them(
     assert [each["metadata"]["name"] for each in items] == ["there"]
 
 
-def test_given_two_managers_then_each_owns_its_own_disks(defined: KubernetesCluster) -> None:
-    def manifest(name: str) -> examples.Object:
+def test_given_two_managers_then_lists_are_owned_as_a_whole(defined: KubernetesCluster) -> None:
+    def manifest(name: str) -> str:
         volume = {"name": name, "emptyDisk": {"capacity": "1Gi"}}
-        return examples.a_vm("shared", examples.a_spec((volume,)))
+        return json.dumps(examples.a_vm("shared", examples.a_spec((volume,))))
 
-    for manager in ("git", "backup"):
-        apply(defined, manifest(manager), "--server-side", f"--field-manager={manager}")
-    assert disks(defined) == {"git", "backup"}
-    empty = examples.a_vm("shared", examples.a_spec(()))
-    apply(defined, empty, "--server-side", "--field-manager=backup")
+    def run(manager: str, *options: str) -> int:
+        command = ("apply", "-n", "crds", "-f", "-", "--server-side", f"--field-manager={manager}")
+        return defined.run_kubectl(*command, *options, text=manifest(manager)).returncode
+
+    assert run("git") == 0
+    assert run("backup") != 0
     assert disks(defined) == {"git"}
+    assert run("backup", "--force-conflicts") == 0
+    assert disks(defined) == {"backup"}
 
 
 def disks(cluster: KubernetesCluster) -> set[str]:

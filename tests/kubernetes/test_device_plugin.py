@@ -25,9 +25,11 @@ NODE = "node-2"
 RESOURCE, DEVICE = "devices.kubevirt.io/tun", "/dev/net/tun"
 SCRIPT = """
 import asyncio
+from pathlib import Path
 from livevirt.cluster import device_plugin
 devices = device_plugin.usable(device_plugin.DEVICES, kvm=False)
-asyncio.run(device_plugin.run(devices))
+directory = Path("/var/lib/kubelet", device_plugin.DIRECTORY)
+asyncio.run(device_plugin.run(devices, directory))
 """
 
 

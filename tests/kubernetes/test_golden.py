@@ -16,10 +16,7 @@ from .webhook_process import WebhookProcess
 pytestmark = pytest.mark.kubernetes
 
 #: Cases that fail for a reason, by topic and name.
-EXCEPTIONS = {
-    "server-side-apply/apply-vm": "our definitions merge disks and volumes by name, KubeVirt's"
-    " replace such lists as a whole; and our webhook refuses the second disk, which has no volume",
-}
+EXCEPTIONS: dict[str, str] = {}
 
 
 @pytest.fixture

@@ -42,7 +42,7 @@ def cluster() -> Iterator[KubernetesCluster]:
     """A cluster of its own: what it has installed at the end must be gone."""
     subprocess.run([ROOT / "tools" / "image" / "build.py"], check=True, timeout=900)
     name = f"install-{os.getpid()}"
-    with running_cluster(name, "--nodes", "1", "--hollow", "1", "--audit") as started:
+    with running_cluster(name, "--nodes", "1", "--audit") as started:
         loaded = tool("load-image", str(ARCHIVE), "--name", name)
         assert loaded.returncode == 0, loaded.stderr
         yield started
@@ -50,8 +50,7 @@ def cluster() -> Iterator[KubernetesCluster]:
 
 @pytest.fixture(scope="module")
 def installed(cluster: KubernetesCluster) -> KubernetesCluster:
-    """The cluster with livevirt on it; the hollow node has no containers to run it."""
-    cluster.kubectl("cordon", "hollow-1")
+    """The cluster with livevirt on it."""
     done = livevirt(cluster.kubeconfig, "install", "--replicas", "1", "--timeout", "120")
     assert done.returncode == 0, done.stderr + described(cluster)
     return cluster
@@ -61,6 +60,7 @@ def described(cluster: KubernetesCluster) -> str:
     """Return what pods of livevirt say about themselves."""
     more = [["get", "pods", "-o", "wide"], ["describe", "pods"]]
     more += [["logs", f"deployment/{each.name}", "--tail=30"] for each in WORKLOADS]
+    more.append(["logs", "daemonset/livevirt-node", "--tail=30"])
     return "\n".join(cluster.run_kubectl("-n", NAMESPACE, *each).stdout for each in more)
 
 
@@ -144,19 +144,21 @@ def test_given_an_installation_then_components_run_and_status_finds_no_problem(
     assert eventually(lambda: livevirt(installed.kubeconfig, "status").returncode == 0)
     shown = json.loads(livevirt(installed.kubeconfig, "status", "-o", "json").stdout)
     assert shown["problems"] == []
-    assert set(shown["components"]) == {each.component for each in WORKLOADS}
+    assert set(shown["components"]) == {"node", *(each.component for each in WORKLOADS)}
+    assert shown["components"]["node"]["ready"] == 1
     assert shown["leader"]["holder"].startswith("livevirt-controller-")
     assert all(shown["certificates"].values())
 
 
-def test_given_an_installation_then_its_namespace_admits_restricted_pods_only(
+def test_given_an_installation_then_only_node_agents_are_privileged(
     installed: KubernetesCluster,
 ) -> None:
     level = "pod-security.kubernetes.io/enforce=restricted"
     command = ["label", "--dry-run=server", "--overwrite", "namespace", NAMESPACE, level]
     done = installed.run_kubectl(*command)
     assert done.returncode == 0
-    assert "existing pods" not in done.stderr  # which would violate it
+    violating = re.findall(r"(livevirt-[a-z]+)-[a-z0-9-]+: ", done.stderr)
+    assert set(violating) == {rbac.NODE.name}
 
 
 def test_given_an_installation_then_users_get_defaults_verdicts_and_subresources(
@@ -206,7 +208,7 @@ def test_given_the_same_version_when_installed_again_then_nothing_changes(
 
 def generations(cluster: KubernetesCluster) -> dict[str, Any]:
     """Return the generation and CA bundle of what is installed."""
-    names = f"{CLUSTER_KINDS},deployment,pdb,networkpolicy"
+    names = f"{CLUSTER_KINDS},deployment,daemonset,pdb,networkpolicy"
     found = cluster.get(names, "-A", "-l", OURS)["items"]
     return {
         f"{each['kind']}/{each['metadata']['name']}": (
@@ -254,8 +256,8 @@ def blocks(*headings: str) -> str:
 
 
 def test_given_the_page_then_its_commands_work(cluster: KubernetesCluster, tmp_path: Path) -> None:
-    script = blocks("Install", "Status", "API server", "Of users", "Uninstall")
-    assert script.count("livevirt install") == 2
+    script = blocks("Install", "Status", "Upgrade", "API server", "Of users", "Uninstall")
+    assert script.count("livevirt install") == 4
     (tmp_path / "deploy").symlink_to(ROOT / "deploy")
     path = f"{ROOT / '.venv' / 'bin'}:{os.environ['PATH']}"
     done = subprocess.run(

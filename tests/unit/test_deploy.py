@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 import subprocess
 import sys
 from pathlib import Path
@@ -72,6 +73,22 @@ def test_given_the_chart_then_it_has_what_install_applies_with_its_values() -> N
         if not each["metadata"]["annotations"]:
             del each["metadata"]["annotations"]
     assert by_key(settings) == by_key(manifests.settings(InstallOptions()))
+
+
+@pytest.mark.skipif(shutil.which("helm") is None, reason="helm is not installed")
+@pytest.mark.parametrize("settings", [False, True])
+def test_given_helm_then_it_renders_what_install_applies(settings: bool) -> None:
+    values = ("image=example.org/livevirt:9", "replicas=5", f"settings.create={settings}".lower())
+    command = ["helm", "template", "livevirt", CHART, "--include-crds"]
+    command += [word for value in values for word in ("--set", value)]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=120)
+    assert done.returncode == 0, done.stderr
+    found = [each for each in yaml.load_all(done.stdout, yaml.CSafeLoader) if each]
+    options = InstallOptions("example.org/livevirt:9", 5)
+    expected = by_key(manifests.control_plane(options))
+    assert {key: each for key, each in by_key(found).items() if key in expected} == expected
+    created = {by for by in by_key(found) if by not in expected}
+    assert created == (set(by_key(manifests.settings(options))) if settings else set())
 
 
 def test_given_the_default_values_then_they_are_those_of_the_command() -> None:

@@ -27,6 +27,10 @@ _timeout = times_out("How long to wait for each step")
     help="How many pods each component has.",
 )  # fmt: skip
 @click.option(
+    "--all-in-one", is_flag=True,
+    help="Run all components in every pod, with one service account, for small clusters.",
+)  # fmt: skip
+@click.option(
     "--catalog/--no-catalog", default=True, show_default=True,
     help="Whether to install the common instance types and preferences.",
 )  # fmt: skip
@@ -43,32 +47,39 @@ _timeout = times_out("How long to wait for each step")
     "--wait/--no-wait", default=True, show_default=True,
     help="Whether to wait for the components, and then create the KubeVirt object and the catalog.",
 )  # fmt: skip
+@click.option(
+    "--migrate-only", is_flag=True,
+    help="Only rewrite objects that are stored in an older version; apply nothing.",
+)  # fmt: skip
 @_timeout
 def install(
     image: str,
     replicas: int,
+    all_in_one: bool,
     catalog: bool,
     dry_run: bool,
     output: str,
     adopt: bool,
     wait: bool,
+    migrate_only: bool,
     timeout: float | None,
 ) -> None:
     """Install livevirt on a Kubernetes cluster, or upgrade it.
 
-    It applies a namespace, CustomResourceDefinitions, roles, the components controller, webhook and
-    api, and then the KubeVirt object and the catalog. A KubeVirt object that exists is not changed.
-    Node agents, which run guests, are not part of this release.
+    It applies a namespace, CustomResourceDefinitions, roles, the components controller, webhook,
+    api and node, and then the KubeVirt object and the catalog. A KubeVirt object that exists is not
+    changed. The node agents run on every node, privileged.
 
     \b
     livevirt install
     livevirt install --kubeconfig FILE --image registry.example/livevirt:1 --replicas 3
     livevirt install --dry-run -o yaml > livevirt.yaml
+    livevirt install --migrate-only                      # after an upgrade by another tool
     """
     from livevirt.cluster import install as installation
     from livevirt.cluster import manifests
 
-    options = manifests.InstallOptions(image or manifests.IMAGE, replicas, catalog)
+    options = manifests.InstallOptions(image or manifests.IMAGE, replicas, catalog, all_in_one)
     if dry_run:
         found = [*manifests.control_plane(options), *manifests.settings(options)]
         if output == "yaml":
@@ -78,11 +89,15 @@ def install(
         return
 
     async def work(client: RemoteClient, waiting: Waiting) -> None:
+        if migrate_only:
+            await installation.migrate_storage(client, waiting)
+            return
         await installation.install(client, options, waiting, adopt=adopt, wait=wait)
 
     _run(work, timeout)
+    if migrate_only:
+        return
     click.echo("installed; see `livevirt status`" if wait else "applied")
-    click.echo("node agents are not part of this release: a VM gets as far as its launcher pod")
 
 
 @click.command()

@@ -25,7 +25,16 @@ from livevirt.cli import cluster, frame
     show_default=True, help="The root directory of the kubelet.",
 )  # fmt: skip
 @click.option(
-    "--metrics-listen", "listen", default="127.0.0.1:8081", show_default=True,
+    "--listen", default="0.0.0.0:8445", show_default=True, metavar="HOST:PORT",
+    callback=frame.address,
+    help="Where to serve livevirt api over HTTPS; port 0 takes any free one.",
+)  # fmt: skip
+@click.option(
+    "--address", envvar="POD_IP", default="", metavar="IP",
+    help="Where livevirt api reaches this agent (default: the host of --listen).",
+)  # fmt: skip
+@click.option(
+    "--metrics-listen", default="127.0.0.1:8081", show_default=True,
     metavar="HOST:PORT", callback=frame.address,
     help="Where to serve /healthz, /readyz and /metrics; port 0 takes any free one.",
 )  # fmt: skip
@@ -34,7 +43,13 @@ from livevirt.cli import cluster, frame
     type=click.Choice(["debug", "info", "warning", "error"]), help="How much to log.",
 )  # fmt: skip
 def node(
-    node_name: str, data_dir: Path, kubelet_root: Path, listen: tuple[str, int], log_level: str
+    node_name: str,
+    data_dir: Path,
+    kubelet_root: Path,
+    listen: tuple[str, int],
+    address: str,
+    metrics_listen: tuple[str, int],
+    log_level: str,
 ) -> None:
     """Run the guests of a node of a Kubernetes cluster.
 
@@ -52,9 +67,11 @@ def node(
 
     logs.configure(log_level)
     access = cluster.component_access(cluster.chosen())
-    settings = component.Settings(node_name, data_dir, kubelet_root, *listen)
+    settings = component.Settings(
+        node_name, data_dir, kubelet_root, metrics_listen, listen, address or listen[0]
+    )
 
     def ready(port: int) -> None:
-        click.echo(f"ready: http://{listen[0]}:{port}, node {node_name}")
+        click.echo(f"ready: http://{metrics_listen[0]}:{port}, node {node_name}")
 
     process.run(lambda: component.run(access, settings, ready))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from datetime import UTC, datetime, timedelta
+from typing import TextIO
 from urllib.parse import urlsplit
 
 import click
@@ -51,6 +52,11 @@ _LEVELS = click.Choice(["debug", "info", "warning", "error"])
     help="How long the certificate authority that signs it is valid.",
 )  # fmt: skip
 @click.option(
+    "--client-ca-file", type=click.File(), metavar="FILE",
+    help="Only answer reviews of clients with a certificate of this authority; kube-apiserver shows"
+    " one if its AdmissionConfiguration names it.",
+)  # fmt: skip
+@click.option(
     "--log-level", default="info", show_default=True, type=_LEVELS, help="How much to log."
 )
 def webhook(
@@ -59,6 +65,7 @@ def webhook(
     print_manifests: bool,
     certificate_lifetime: timedelta,
     ca_lifetime: timedelta,
+    client_ca_file: TextIO | None,
     log_level: str,
 ) -> None:
     """Serve admission, defaulting, warnings and conversion for a Kubernetes cluster.
@@ -94,6 +101,7 @@ def webhook(
     settings = server.Settings(
         host, port, endpoint, certificate_names(host, url),
         certificates.Lifetimes(ca_lifetime, certificate_lifetime),
+        client_ca_file.read() if client_ca_file else "",
     )  # fmt: skip
     logs.configure(log_level)
     access, requests = cluster.component_access(cluster.chosen()), Requests()

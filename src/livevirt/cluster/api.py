@@ -17,6 +17,7 @@ from livevirt.cluster.certificate_rotation import CertificateRotation, Identity,
 from livevirt.cluster.certificates import Lifetimes
 from livevirt.cluster.front_proxy import FrontProxy, ProxyGuard
 from livevirt.cluster.guests import NoNodeAgent
+from livevirt.cluster.node_proxy import NodeProxy
 from livevirt.cluster.serving import ServingTls, listening_context
 from livevirt.errors import ApiError
 from livevirt.kube.client.interface import Client, Patch
@@ -31,7 +32,6 @@ from livevirt.kube.server.metrics import Metrics
 from livevirt.vm.config.settings import NAMESPACE
 from livevirt.vm.kinds import subresources
 from livevirt.vm.kinds.subresources import ACTIONS
-from livevirt.vm.subresources import router
 from livevirt.vm.subresources.router import Actions
 
 log = logging.getLogger(__name__)
@@ -55,9 +55,9 @@ async def serve(settings: Settings, client: Client, now: Now, ready: Callable[[i
     """Serve until cancelled; call `ready` with the port once requests are answered."""
     guard = ProxyGuard(client, await _proxy(client))
     rotation = CertificateRotation(client, _identity(), _trusting(), now, settings.lifetimes)
-    guests, metrics = NoNodeAgent(), Metrics()
+    guests, metrics, nodes = NoNodeAgent(), Metrics(), NodeProxy(client)
     metrics.sources += settings.sources
-    actions = Actions(client.for_component("subresources"), guests, router.guest_verbs(guests))
+    actions = Actions(client.for_component("subresources"), guests, nodes.verbs())
     front = ActionFront(REGISTRY, guard, metrics, actions.handle)
 
     def tls() -> ServingTls:

@@ -24,7 +24,7 @@ from livevirt.vm.lifecycle.vmi.kubelet_pod import KVM, TUN, VHOST_NET
 
 log = logging.getLogger(__name__)
 
-DIRECTORY = Path("/var/lib/kubelet/device-plugins")
+DIRECTORY = "device-plugins"  # of the kubelet
 COUNT = 1000  # guests of a node that may have a device, as in KubeVirt
 POLL_SECONDS = 1.0
 REGISTER_SECONDS = 10.0
@@ -58,7 +58,7 @@ def usable(devices: Iterable[Device], *, kvm: bool) -> tuple[Device, ...]:
     return tuple(each for each in devices if each.exists() and (kvm or each.resource != KVM))
 
 
-async def run(devices: Iterable[Device], directory: Path = DIRECTORY) -> None:
+async def run(devices: Iterable[Device], directory: Path) -> None:
     """Offer devices to the kubelet until cancelled, also to one that is restarted."""
     async with asyncio.TaskGroup() as group:
         for device in devices:

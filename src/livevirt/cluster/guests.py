@@ -1,7 +1,6 @@
-"""What subresources answer that need the node agent of a guest.
+"""What subresources answer that need the node agent of a guest, where none is announced.
 
-On a cluster, guests run on nodes that the API server component does not reach yet. Every request is
-checked as usual, and then refused with the reason instead of being half done.
+Every request is checked as usual, and then refused with the reason instead of being half done.
 """
 
 from __future__ import annotations
@@ -13,6 +12,8 @@ from typing import NoReturn
 from livevirt.errors import ApiError
 from livevirt.kube.objects.request import Object
 from livevirt.vm.guest.exec import Finished
+from livevirt.vm.guest.port_forward import TransportProtocol
+from livevirt.vm.guest.stream import Channel
 from livevirt.vm.kinds.subresources import NO_NODE_AGENT
 
 
@@ -63,6 +64,16 @@ class NoNodeAgent:
         """Refuse to take a picture of the screen."""
         _refuse("vnc/screenshot", vmi)
 
+    async def usb_sockets(self, namespace: str, vmi: str) -> list[Path]:
+        """Refuse to redirect a USB device."""
+        _refuse("usbredir", vmi)
+
+    async def dial(
+        self, namespace: str, vmi: str, protocol: TransportProtocol, port: int
+    ) -> Channel:
+        """Refuse to connect to a port of the guest."""
+        _refuse("portforward", vmi)
+
     async def exec(
         self, namespace: str, vmi: str, command: Sequence[str], stdin: bytes
     ) -> Finished:
@@ -73,11 +84,17 @@ class NoNodeAgent:
 def _refuse(subresource: str, vmi: str) -> NoReturn:
     why = (
         f"{subresource} needs the livevirt node agent of the node that runs {vmi};"
-        " this release does not install node agents on clusters"
+        " none is announced there"
     )
-    raise ApiError(
-        why,
-        code=501,
-        reason="NotImplemented",
-        details={"name": vmi, "causes": [{"reason": NO_NODE_AGENT, "message": why}]},
-    )
+    raise _error(501, "NotImplemented", vmi, why)
+
+
+def unreachable(vmi: str, why: str) -> ApiError:
+    """Return the refusal if the agent of a guest's node does not answer."""
+    message = f"the livevirt node agent of {vmi} is not reachable: {why}"
+    return _error(503, "ServiceUnavailable", vmi, message)
+
+
+def _error(code: int, reason: str, vmi: str, why: str) -> ApiError:
+    causes = [{"reason": NO_NODE_AGENT, "message": why}]
+    return ApiError(why, code=code, reason=reason, details={"name": vmi, "causes": causes})

@@ -8,17 +8,19 @@ import time
 from collections.abc import Awaitable, Callable, Iterable, Sequence
 from dataclasses import dataclass
 
+from livevirt import __version__
 from livevirt.catalog import controller as catalog
-from livevirt.cluster import manifests
+from livevirt.cluster import manifests, node_manifests, stored_versions
 from livevirt.cluster.api_manifests import API_SERVICE
 from livevirt.cluster.manifests import (
+    DAEMON_SET,
     DEPLOYMENT,
     DISRUPTION_BUDGET,
     NETWORK_POLICY,
     PART_OF,
     PRODUCT,
     SERVICE,
-    WORKLOADS,
+    VERSION,
     InstallOptions,
 )
 from livevirt.cluster.webhook_manifests import MUTATING, VALIDATING
@@ -37,8 +39,8 @@ _POLL_SECONDS = 0.5
 #: Kinds of what is installed, in the order in which they are removed: first what makes
 #: kube-apiserver call components, then the components, then what they use.
 INSTALLED: tuple[Kind, ...] = (
-    VALIDATING, MUTATING, API_SERVICE, DEPLOYMENT, DISRUPTION_BUDGET, NETWORK_POLICY, SERVICE,
-    core.CLUSTER_ROLE_BINDING, core.ROLE_BINDING, core.CLUSTER_ROLE, core.ROLE,
+    VALIDATING, MUTATING, API_SERVICE, DEPLOYMENT, DAEMON_SET, DISRUPTION_BUDGET, NETWORK_POLICY,
+    SERVICE, core.CLUSTER_ROLE_BINDING, core.ROLE_BINDING, core.CLUSTER_ROLE, core.ROLE,
     core.SERVICE_ACCOUNT, core.CRD, core.PRIORITY_CLASS, core.NAMESPACE,
 )  # fmt: skip
 #: Kinds of which a newer version may have fewer objects. Objects of users depend on the others.
@@ -91,9 +93,10 @@ async def install(
 ) -> None:
     """Apply everything, and remove what an older version has installed and this one has not.
 
-    Without `wait` the KubeVirt object and the catalog, which the webhook has to check, are left to
-    the next run.
+    Without `wait` everything that the webhook has to check is left to the next run: the KubeVirt
+    object, the catalog and the migration of stored objects.
     """
+    await _report_versions(client, waiting.report)
     wanted = manifests.control_plane(options)
     kept = _kept(await _foreign_definitions(client, wanted), adopt=adopt)
     for name in kept:
@@ -105,17 +108,43 @@ async def install(
     await _prune(client, wanted, waiting.report)
     await waiting.until("CustomResourceDefinitions", lambda: _established(client))
     if not wait:
-        waiting.report("not waiting: run it again for the KubeVirt object and the catalog")
+        waiting.report(
+            "not waiting: run it again for the KubeVirt object, the catalog and stored objects"
+        )
         return
     await waiting.until("components", lambda: _available(client, options))
     await waiting.until("the webhook", lambda: _create(client, manifests.settings(options)[0]))
+    await migrate_storage(client, waiting)
     if options.catalog:
         await waiting.until("the catalog", lambda: _installed_catalog(client))
+
+
+async def migrate_storage(client: Client, waiting: Waiting) -> None:
+    """Rewrite the objects that are stored in an older version than this one stores."""
+
+    async def migrated() -> bool:
+        try:
+            await stored_versions.migrate(client, kinds.KINDS, waiting.report)
+        except ApiError as error:
+            if not _is_no_answer(error):
+                raise
+            return False
+        return True
+
+    await waiting.until("stored objects", migrated)
 
 
 async def _apply(client: Client, obj: Object) -> None:
     meta = obj["metadata"]
     await client.patch(kind_of(obj), meta["name"], meta.get("namespace", ""), Patch("apply", obj))
+
+
+async def _report_versions(client: Client, report: Report) -> None:
+    """Report which version of the components is replaced."""
+    found = await _list(client, DEPLOYMENT, labels=_OURS)
+    versions = {each["spec"]["template"]["metadata"]["labels"].get(VERSION, "") for each in found}
+    for old in sorted(versions - {"", __version__}):
+        report(f"replacing version {old} with {__version__}")
 
 
 async def _foreign_definitions(client: Client, wanted: Iterable[Object]) -> set[str]:
@@ -164,7 +193,7 @@ async def _established(client: Client) -> bool:
 
 async def _available(client: Client, options: InstallOptions) -> bool:
     """Return whether every replica of the newest generation answers."""
-    for workload in WORKLOADS:
+    for workload in manifests.workloads(options):
         found = await client.get(DEPLOYMENT, workload.name, config.NAMESPACE)
         status = found.get("status") or {}
         if status.get("observedGeneration", 0) < found["metadata"].get("generation", 0):
@@ -173,7 +202,17 @@ async def _available(client: Client, options: InstallOptions) -> bool:
             options.replicas
         ):
             return False
-    return True
+    return await _has_agents(client)
+
+
+async def _has_agents(client: Client) -> bool:
+    """Return whether a node agent of the newest generation answers; some nodes may be down."""
+    found = await client.get(DAEMON_SET, node_manifests.NAME, config.NAMESPACE)
+    status = found.get("status") or {}
+    if status.get("observedGeneration", 0) < found["metadata"].get("generation", 0):
+        return False
+    ready = min(status.get(each, 0) for each in ("updatedNumberScheduled", "numberReady"))
+    return bool(ready) or not status.get("desiredNumberScheduled")
 
 
 async def _create(client: Client, obj: Object) -> bool:

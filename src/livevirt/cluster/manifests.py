@@ -11,7 +11,7 @@ from dataclasses import dataclass
 
 from livevirt import __version__
 from livevirt.catalog import guests, series
-from livevirt.cluster import api_manifests, crds, rbac, webhook_manifests
+from livevirt.cluster import api_manifests, crds, node_manifests, rbac, webhook_manifests
 from livevirt.cluster.webhook_manifests import Endpoint
 from livevirt.kube.objects import core
 from livevirt.kube.objects.kind import Kind
@@ -23,11 +23,16 @@ PART_OF = "app.kubernetes.io/part-of"
 NAME, COMPONENT = "app.kubernetes.io/name", "app.kubernetes.io/component"
 VERSION = "app.kubernetes.io/version"
 PRODUCT = "livevirt"
+POD_SECURITY = "pod-security.kubernetes.io/enforce"
 PRIORITY = "kubevirt-cluster-critical"  # KubeVirt's name
+ALL = "--all"  # of a controller that runs all components
 IMAGE = f"localhost/livevirt:{__version__}"
 LAUNCHER_IMAGE = "LIVEVIRT_LAUNCHER_IMAGE"  # the variable with the image of launcher pods
 
+_DRAIN_SECONDS = 5  # until kube-proxy on every node has removed a pod from its Service
+
 DEPLOYMENT = Kind("apps", "Deployment", "deployments", ("v1",), "")
+DAEMON_SET = Kind("apps", "DaemonSet", "daemonsets", ("v1",), "")
 SERVICE = Kind("", "Service", "services", ("v1",), "")
 DISRUPTION_BUDGET = Kind("policy", "PodDisruptionBudget", "poddisruptionbudgets", ("v1",), "")
 NETWORK_POLICY = Kind("networking.k8s.io", "NetworkPolicy", "networkpolicies", ("v1",), "")
@@ -40,6 +45,7 @@ class InstallOptions:
     image: str = IMAGE
     replicas: int = 2
     catalog: bool = True
+    all_in_one: bool = False  # all components in every pod
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,6 +57,7 @@ class Workload:
     port: int
     scheme: str = "HTTPS"
     makes_pods: bool = False
+    more: tuple[tuple[str, int], ...] = ()  # flags and ports of what else it serves by HTTPS
 
     @property
     def name(self) -> str:
@@ -65,7 +72,16 @@ class Workload:
     @property
     def command(self) -> list[str]:
         """The command line of its container."""
-        return [PRODUCT, self.component, "--listen", f"0.0.0.0:{self.port}"]
+        command = [PRODUCT, self.component, "--listen", f"0.0.0.0:{self.port}"]
+        for flag, port in self.more:
+            command += [flag, f"0.0.0.0:{port}"]
+        return [*command, ALL] if self.more else command
+
+    @property
+    def ports(self) -> dict[str, int]:
+        """The ports of its container by name."""
+        more = {flag.strip("-").partition("-")[0]: port for flag, port in self.more}
+        return {self.scheme.lower(): self.port} | more
 
 
 WORKLOADS = (
@@ -75,24 +91,50 @@ WORKLOADS = (
 )
 
 
+ALL_IN_ONE = Workload(
+    "controller", "384Mi", 8080, "HTTP", True,
+    (("--webhook-listen", webhook_manifests.PORT), ("--api-listen", api_manifests.PORT + 1)),
+)  # fmt: skip
+_COMPONENTS_OF_ALL = (rbac.CONTROLLER, rbac.WEBHOOK, rbac.API)
+
+
+def workloads(options: InstallOptions) -> tuple[Workload, ...]:
+    """Return the Deployments to install."""
+    return (ALL_IN_ONE,) if options.all_in_one else WORKLOADS
+
+
 def control_plane(options: InstallOptions) -> list[Object]:
     """Return the objects that make a cluster serve and run our kinds."""
-    endpoint = Endpoint()
+    endpoint, components = Endpoint(), rbac.COMPONENTS
+    if options.all_in_one:
+        others = (each for each in components if each not in _COMPONENTS_OF_ALL)
+        components = (rbac.merged(*_COMPONENTS_OF_ALL), *others)
     found = [
-        config.NAMESPACE,
+        _namespace(),
         _priority_class(),
         *crds.definitions(endpoint),
         *rbac.user_manifests(),
-        *(each for component in rbac.COMPONENTS for each in rbac.component_manifests(component)),
+        *(each for component in components for each in rbac.component_manifests(component)),
     ]
-    for workload in WORKLOADS:
+    for workload in workloads(options):
         found += [
             _deployment(workload, options),
             _disruption_budget(workload),
             _network_policy(workload),
         ]
-    found += [*webhook_manifests.manifests(endpoint), *api_manifests.manifests()]
-    return [labelled(each) for each in found]
+    called = [*webhook_manifests.manifests(endpoint), *api_manifests.manifests()]
+    if options.all_in_one:
+        called = [_served_by_all(each) for each in called]
+    return [labelled(each) for each in (*found, *called, _node_agents(options))]
+
+
+def _served_by_all(obj: Object) -> Object:
+    """Return a Service that leads to the pods with all components; any other object as it is."""
+    if obj["kind"] != SERVICE.kind:
+        return obj
+    name = "api" if obj["metadata"]["name"] == api_manifests.NAME else "webhook"
+    ports = [each | {"targetPort": ALL_IN_ONE.ports[name]} for each in obj["spec"]["ports"]]
+    return {**obj, "spec": {"selector": ALL_IN_ONE.selector, "ports": ports}}
 
 
 def settings(options: InstallOptions) -> list[Object]:
@@ -108,6 +150,12 @@ def labelled(obj: Object) -> Object:
     meta = obj["metadata"]
     labels = {NAME: PRODUCT, PART_OF: PRODUCT, **(meta.get("labels") or {})}
     return {**obj, "metadata": {**meta, "labels": labels}}
+
+
+def _namespace() -> Object:
+    """Return our namespace, which admits the privileged pods of node agents."""
+    meta = {**config.NAMESPACE["metadata"], "labels": {POD_SECURITY: "privileged"}}
+    return {**config.NAMESPACE, "metadata": meta}
 
 
 def _priority_class() -> Object:
@@ -177,7 +225,8 @@ def _container(workload: Workload, options: InstallOptions) -> Object:
         "imagePullPolicy": "IfNotPresent",
         "command": workload.command,
         "ports": [
-            {"name": workload.scheme.lower(), "containerPort": workload.port, "protocol": "TCP"}
+            {"name": name, "containerPort": port, "protocol": "TCP"}
+            for name, port in workload.ports.items()
         ],
         "livenessProbe": _probe("/healthz", workload, 30),
         "readinessProbe": _probe("/readyz", workload, 5),
@@ -190,6 +239,9 @@ def _container(workload: Workload, options: InstallOptions) -> Object:
         "terminationMessagePolicy": "FallbackToLogsOnError",
         "volumeMounts": [{"name": "tmp", "mountPath": "/tmp"}],
     }
+    if workload.scheme == "HTTPS" or workload.more:
+        # kube-apiserver may still call a pod of a Service that has just been asked to end.
+        found["lifecycle"] = {"preStop": {"sleep": {"seconds": _DRAIN_SECONDS}}}
     if workload.makes_pods:
         found["env"] = [{"name": LAUNCHER_IMAGE, "value": options.image}]
     return found
@@ -215,7 +267,7 @@ def _disruption_budget(workload: Workload) -> Object:
 
 
 def _network_policy(workload: Workload) -> Object:
-    """Return the policy that opens one port only.
+    """Return the policy that opens the ports of a component only.
 
     Its clients, kube-apiserver and Prometheus, have no labels to select them by: each request is
     authenticated, or answered without secrets.
@@ -227,7 +279,27 @@ def _network_policy(workload: Workload) -> Object:
         "spec": {
             "podSelector": {"matchLabels": workload.selector},
             "policyTypes": ["Ingress"],
-            "ingress": [{"ports": [{"port": workload.port, "protocol": "TCP"}]}],
+            "ingress": [
+                {"ports": [{"port": port, "protocol": "TCP"} for port in workload.ports.values()]}
+            ],
+        },
+    }
+
+
+def _node_agents(options: InstallOptions) -> Object:
+    """Return the DaemonSet of node agents."""
+    selector = {NAME: PRODUCT, COMPONENT: node_manifests.COMPONENT}
+    labels = {**selector, PART_OF: PRODUCT, VERSION: __version__}
+    pod = {**node_manifests.pod(options.image), "priorityClassName": PRIORITY}
+    strategy = {"type": "RollingUpdate", "rollingUpdate": {"maxUnavailable": "10%"}}
+    return {
+        "apiVersion": DAEMON_SET.api_version,
+        "kind": DAEMON_SET.kind,
+        "metadata": {"name": node_manifests.NAME, "namespace": NAMESPACE, "labels": selector},
+        "spec": {
+            "selector": {"matchLabels": selector},
+            "updateStrategy": strategy,
+            "template": {"metadata": {"labels": labels}, "spec": pod},
         },
     }
 

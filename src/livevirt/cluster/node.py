@@ -6,10 +6,13 @@ follows them by QMP and reports their instances. It may end and start again whil
 
 from __future__ import annotations
 
+import asyncio
+import functools
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
+from livevirt.cluster import node_endpoint
 from livevirt.cluster.controller import utc_now
 from livevirt.cluster.endpoints import Endpoints
 from livevirt.files import private
@@ -21,6 +24,8 @@ from livevirt.kube.control.requests import Requests
 from livevirt.kube.control.supervisor import Supervisor
 from livevirt.node import cgroups
 from livevirt.node.agent import Agent, NodeParts
+from livevirt.node.attached_claims import AttachedClaims
+from livevirt.node.guest_endpoints import GuestEndpoints
 from livevirt.node.guest_metrics import GuestMetrics
 from livevirt.node.host import Host, look
 from livevirt.node.kubelet_runtime import Directories, KubeletRuntime
@@ -41,8 +46,9 @@ class Settings:
     node: str
     data_dir: Path
     kubelet: Path  # the kubelet's root directory
-    host: str
-    port: int
+    metrics: tuple[str, int]  # where health and metrics are served
+    listen: tuple[str, int]  # where `livevirt api` is served
+    address: str  # under which it reaches us
 
 
 async def run(access: Access, settings: Settings, ready: Callable[[int], None]) -> None:
@@ -53,25 +59,43 @@ async def run(access: Access, settings: Settings, ready: Callable[[int], None]) 
     transport = Transport(access, allowed=COMPONENT, observer=requests)
     client = RemoteClient(access, manager=NAME, transport=transport)
     host = await look(data.accelerator)
-    agent = Agent(settings.node, client, host, utc_now, lambda api: _parts(settings, host, api))
-    guests = GuestMetrics(lambda: agent.pods())
-    sources = (guests.samples, requests.samples, supervisor.samples)
-    endpoints = Endpoints(ready=lambda: "", sources=sources)
+    agents: list[Agent] = []
+    guests = GuestMetrics(lambda: (pod for agent in agents for pod in agent.pods()))
+    endpoints = Endpoints(sources=(guests.samples, requests.samples, supervisor.samples))
     try:
-        async with endpoints.listening(settings.host, settings.port) as port:
-            ready(port)
-            await agent.run(supervisor)
+        async with (
+            endpoints.listening(*settings.metrics) as metrics_port,
+            node_endpoint.listening(
+                client, GuestEndpoints(agents), utc_now, *settings.listen
+            ) as port,
+            asyncio.TaskGroup() as group,
+        ):
+            setup = functools.partial(_parts, settings, host, f"{settings.address}:{port}")
+            agents.append(Agent(settings.node, client, host, utc_now, setup))
+            ready(metrics_port)
+            offering = supervisor.keep("device-plugin", lambda: _offer_devices(settings, host))
+            group.create_task(offering, name="device-plugin")
+            group.create_task(agents[0].run(supervisor), name="agent")
     finally:
         await transport.close()
 
 
-def _parts(settings: Settings, host: Host, api: NodeApi) -> NodeParts:
+async def _offer_devices(settings: Settings, host: Host) -> None:
+    """Offer the devices of the node to pods of its kubelet until cancelled."""
+    from livevirt.cluster import device_plugin  # loads grpcio, which no other component needs
+
+    devices = device_plugin.usable(device_plugin.DEVICES, kvm=host.accelerator.name == "kvm")
+    await device_plugin.run(devices, settings.kubelet / device_plugin.DIRECTORY)
+
+
+def _parts(settings: Settings, host: Host, address: str, api: NodeApi) -> NodeParts:
     """Return what a node of a cluster consists of."""
-    volumes = PodVolumes(api.client)
+    hierarchies, links = cgroups.discover(), settings.data_dir / "attachments"
+    volumes = PodVolumes(api.client, AttachedClaims(api.watched.pods, hierarchies, links))
     pods = settings.data_dir / "nodes" / settings.node / "pods"
     runtime = KubeletRuntime(
-        Directories(pods, settings.kubelet), host.accelerator, cgroups.discover(), volumes
+        Directories(pods, settings.kubelet), host.accelerator, hierarchies, volumes
     )
     facts = Facts(settings.node, {}, host.accelerator, host.qemu, offer=host.offer)
-    labels = NodeLabels(api.client, facts, api.now)
+    labels = NodeLabels(api.client, facts, api.now, address)
     return NodeParts(runtime, volumes, ReadinessGate(api), labels.run, watch=runtime.watch_stops)

@@ -9,7 +9,15 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
-from livevirt.cluster import api, api_manifests, controller, webhook, webhook_manifests
+from livevirt.cluster import (
+    api,
+    api_manifests,
+    controller,
+    node_endpoint,
+    node_manifests,
+    webhook,
+    webhook_manifests,
+)
 from livevirt.cluster.crds import CONVERTED
 from livevirt.cluster.webhook_manifests import MUTATING, VALIDATING
 from livevirt.kube.control.runtime import ROOM
@@ -87,7 +95,7 @@ _INSTANCETYPES = (
     kinds.INSTANCETYPE, kinds.CLUSTER_INSTANCETYPE, kinds.PREFERENCE, kinds.CLUSTER_PREFERENCE,
 )  # fmt: skip
 
-_OWN_CERTIFICATES = "its own certificates"
+_OWN_CERTIFICATES, _LOOKED_UP = "its own certificates", "what rules look up"
 
 
 def _certificate_rules(secret: str) -> tuple[Rule, ...]:
@@ -124,19 +132,35 @@ API = Component(
             api_manifests.API_SERVICE, map(api_manifests.registration_name, subresources.VERSIONS)
         ),
     ),
-    {NAMESPACE: _certificate_rules(api.SECRET)},
+    {
+        NAMESPACE: (
+            *_certificate_rules(api.SECRET),
+            rule(("get",), "trust node agents", core.SECRET, names=(node_endpoint.SECRET,)),
+            rule(
+                ("create",),
+                "identify itself to node agents",
+                core.SERVICE_ACCOUNT,
+                subresource="token",
+                names=(api_manifests.NAME,),
+            ),
+        )
+    },
     existing_roles=(("kube-system", "extension-apiserver-authentication-reader"),),
 )
 
 
-#: What the rules of the webhook look up and no cache of it holds.
+_CACHED = (*ROOM, *webhook.LOOKED_UP)
+#: What the rules of the webhook only list, which caches answer.
+_LISTED = (core.QUOTA, core.LIMIT_RANGE, kinds.MIGRATION)
+#: What they look up and no cache holds.
 _FETCHED = (core.REVISION, core.CLAIM, kinds.DATA_VOLUME, DATA_SOURCE, SNAPSHOT)
 
 WEBHOOK = Component(
     webhook_manifests.NAME,
     (
-        *_rule_per_group(READ, "what rules look up", *ROOM, *webhook.LOOKED_UP),
-        *_rule_per_group(("get",), "what rules look up", *_FETCHED),
+        *_rule_per_group(READ, _LOOKED_UP, *(each for each in _CACHED if each not in _LISTED)),
+        *_rule_per_group(CACHE, _LOOKED_UP, *_LISTED),
+        *_rule_per_group(("get",), _LOOKED_UP, *_FETCHED),
         rule(("patch",), "evictions: mark the instance to be moved", kinds.VMI),
         *(_trusting(kind, (webhook_manifests.NAME,)) for kind in (MUTATING, VALIDATING)),
         _trusting(core.CRD, (kind.resource for kind in CONVERTED)),
@@ -178,8 +202,39 @@ CONTROLLER = Component(
     },
 )  # fmt: skip
 
+#: Agents read objects of all nodes: RBAC cannot limit a DaemonSet's pod to those of its own node.
+NODE = Component(
+    node_manifests.NAME,
+    (
+        rule(("get", "patch"), "labels and heartbeat of its node", core.NODE),
+        rule(READ, "pods of its node", core.POD),
+        rule(("patch",), "readiness of guests", core.POD, subresource="status"),
+        rule((*READ, "patch"), "guests, and their status", kinds.VMI),
+        rule(READ, "disks of guests", core.CLAIM),
+        rule(READ, "disks that are still being filled", kinds.DATA_VOLUME),
+        rule(("create", "patch"), "events", core.EVENT),
+        rule(("create",), "authenticate the API server of livevirt", core.TOKEN_REVIEW),
+    ),
+    {NAMESPACE: _certificate_rules(node_endpoint.SECRET)},
+)
+
 #: Every component that `livevirt install` sets up.
-COMPONENTS: tuple[Component, ...] = (CONTROLLER, WEBHOOK, API)
+COMPONENTS: tuple[Component, ...] = (CONTROLLER, WEBHOOK, API, NODE)
+
+
+def merged(first: Component, *others: Component) -> Component:
+    """Return a component that has the permissions of several, under the name of the first."""
+    every = (first, *others)
+    namespaces = dict.fromkeys(name for each in every for name in each.namespace_rules)
+    return Component(
+        first.name,
+        tuple(rule for each in every for rule in each.cluster_rules),
+        {
+            name: tuple(rule for each in every for rule in each.namespace_rules.get(name, ()))
+            for name in namespaces
+        },
+        tuple(role for each in every for role in each.existing_roles),
+    )
 
 
 def component_manifests(component: Component) -> list[Object]:

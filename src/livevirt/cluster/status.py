@@ -14,10 +14,17 @@ from datetime import datetime, timedelta
 from typing import NamedTuple
 
 from livevirt import __version__
-from livevirt.cluster import api, api_manifests, webhook, webhook_manifests
+from livevirt.cluster import (
+    api,
+    api_manifests,
+    node_manifests,
+    stored_versions,
+    webhook,
+    webhook_manifests,
+)
 from livevirt.cluster.api_manifests import API_SERVICE
 from livevirt.cluster.controller import NAME as LEASE
-from livevirt.cluster.manifests import DEPLOYMENT, VERSION, WORKLOADS
+from livevirt.cluster.manifests import ALL, COMPONENT, DAEMON_SET, DEPLOYMENT, VERSION, WORKLOADS
 from livevirt.cluster.webhook_manifests import MUTATING, VALIDATING
 from livevirt.errors import Forbidden, NotFound
 from livevirt.kube.client.remote import RemoteClient
@@ -32,6 +39,7 @@ from livevirt.x509 import Validity
 SECRETS = {"webhook": webhook.SECRET, "api": api.SECRET}
 _SOON = timedelta(days=7)  # certificates are renewed long before that
 _NODE_LABEL = "kubevirt.io/schedulable=true"
+_AGENT_LABEL = f"{COMPONENT}={node_manifests.COMPONENT}"
 _GUEST_NODES = "nodes for guests"
 _INSTALL = "run `livevirt install`"
 
@@ -54,6 +62,7 @@ class ClusterSnapshot:
     registrations: dict[str, Object | None] = field(default_factory=dict)  # by version
     configurations: dict[str, Object | None] = field(default_factory=dict)  # by kind
     definitions: dict[str, Object | None] = field(default_factory=dict)  # by resource
+    agents: Object | None = None  # the DaemonSet of node agents
     lease: Object | None = None
     kubevirt: Object | None = None
     counts: dict[str, int] = field(default_factory=dict)  # by what is counted
@@ -78,7 +87,7 @@ async def observe(client: RemoteClient, now: datetime) -> ClusterSnapshot:
     return ClusterSnapshot(
         now,
         version,
-        {each.component: await look.at(DEPLOYMENT, each.name, namespace) for each in WORKLOADS},
+        await _components(look),
         {name: await look.at(core.SECRET, each, namespace) for name, each in SECRETS.items()},
         {
             each: await look.at(API_SERVICE, api_manifests.registration_name(each))
@@ -86,11 +95,28 @@ async def observe(client: RemoteClient, now: datetime) -> ClusterSnapshot:
         },
         {kind.kind: await look.at(kind, webhook_manifests.NAME) for kind in (MUTATING, VALIDATING)},
         {kind.resource: await look.at(core.CRD, kind.resource) for kind in kinds.KINDS},
+        await look.at(DAEMON_SET, node_manifests.NAME, namespace),
         await look.at(core.LEASE, LEASE, namespace),
         await look.at(kinds.KUBEVIRT, config.NAME, namespace),
         counts,
         tuple(dict.fromkeys(look.hidden)),
     )
+
+
+async def _components(look: _Look) -> dict[str, Object | None]:
+    """Return the Deployments of components, only one if it runs all of them."""
+    found: dict[str, Object | None] = {}
+    for each in WORKLOADS:
+        found[each.component] = await look.at(DEPLOYMENT, each.name, config.NAMESPACE)
+        if runs_all(found[each.component]):
+            return {each.component: found[each.component]}
+    return found
+
+
+def runs_all(deployment: Object | None) -> bool:
+    """Return whether the pods of a Deployment run all components."""
+    containers = deployment["spec"]["template"]["spec"]["containers"] if deployment else ()
+    return any(ALL in (each.get("command") or ()) for each in containers)
 
 
 async def server_version(client: RemoteClient) -> str:
@@ -139,6 +165,7 @@ def problems(snapshot: ClusterSnapshot) -> list[Problem]:
     return [
         *_definitions(snapshot),
         *_deployments(snapshot),
+        *_agents(snapshot),
         *_certificates(snapshot),
         *_leadership(snapshot),
         *_registrations(snapshot),
@@ -159,6 +186,9 @@ def _definitions(snapshot: ClusterSnapshot) -> Iterator[Problem]:
         elif not _is_true(found, "Established"):
             fix = f"see `kubectl describe crd {name}`"
             yield Problem(f"CustomResourceDefinition {name} is not established", fix)
+        elif old := stored_versions.outdated(found):
+            what = f"objects of {name} may still be stored as {', '.join(old)}"
+            yield Problem(what, "run `livevirt install --migrate-only`")
 
 
 def _deployments(snapshot: ClusterSnapshot) -> Iterator[Problem]:
@@ -172,9 +202,26 @@ def _deployments(snapshot: ClusterSnapshot) -> Iterator[Problem]:
             logs = f"`kubectl -n {config.NAMESPACE} describe deployment {name}` and its logs"
             fix = f"see {logs}" if wanted else f"scale it up, or {_INSTALL}"
             yield Problem(f"component {component}: {ready} of {wanted} replicas are ready", fix)
-        if (version := _version(found)) not in ("", __version__):
-            fix = f"{_INSTALL}, or use livevirt {version}"
-            yield Problem(f"component {component} is version {version}", fix)
+        yield from _versions(component, found)
+
+
+def _agents(snapshot: ClusterSnapshot) -> Iterator[Problem]:
+    found = snapshot.agents
+    if found is None:
+        if DAEMON_SET.plural not in snapshot.hidden:
+            yield Problem("node agents are missing, so no guest can run", _INSTALL)
+        return
+    ready, wanted = _agent_counts(found)
+    if ready < wanted:
+        pods = f"kubectl -n {config.NAMESPACE} get pods -o wide -l {_AGENT_LABEL}"
+        yield Problem(f"node agents: {ready} of {wanted} are ready", f"see `{pods}` and their logs")
+    yield from _versions(node_manifests.COMPONENT, found)
+
+
+def _versions(component: str, workload: Object) -> Iterator[Problem]:
+    if (version := _version(workload)) not in ("", __version__):
+        fix = f"{_INSTALL}, or use livevirt {version}"
+        yield Problem(f"component {component} is version {version}", fix)
 
 
 def _certificates(snapshot: ClusterSnapshot) -> Iterator[Problem]:
@@ -242,6 +289,12 @@ def _ready(deployment: Object) -> int:
     return int((deployment.get("status") or {}).get("readyReplicas", 0))
 
 
+def _agent_counts(agents: Object) -> tuple[int, int]:
+    """Return how many node agents are ready, and how many there should be."""
+    status = agents.get("status") or {}
+    return int(status.get("numberReady", 0)), int(status.get("desiredNumberScheduled", 0))
+
+
 def _version(deployment: Object) -> str:
     meta = deployment["spec"]["template"].get("metadata") or {}
     return str((meta.get("labels") or {}).get(VERSION, ""))
@@ -268,6 +321,11 @@ def expiry(secret: Object | None) -> datetime | None:
 def document(snapshot: ClusterSnapshot) -> Object:
     """Return everything as one JSON object."""
     holder, renewed = leader(snapshot)
+    agents: Object = {}
+    if snapshot.agents is not None:
+        ready, wanted = _agent_counts(snapshot.agents)
+        version = _version(snapshot.agents)
+        agents = {"node": {"version": version, "ready": ready, "replicas": wanted}}
     ends = {name: expiry(secret) for name, secret in snapshot.secrets.items()}
     return {
         "versions": {"client": __version__, "kubernetes": snapshot.kubernetes},
@@ -275,7 +333,8 @@ def document(snapshot: ClusterSnapshot) -> Object:
             name: {"version": _version(found), "ready": _ready(found), "replicas": _wanted(found)}
             for name, found in snapshot.deployments.items()
             if found is not None
-        },
+        }
+        | agents,
         "leader": {
             "holder": holder,
             "renewed": times.format_time(renewed) if renewed else None,
@@ -303,7 +362,7 @@ def lines(snapshot: ClusterSnapshot) -> Iterator[str]:
             yield f"certificate of {name}: valid until {end}"
     yield ", ".join(f"{number} {words}" for words, number in shown["counts"].items())
     if not snapshot.counts.get(_GUEST_NODES):
-        yield "no node runs guests: this release does not install node agents on clusters"
+        yield "no node runs guests: no Node has the label kubevirt.io/schedulable=true"
     found = shown["problems"]
     yield f"problems: {len(found)}" if found else "no problems found"
     for each in found:

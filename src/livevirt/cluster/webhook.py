@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import logging
+import ssl
 from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -27,6 +28,7 @@ from livevirt.cluster.reviews import Admission, LookupFailed
 from livevirt.cluster.webhook_manifests import (
     CONVERT_PATH,
     DEFAULT_PATH,
+    DETACH_PATH,
     EVICT_PATH,
     LABELS,
     MUTATING,
@@ -35,7 +37,7 @@ from livevirt.cluster.webhook_manifests import (
     WARN_PATH,
     Endpoint,
 )
-from livevirt.errors import ApiError, BadRequest, LivevirtError
+from livevirt.errors import ApiError, BadRequest, LivevirtError, Unauthorized
 from livevirt.kube.client.interface import Client
 from livevirt.kube.control.clock import Now
 from livevirt.kube.control.metrics import Family, Histogram, Sample, Source
@@ -82,6 +84,7 @@ class Settings:
     endpoint: Endpoint
     names: tuple[str, ...]  # DNS names and addresses besides those of the Service
     lifetimes: Lifetimes
+    client_authority: str = ""  # PEM; of the certificates that kube-apiserver must show, if any
 
 
 class CachedReader(InformerReader):
@@ -98,8 +101,10 @@ class CachedReader(InformerReader):
 class Reviews:
     """Answers reviews over HTTP and counts them."""
 
-    def __init__(self, admission_: Admission, synced: asyncio.Event) -> None:
-        self._admission, self._synced = admission_, synced
+    def __init__(
+        self, admission_: Admission, synced: asyncio.Event, *, authenticate: bool = False
+    ) -> None:
+        self._admission, self._synced, self._authenticate = admission_, synced, authenticate
         self._seconds = Histogram(SECONDS)
 
     def routes(self) -> list[web.RouteDef]:
@@ -109,22 +114,25 @@ class Reviews:
             VALIDATE_PATH: self._admission.validate,
             WARN_PATH: self._admission.warn,
             EVICT_PATH: self._admission.evict,
+            DETACH_PATH: self._admission.detach,
         }
         admitting = [web.post(path, self._handler(answer)) for path, answer in answers.items()]
-        # Informers of an older version need conversion before they are complete.
-        return [*admitting, web.post(CONVERT_PATH, self._handler(_convert, cached=False))]
+        # Informers of an older version need conversion before they are complete. kube-apiserver has
+        # no setting for a client certificate here; nothing is read or written.
+        return [*admitting, web.post(CONVERT_PATH, self._handler(_convert, admission=False))]
 
     async def samples(self) -> list[Sample | Histogram]:
         """Return the current metrics."""
         return [self._seconds]
 
-    def _handler(self, answer: Answer, *, cached: bool = True) -> Handler:
+    def _handler(self, answer: Answer, *, admission: bool = True) -> Handler:
         """Return the handler of a path: JSON in, JSON out; what fails is refused with a Status."""
 
         async def handle(request: web.Request) -> web.Response:
             began = asyncio.get_running_loop().time()
             try:
-                if cached:
+                if admission:
+                    self._check_caller(request)
                     await self._synced.wait()  # as long as the caller is willing to
                 found, status = await answer(_decoded(await request.read())), 200
             except ApiError as error:
@@ -141,6 +149,13 @@ class Reviews:
             return web.Response(body=body, status=status, content_type="application/json")
 
         return handle
+
+    def _check_caller(self, request: web.Request) -> None:
+        """Raise Unauthorized unless the caller has shown a certificate, if one is required."""
+        transport = request.transport
+        shown = transport.get_extra_info("peercert") if transport is not None else None
+        if self._authenticate and not shown:
+            raise Unauthorized("a client certificate is required")
 
 
 async def _convert(body: Object) -> Object:
@@ -184,7 +199,10 @@ async def serve(
         now=now,
     )
     synced = asyncio.Event()
-    served = Reviews(answering, synced)
+    served = Reviews(answering, synced, authenticate=bool(settings.client_authority))
+    if settings.client_authority:
+        rotation.context.verify_mode = ssl.CERT_OPTIONAL  # probes show none
+        rotation.context.load_verify_locations(cadata=settings.client_authority)
     endpoints = Endpoints(
         ready=lambda: "" if synced.is_set() else "the caches are not complete yet",
         sources=(served.samples, *sources),

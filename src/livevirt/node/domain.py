@@ -6,7 +6,7 @@ import contextlib
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from itertools import cycle
-from typing import Any, cast, get_args
+from typing import Any, Literal, cast, get_args
 from zlib import crc32
 
 from livevirt.errors import LivevirtError
@@ -26,9 +26,12 @@ from livevirt.qemu.machine import (
     NicModel,
     NumaNode,
     Smbios,
+    Tablet,
     Thread,
+    WatchdogAction,
     recognisable,
 )
+from livevirt.vm.guest.usb import USB_SLOTS
 from livevirt.vm.spec import defaults
 from livevirt.vm.spec.disks import hotpluggable, may_come_later
 from livevirt.vm.volumes.claims import Use, clash, use_of
@@ -145,6 +148,9 @@ def _machine(
         nics=tuple(_nics(vmi, devices)),
         usb=True,
         balloon=devices.get("autoattachMemBalloon") is not False,
+        tablets=tuple(map(_tablet, devices.get("inputs") or ())),
+        watchdog=_watchdog(devices.get("watchdog")),
+        usb_slots=0 if devices.get("clientPassthrough") is None else USB_SLOTS,
         graphics=devices.get("autoattachGraphicsDevice") is not False,
         rng=True,
         rtc=_clock(domain.get("clock") or {}),
@@ -156,6 +162,42 @@ def _machine(
     made = served(made, domain)
     made = replace(made, numa=tuple(_numa(domain.get("cpu") or {}, made, place.cells)))
     return replace(made, spare_ports=_spare_ports(made.memory.boot, occupied_ports(made)))
+
+
+def tablets(devices: Object) -> Iterator[str]:
+    """Yield the names of the tablets on USB."""
+    for each in devices.get("inputs") or ():
+        if (each.get("bus") or "usb") == "usb":
+            yield each["name"]
+
+
+def _tablet(input: Object) -> Tablet:
+    if input.get("type") != "tablet":
+        raise ValueError(f"input {input['name']} is not a tablet")
+    return Tablet(
+        name=input["name"], bus=_one_of(Literal["usb", "virtio"], input.get("bus"), "usb")
+    )
+
+
+def _watchdog(watchdog: Object | None) -> WatchdogAction | None:
+    """Return the action of the watchdog a domain asks for, None if it asks for none."""
+    if not watchdog:
+        return None
+    action = (watchdog.get("i6300esb") or {}).get("action")
+    return cast(WatchdogAction, _one_of(WatchdogAction, action, "poweroff"))
+
+
+def boot_order(disks: list[Object]) -> dict[str, int]:
+    """Return the place of each disk in the boot order, -1 of one that is not tried.
+
+    Without a boot order, the firmware tries them in the order of the list; what is plugged later
+    with an order of its own comes before.
+    """
+    chosen = any(disk.get("bootOrder") for disk in disks)
+    return {
+        DISK_PREFIX + disk["name"]: disk.get("bootOrder") or -1 if chosen else _UNCHOSEN + number
+        for number, disk in enumerate(disks, 1)
+    }
 
 
 def _spare_ports(memory: int, taken: int) -> int:
@@ -241,9 +283,9 @@ def _numa(cpu: Object, made: Machine, cells: tuple[int, ...]) -> Iterator[NumaNo
 
 
 def _disks(spec: Object, disks: list[Object], volumes: Mapping[str, Prepared]) -> Iterator[Disk]:
-    chosen = any(disk.get("bootOrder") for disk in disks)
+    order = boot_order(disks)
     hot, later = _hot(spec), may_come_later(spec)
-    for number, disk in enumerate(disks, 1):
+    for disk in disks:
         name = disk["name"]
         prepared = volumes.get(name)
         if prepared is None and kind_of(disk) != "cdrom":
@@ -254,9 +296,8 @@ def _disks(spec: Object, disks: list[Object], volumes: Mapping[str, Prepared]) -
             if name in later:
                 continue  # what is wrong with it is reported once the guest runs
             raise
-        # Without a boot order, the firmware tries them in the order of the list; what is plugged
-        # later with an order of its own comes before.
-        yield made if chosen else replace(made, boot_index=_UNCHOSEN + number)
+        index = order[made.id]
+        yield replace(made, boot_index=index if index > 0 else None)
 
 
 def volume_of(id: str) -> str:

@@ -1,4 +1,4 @@
-"""What the subresources of an instance do to its running guest: pause, console, vnc, exec, logs."""
+"""What the subresources of an instance do to its running guest: pause, console, vnc, ports."""
 
 from __future__ import annotations
 
@@ -11,12 +11,15 @@ from livevirt.kube.control.cache import Key
 from livevirt.kube.objects import refusals
 from livevirt.kube.objects.request import Object
 from livevirt.node.agent import Agent
+from livevirt.node.dial import Dialer, DialFailed
 from livevirt.node.guest import Guest
 from livevirt.node.vmi_status import os_info
 from livevirt.qemu import lifecycle, screen
 from livevirt.qemu.agent import AgentInfo, Filesystem, Finished, User
 from livevirt.qemu.errors import AgentUnavailable, CommandFailed, QmpError
 from livevirt.vm import kinds
+from livevirt.vm.guest.port_forward import TransportProtocol
+from livevirt.vm.guest.stream import Channel
 from livevirt.vm.kinds.subresources import GUEST_AGENT_STOPPED
 
 API = "subresources.kubevirt.io/v1"
@@ -28,6 +31,7 @@ class GuestEndpoints:
 
     def __init__(self, agents: Sequence[Agent]) -> None:
         self._agents = agents  # may still grow
+        self._dialer = Dialer()
 
     async def pause(self, namespace: str, vmi: str) -> None:
         """Stop the guest's CPUs; the condition Paused follows."""
@@ -112,6 +116,20 @@ class GuestEndpoints:
             if move_cursor:
                 await screen.move_pointer(guest.qmp())
             return await screen.screenshot(guest.qmp())
+
+    async def usb_sockets(self, namespace: str, vmi: str) -> list[Path]:
+        """Return the unix sockets of a guest's slots for USB devices of clients."""
+        machine = self._running(namespace, vmi).intent.machine
+        return [Path(machine.usb_socket(slot)) for slot in range(machine.usb_slots)]
+
+    async def dial(
+        self, namespace: str, vmi: str, protocol: TransportProtocol, port: int
+    ) -> Channel:
+        """Connect to a port of a guest."""
+        try:
+            return await self._dialer.dial(self._running(namespace, vmi), protocol, port)
+        except DialFailed as error:
+            raise ApiError(f"cannot connect to {vmi}: {error}") from error
 
     async def log_file(self, namespace: str, pod: str, container: str) -> Path:
         """Return where a container's log is; raises BadRequest while there is none yet."""

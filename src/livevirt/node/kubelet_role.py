@@ -17,14 +17,14 @@ from livevirt.kube.objects.request import Object, status_of
 from livevirt.kube.objects.times import format_time
 from livevirt.node import events, pod_status, resize, vmi_status
 from livevirt.node.cgroups import PodCgroup
+from livevirt.node.intent import port_addresses
 from livevirt.node.pod_status import Resources, Waiting
 from livevirt.node.resize import Grants
 from livevirt.node.watched import NodeApi
 from livevirt.vm.lifecycle.vmi.launcher import not_run
 
 if TYPE_CHECKING:
-    from livevirt.node.intent import port_addresses
-from livevirt.node.local import Local
+    from livevirt.node.local import Local
 
 log = logging.getLogger(__name__)
 

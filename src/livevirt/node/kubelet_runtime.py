@@ -30,6 +30,7 @@ if TYPE_CHECKING:
 
 STOP_SECONDS = 0.5  # between looks for pods that the kubelet stops
 _BECOME_SECONDS, _LOOK_SECONDS = 2.0, 0.02  # in which a launcher becomes QEMU
+_DEVICES = ("/dev/kvm", "/dev/net/tun", "/dev/vhost-net")
 _TERMINATION_LOG = "/dev/termination-log"
 _CPUS = {1: "cpuset.effective_cpus", 2: "cpuset.cpus.effective"}
 
@@ -46,6 +47,7 @@ class KubeletRuntime:
     """Starts QEMU in pods of a kubelet, and finds it again by the pod's cgroup."""
 
     emulator = launcher_pod.EMULATOR
+    migrates = False
 
     def __init__(
         self,
@@ -148,6 +150,8 @@ class KubeletRuntime:
         compute = root(COMPUTE)
         if compute is None:
             raise VolumeProblem("ContainerCreating", "the container of QEMU does not run")
+        for device in _DEVICES:
+            compute.give(device)
         return await self._volumes.prepare(vmi, folder, root, metadata)
 
     async def spawn(self, folder: PodDir, intent: Intent) -> Process | None:

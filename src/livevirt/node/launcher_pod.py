@@ -149,6 +149,15 @@ class ContainerRoot:
         finally:
             os.close(handle)
 
+    def give(self, inside: str | PurePosixPath) -> None:
+        """Let QEMU's user open a device of the container, if it is there.
+
+        A device has the owner and the mode that it has on the node. This changes the container's
+        own copy, in a directory that only root can write.
+        """
+        with contextlib.suppress(FileNotFoundError):
+            os.chown(self.below(inside), *OWNER, follow_symlinks=False)
+
     def _resolved(self, inside: str | PurePosixPath) -> PurePosixPath:
         """Return a path without the one link that our image has on the way to mounts: /var/run."""
         path = PurePosixPath(inside)

@@ -14,6 +14,7 @@ from livevirt.node import process as processes
 from livevirt.node.adjuster import Adjuster
 from livevirt.node.attacher import Attacher
 from livevirt.node.cgroups import PodCgroup
+from livevirt.node.device_keeper import DeviceKeeper
 from livevirt.node.exit_record import ExitRecord
 from livevirt.node.guest import Guest
 from livevirt.node.guest.view import RebootRequest
@@ -49,6 +50,7 @@ class Local:
         self.adjuster: Adjuster | None = None  # there is one while there is a guest
         self.attacher: Attacher | None = None  # there is one once its volumes were looked at
         self.prober: Prober | None = None  # there is one while its guest is here
+        self.keeper: DeviceKeeper | None = None  # there is one once its devices were looked at
         self.waiting: Waiting | None = None  # what a start waits for
         self.attempts = 0  # at getting what it waits for
         self.pressed: datetime | None = None  # when the power button was last pressed
@@ -134,13 +136,13 @@ class Local:
 
     def suspend_changes(self) -> None:
         """Change nothing about the guest from now on; what was begun is planned again later."""
-        for worker in (self.adjuster, self.attacher, self.prober):
+        for worker in (self.adjuster, self.attacher, self.keeper, self.prober):
             if worker is not None:
                 worker.stop()
 
     def resume_changes(self) -> None:
         """Follow the instance again, after a migration has ended."""
-        self.migration = self.attacher = self.prober = None
+        self.migration = self.attacher = self.keeper = self.prober = None
         self.adjuster = Adjuster(self.guest, self.wake) if self.guest is not None else None
 
     @property
@@ -182,7 +184,8 @@ class Local:
         self.suspend_changes()
         if self.migration is not None:
             self.migration.stop()
-        self.guest = self.adjuster = self.attacher = self.prober = self.migration = None
+        self.guest = self.adjuster = self.attacher = self.keeper = None
+        self.prober = self.migration = None
 
 
 class Locals:

@@ -21,6 +21,7 @@ from livevirt.node.registration import Facts
 log = logging.getLogger(__name__)
 
 HEARTBEAT = "kubevirt.io/heartbeat"
+AGENT_ADDRESS = "livevirt.io/agent-address"  # where `livevirt api` reaches the agent
 SCHEDULABLE = "kubevirt.io/schedulable"
 BEAT_SECONDS = 60.0
 RETRY_SECONDS = 5.0
@@ -28,20 +29,24 @@ RETRY_SECONDS = 5.0
 _NOT_OURS = ("kubernetes.io/", CPU_MANAGER)
 
 
-def patch(facts: Facts, node: Object, heartbeat: str) -> Object:
+def patch(facts: Facts, node: Object, heartbeat: str, address: str = "") -> Object:
     """Return the merge patch that labels a Node which runs virtual machines. Pure."""
     wanted = registration.labels(facts, node["metadata"].get("labels") or {})
     labels = {name: value for name, value in wanted.items() if not name.startswith(_NOT_OURS)}
     reason = facts.accelerator.reason
-    annotations = {HEARTBEAT: heartbeat, "livevirt.io/accelerator-reason": reason}
+    annotations = {
+        HEARTBEAT: heartbeat,
+        "livevirt.io/accelerator-reason": reason,
+        AGENT_ADDRESS: address or None,
+    }
     return {"metadata": {"labels": {**labels, SCHEDULABLE: YES}, "annotations": annotations}}
 
 
 class NodeLabels:
     """Keeps labels and heartbeat of a Node current, while `run` runs."""
 
-    def __init__(self, client: Client, facts: Facts, now: Now) -> None:
-        self._client, self._facts, self._now = client, facts, now
+    def __init__(self, client: Client, facts: Facts, now: Now, address: str = "") -> None:
+        self._client, self._facts, self._now, self._address = client, facts, now, address
 
     async def run(self) -> None:
         """Label the Node and renew its heartbeat until cancelled."""
@@ -58,5 +63,5 @@ class NodeLabels:
     async def beat(self) -> None:
         """Label the Node once; raises ApiError."""
         node = await self._client.get(core.NODE, self._facts.name)
-        changed = patch(self._facts, node, format_time(self._now()))
+        changed = patch(self._facts, node, format_time(self._now()), self._address)
         await self._client.patch(core.NODE, self._facts.name, "", changed)

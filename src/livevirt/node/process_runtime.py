@@ -40,6 +40,7 @@ class ProcessRuntime:
     """Starts QEMU as a process that outlives this one, in a cgroup of ours."""
 
     emulator = "qemu-system-x86_64"
+    migrates = True
 
     def __init__(
         self,

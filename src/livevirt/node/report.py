@@ -11,8 +11,9 @@ from livevirt.errors import NotFound
 from livevirt.kube.objects import conditions
 from livevirt.kube.objects.request import Object, status_of
 from livevirt.kube.objects.times import parse_time
-from livevirt.node import attachments, events, sizing, vmi_status
+from livevirt.node import attachments, device_keeper, events, sizing, vmi_status
 from livevirt.node import process as processes
+from livevirt.node.device_keeper import DeviceKeeper
 from livevirt.node.guest import NOTHING_YET
 from livevirt.node.local import Local
 from livevirt.node.migration.migrations import NodeMigrations
@@ -95,6 +96,8 @@ class Reporter:
                 and local.adjuster.is_brief(bool(hot_change.under_way(vmi))),
                 attachments=local.attacher.reported if local.attacher else None,
                 copies=local.attacher.copies if local.attacher else {},
+                devices=local.keeper.report if local.keeper else None,
+                migrates=self._starter.migrates,
             )
         )
         if not changed:
@@ -122,7 +125,7 @@ class Reporter:
             events.volumes_copied(self._recorder, vmi, changed["migratedVolumes"] or [])
 
     def _attach(self, local: Local, pod: Object | None, vmi: Object) -> None:
-        """Let the guest have the volumes it asks for; one that is to end keeps what it has."""
+        """Let the guest have the volumes and devices it asks for, unless it is about to end."""
         guest = local.guest
         if guest is None or pod is None or guest.seen is None or local.ending is not None:
             return
@@ -131,6 +134,9 @@ class Reporter:
         if local.attacher is None:
             local.attacher = self._starter.attacher(local, guest)
         local.attacher.want(attachments.goal(vmi))
+        if local.keeper is None:
+            local.keeper = DeviceKeeper(guest, local.wake)
+        local.keeper.want(device_keeper.goal(vmi, guest.intent.machine))
 
     def _probe(self, local: Local, pod: Object | None, vmi: Object) -> None:
         """Probe the guest as its instance asks for; one that is to end is not probed."""

@@ -36,6 +36,7 @@ class Runtime(Protocol):
     """Runs the processes of a node's pods."""
 
     emulator: str  # the program, as a launcher finds it
+    migrates: bool  # whether guests can be sent to other nodes
 
     def folder(self, uid: str) -> PodDir:
         """Return the files of a pod, which need not be there."""

@@ -74,6 +74,11 @@ class Starter:
     def __init__(self, node: str, host: Host, volumes: NodeVolumes, runtime: Runtime) -> None:
         self._node, self._host, self._volumes, self._runtime = node, host, volumes, runtime
 
+    @property
+    def migrates(self) -> bool:
+        """Whether guests can be sent to other nodes."""
+        return self._runtime.migrates
+
     async def start(self, local: Local, pod: Object, vmi: Object, now: datetime) -> None:
         """Bring a guest to life; raises NotReady while something it needs is missing."""
         folder = local.folder

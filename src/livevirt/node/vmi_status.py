@@ -10,9 +10,10 @@ from livevirt.kube.objects import conditions
 from livevirt.kube.objects.conditions import FINAL, Condition
 from livevirt.kube.objects.request import Object, status_of
 from livevirt.kube.objects.times import format_time
-from livevirt.node import attachments, copying, size_report, sizing, volume_status
+from livevirt.node import attachments, copying, device_keeper, size_report, sizing, volume_status
 from livevirt.node.attachments import Attachments
 from livevirt.node.copying import Copies
+from livevirt.node.device_keeper import DeviceReport
 from livevirt.node.domain import NIC_PREFIX, volume_of
 from livevirt.node.exit_record import ExitRecord
 from livevirt.node.guest import NOTHING_YET, AgentView, View, snapshot
@@ -20,7 +21,6 @@ from livevirt.node.network.port import GuestPort
 from livevirt.node.sizing import IDLE, Begun, Progress
 from livevirt.qemu import plan as qemu_plan
 from livevirt.qemu.agent import Interface
-from livevirt.qemu.disk import USB_CONTROLLER
 from livevirt.qemu.lifecycle import Standing
 from livevirt.qemu.machine import Machine
 from livevirt.qemu.observe import Drive
@@ -51,6 +51,8 @@ class GuestSnapshot:
     writes: bool = False  # the status is written anyway
     attachments: Attachments | None = None  # None: not observed yet
     copies: Copies = field(default_factory=dict)  # of volumes, as far as they were looked at
+    devices: DeviceReport | None = None  # None: not looked at yet
+    migrates: bool = True  # guests of this node can be sent to others
 
 
 def patch(seen: GuestSnapshot) -> Object:
@@ -85,6 +87,7 @@ def _ended(seen: GuestSnapshot, ending: ExitRecord) -> Object:
         *hot_change.TYPES,
         guest_size.CONFIRMED,
         hot_change.VOLUME,
+        hot_change.DEVICE,
         volume_migration.VOLUMES_CHANGE,
     )
     for type_ in ("AgentConnected", "Paused", *gone):
@@ -118,7 +121,7 @@ def _running(seen: GuestSnapshot) -> Object:
         "volumeStatus": volumes,
         "migratedVolumes": copying.listed(seen.vmi, seen.copies) or None,
         "freePCIePorts": len(view.observed.free_ports),
-        "devices": {"usb": USB_CONTROLLER in view.observed.devices},
+        "devices": device_keeper.status(view.observed, seen.devices, old.get("devices") or {}),
         "guestOSInfo": (old.get("guestOSInfo") or {}) if unasked else _os_info(view.agent),
         "migrationMethod": "BlockMigration"
         if _has_local_disks(seen.vmi["spec"])
@@ -199,7 +202,9 @@ def _conditions(
     wanted = {
         "AgentConnected": _agent(seen),
         "Paused": _paused(seen.view),
-        "LiveMigratable": _migratable(_copying(seen) or _unshared(seen.vmi, volumes)),
+        "LiveMigratable": _migratable(_copying(seen) or _unshared(seen.vmi, volumes))
+        if seen.migrates
+        else _NO_MIGRATION,
         "StorageLiveMigratable": _true("StorageLiveMigratable"),
     }
     for type_, condition in wanted.items():
@@ -207,7 +212,7 @@ def _conditions(
             found = conditions.without_condition(found, type_)
         else:
             found = conditions.replaced(found, condition, seen.now)
-    found = _volumes_changing(seen, found or [])
+    found = _devices_changing(seen, _volumes_changing(seen, found or []))
     return copying.with_condition(seen.vmi, found, seen.copies, seen.now)
 
 
@@ -219,6 +224,18 @@ def _volumes_changing(seen: GuestSnapshot, found: list[Condition]) -> list[Condi
     if changing is None:
         return conditions.without_condition(found, hot_change.VOLUME) or []
     return conditions.replaced(found, changing, seen.now)
+
+
+def _devices_changing(seen: GuestSnapshot, found: list[Condition]) -> list[Condition]:
+    """Return the conditions with the one of devices that are not as wanted."""
+    if seen.devices is None:
+        return found
+    if not seen.devices.problem:
+        return conditions.without_condition(found, hot_change.DEVICE) or []
+    message = f"{seen.devices.problem}; it is retried"
+    return conditions.replaced(
+        found, _true(hot_change.DEVICE, hot_change.DEVICE_FAILED, message), seen.now
+    )
 
 
 def _moving(seen: GuestSnapshot) -> frozenset[str]:
@@ -252,6 +269,14 @@ def _failure(drive: Drive) -> str:
     if drive.io_status == "nospace":
         return f"; no space is left for disk {name}: free some where its claim is, then unpause"
     return f"; disk {name} cannot be read or written: fix or remove it, then unpause"
+
+
+_NO_MIGRATION = conditions.condition(
+    "LiveMigratable",
+    False,
+    "MigrationNotSupported",
+    "this release does not migrate guests between nodes of a cluster",
+)
 
 
 def _migratable(why_not: str) -> Condition:

@@ -40,7 +40,7 @@ async def act(step: Step, qmp: Session, agent: GuestAgent | None = None) -> None
     match step:
         case PlugCpu(type, thread):
             # An emulated one needs room, which is the caller's to see to (`translation.room`).
-            await _add_device(qmp, cmdline.cpu_device(type, thread.id, *thread))
+            await add_device(qmp, cmdline.cpu_device(type, thread.id, *thread))
         case UnplugCpu(id):
             await unplug(qmp, id)
         case SetVcpus(ids, online):
@@ -120,10 +120,10 @@ async def _plug_disk(qmp: Session, drive: Disk, place: dict[str, Any]) -> None:
         await add_node(qmp, drive)  # first: it fails most, and then nothing is left to undo
     try:
         if bridge is not None:
-            await _add_device(qmp, bridge)
+            await add_device(qmp, bridge)
         if drive.io_thread is not None:
             await _add_thread(qmp, drive.io_thread)
-        await _add_device(qmp, disk.device(drive, place))
+        await add_device(qmp, disk.device(drive, place))
     except CommandFailed:
         await forget_node(qmp, drive.node)  # or its image would stay open and locked
         raise
@@ -133,7 +133,7 @@ async def _plug_disk(qmp: Session, drive: Disk, place: dict[str, Any]) -> None:
         await qmp.execute("qom-set", {"path": path, "property": "attached", "value": True})
 
 
-async def _add_device(qmp: Session, device: dict[str, Any]) -> None:
+async def add_device(qmp: Session, device: dict[str, Any]) -> None:
     """Plug a device in unless it is there; that is looked up only if QEMU refuses."""
     try:
         await qmp.execute("device_add", device)

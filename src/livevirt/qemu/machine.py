@@ -10,10 +10,21 @@ from dataclasses import dataclass, replace
 from pathlib import PurePosixPath
 from typing import Literal, NamedTuple
 
-from livevirt.qemu.disk import Disk, check_identifier, check_name, check_path, check_text
+from livevirt.qemu.disk import (
+    USB_CONTROLLER,
+    Disk,
+    check_identifier,
+    check_name,
+    check_path,
+    check_text,
+)
 
 AcceleratorName = Literal["kvm", "tcg"]
 NicModel = Literal["virtio", "e1000", "e1000e", "rtl8139"]
+WatchdogAction = Literal["poweroff", "reset", "shutdown"]
+
+WATCHDOG = "watchdog0"
+TABLET_PREFIX = "input-"
 
 FIRST_TAP = 200  # descriptors of tap devices in QEMU are numbered from here
 
@@ -149,6 +160,26 @@ class Nic:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Tablet:
+    """A pointing device; `slot` is its port on USB, None leaves that to QEMU."""
+
+    name: str
+    bus: Literal["usb", "virtio"] = "usb"
+    slot: int | None = None
+
+    def __post_init__(self) -> None:
+        check_identifier("input", TABLET_PREFIX + self.name)
+
+
+def tablet_device(name: str, slot: int | None = None) -> dict[str, str]:
+    """Return a tablet, for `device_add`."""
+    port = {} if slot is None else {"port": str(slot)}
+    return {
+        "driver": "usb-tablet", "id": TABLET_PREFIX + name, "bus": f"{USB_CONTROLLER}.0", **port,
+    }  # fmt: skip
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Smbios:
     """What the guest's firmware tables say about the system; empty fields are left to QEMU."""
 
@@ -186,7 +217,10 @@ class Machine:
     spare_ports: int = 4  # empty PCIe ports, for disks plugged later
     ports: tuple[tuple[str, int], ...] = ()  # the port of a device by id; else the lowest free
     usb: bool = False  # a USB controller, also without a drive on it
-    balloon: bool = False  # guests started by an earlier release have none
+    balloon: bool | None = None  # None: started by an earlier release, without one
+    tablets: tuple[Tablet, ...] = ()
+    watchdog: WatchdogAction | None = None
+    usb_slots: int = 0  # for USB devices of clients, see `usb_socket`
     graphics: bool = False  # a VGA card, seen through `vnc_socket`
     guest_agent: bool = True
     rng: bool = True
@@ -234,6 +268,10 @@ class Machine:
     def vnc_socket(self) -> str:
         """The screen, if the machine has one."""
         return str(PurePosixPath(self.run_dir, "vnc.sock"))
+
+    def usb_socket(self, slot: int) -> str:
+        """Return where the USB device of a client is redirected to, one client to each slot."""
+        return str(PurePosixPath(self.run_dir, f"usb{slot}.sock"))
 
     @property
     def migration_socket(self) -> str:

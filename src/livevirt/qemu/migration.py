@@ -14,10 +14,11 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 from livevirt.errors import Terminal
+from livevirt.qemu import balloon
 from livevirt.qemu.cmdline import occupied_ports
 from livevirt.qemu.disk import Disk, bridge_id, own_thread
 from livevirt.qemu.errors import CommandFailed
-from livevirt.qemu.machine import Machine
+from livevirt.qemu.machine import TABLET_PREFIX, Machine, Tablet
 from livevirt.qemu.observe import PERIPHERALS, Observed
 from livevirt.qemu.session import Session
 
@@ -40,6 +41,7 @@ class Places:
 
     ports: Mapping[str, int] = field(default_factory=dict)  # PCIe
     usb: Mapping[str, int] = field(default_factory=dict)  # of drives, also behind a bridge
+    tablets: Mapping[str, int] = field(default_factory=dict)  # on USB, by their names
 
 
 @dataclass(frozen=True, slots=True)
@@ -88,12 +90,24 @@ def as_it_stands(
         cpu=replace(machine.cpu, sockets=observed.sockets),
         disks=drives,
         io_threads=(*shared, *sorted(filter(None, own))),
+        balloon=_balloon(machine, observed),
+        tablets=(
+            *(tablet for tablet in machine.tablets if tablet.bus == "virtio"),
+            *(Tablet(name=name, slot=port) for name, port in places.tablets.items()),
+        ),
         ports=(),
     )
     on_ports = {id: port for id, port in places.ports.items() if port < total}
     return replace(
         found, ports=tuple(sorted(on_ports.items())), spare_ports=total - occupied_ports(found)
     )
+
+
+def _balloon(machine: Machine, observed: Observed) -> bool | None:
+    """Return whether there is a balloon; None if an earlier release started it without one."""
+    if balloon.DEVICE in observed.devices:
+        return True
+    return None if machine.balloon is None else False
 
 
 def _own_threads(machine: Machine) -> set[str]:
@@ -152,7 +166,12 @@ async def places(qmp: Session, observed: Observed) -> Places:
         for id in (bridge_id(drive.id), drive.id)
         if id in on_usb
     }
-    return Places(ports, usb)
+    tablets = {
+        id.removeprefix(TABLET_PREFIX): port
+        for id, port in sorted(on_usb.items())
+        if id.startswith(TABLET_PREFIX)
+    }
+    return Places(ports, usb, tablets)
 
 
 def usb_ports(listing: str) -> dict[str, int]:

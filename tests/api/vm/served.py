@@ -5,13 +5,13 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import os
+import shutil
 import sys
 from collections.abc import AsyncIterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from livevirt.errors import BadRequest, Conflict
-from livevirt.kube.client.local import LocalClient
+from livevirt.errors import ApiError, BadRequest, Conflict
 from livevirt.kube.objects import core
 from livevirt.kube.objects.request import Object
 from livevirt.kube.server import pki
@@ -23,6 +23,8 @@ from livevirt.kube.server.pod_log import Logs
 from livevirt.paths import DataDir
 from livevirt.qemu.agent import Finished
 from livevirt.vm import kinds
+from livevirt.vm.guest.port_forward import TransportProtocol
+from livevirt.vm.guest.stream import Channel
 from livevirt.vm.subresources import router
 from livevirt.vm.subresources.router import Actions
 
@@ -30,6 +32,23 @@ from .vm_world import NAMESPACE, NODE, World, now
 
 BIN = Path(sys.executable).parent
 SECONDS = 60.0
+
+
+class Echo:
+    """A port of a guest that says everything back."""
+
+    def __init__(self, left: asyncio.Event) -> None:
+        self.said: asyncio.Queue[bytes | None] = asyncio.Queue()
+        self._left = left
+
+    async def receive(self) -> bytes | None:
+        return await self.said.get()
+
+    async def send(self, data: bytes) -> None:
+        await self.said.put(data)
+
+    async def close(self) -> None:
+        self._left.set()
 
 
 @dataclass
@@ -41,6 +60,9 @@ class Guests:
     commands: list[tuple[list[str], bytes]] = field(default_factory=list)
     console_open: bool = True
     agent_seen: bool = False
+    dialled: list[tuple[str, str, int]] = field(default_factory=list)
+    left: asyncio.Event = field(default_factory=asyncio.Event)
+    channels: list[Echo] = field(default_factory=list)
 
     async def pause(self, namespace: str, vmi: str) -> None:
         await self._condition(vmi, "Paused", "True")
@@ -78,6 +100,23 @@ class Guests:
         self.commands.append((["screenshot", str(move_cursor)], b""))
         return b"\x89PNG of " + vmi.encode()
 
+    async def usb_sockets(self, namespace: str, vmi: str) -> list[Path]:
+        return [self.folder / f"usb{slot}.sock" for slot in range(4)]
+
+    async def dial(
+        self, namespace: str, vmi: str, protocol: TransportProtocol, port: int
+    ) -> Channel:
+        if port == 1:
+            raise ApiError("connection refused")
+        self.dialled.append((vmi, protocol, port))
+        self.channels.append(Echo(self.left))
+        return self.channels[-1]
+
+    async def hang_up(self) -> None:
+        """Close the connections as a guest does."""
+        for channel in self.channels:
+            await channel.said.put(None)
+
     async def exec(
         self, namespace: str, vmi: str, command: Sequence[str], stdin: bytes
     ) -> Finished:
@@ -93,7 +132,7 @@ class Guests:
         await self._condition(vmi, "AgentConnected", "True")
 
     async def _condition(self, vmi: str, type_: str, status: str) -> None:
-        client = LocalClient(self.world.api, NODE)
+        client = self.world.client_of(NODE)
         while True:
             found = self.world.vmi(vmi)
             told = (found.get("status") or {}).get("conditions") or []
@@ -172,7 +211,12 @@ async def ended(process: asyncio.subprocess.Process) -> AsyncIterator[None]:
 
 @contextlib.asynccontextmanager
 async def serving(world: World, folder: Path) -> AsyncIterator[Served]:
-    """Serve a world over TLS on loopback while the block lasts."""
+    """Serve a world over TLS on loopback while the block lasts; a cluster is served already."""
+    if world.kubeconfig:
+        served = Served(DataDir(folder), Guests(world, folder))
+        shutil.copyfile(world.kubeconfig, served.data.kubeconfig)
+        yield served
+        return
     guests = Guests(world, folder)
     keys = pki.ensure(folder / "pki", ("127.0.0.1",), now())
     actions = Actions(world.components, guests, router.guest_verbs(guests))

@@ -19,12 +19,9 @@ from .vm_world import World
 
 GROUP = "/apis/subresources.kubevirt.io/v1/namespaces/default"
 LACKING = {
-    "a port of a guest": (
-        f"{GROUP}/virtualmachineinstances/web/portforward/22/tcp",
-        "livevirt does not serve port forwarding",
-    ),
-    "a port of a VM": (
-        f"{GROUP}/virtualmachines/web/portforward/22", "livevirt does not serve port forwarding",
+    "vsock": (f"{GROUP}/virtualmachineinstances/web/vsock", "livevirt does not serve vsock"),
+    "a memory dump": (
+        f"{GROUP}/virtualmachines/web/memorydump", "livevirt does not serve memory dumps",
     ),
 }  # fmt: skip
 
@@ -64,7 +61,7 @@ async def test_nobody_acts_as_somebody_else(
     assert await admin.get(core.NAMESPACE, "default")
     other = RemoteClient(replace(admin.access, impersonate=tuple(headers)))
     try:
-        for path in ("/api/v1/namespaces/default", "/api", LACKING["a port of a VM"][0]):
+        for path in ("/api/v1/namespaces/default", "/api", LACKING["vsock"][0]):
             with pytest.raises(Forbidden, match=r'User ".+" cannot impersonate: .* --as'):
                 await other.raw("GET", path)
     finally:

@@ -15,6 +15,7 @@ from livevirt import __version__, x509
 from livevirt.cluster import manifests, status
 from livevirt.cluster.manifests import WORKLOADS, InstallOptions
 from livevirt.cluster.status import ClusterSnapshot
+from livevirt.kube.objects import crds
 from livevirt.vm import kinds
 from livevirt.x509 import Subject
 
@@ -48,10 +49,25 @@ def deployments(version: str = __version__, ready: int = 2) -> dict[str, Any]:
     return found
 
 
+def agents(version: str = __version__, ready: int = 3) -> dict[str, Any]:
+    """Return the DaemonSet of node agents on three nodes."""
+    applied = manifests.control_plane(InstallOptions())
+    [found] = (each for each in applied if each["kind"] == "DaemonSet")
+    found["status"] = {"desiredNumberScheduled": 3, "numberReady": ready}
+    found["spec"]["template"]["metadata"]["labels"][manifests.VERSION] = version
+    return found
+
+
 def a_lease(renewed: datetime, holder: str = "pod-1") -> dict[str, Any]:
     text = renewed.strftime("%Y-%m-%dT%H:%M:%S.%fZ")
     spec = {"holderIdentity": holder, "renewTime": text, "leaseDurationSeconds": 15}
     return {"spec": spec}
+
+
+def stored_as_both() -> dict[str, Any]:
+    found = with_condition(crds.definition(kinds.INSTANCETYPE), "Established")
+    found["status"]["storedVersions"] = ["v1beta1", "v1beta2"]
+    return found
 
 
 WEBHOOKS: dict[str, Any] = {"webhooks": [{"clientConfig": {"caBundle": "eA=="}}]}
@@ -63,6 +79,7 @@ HEALTHY = ClusterSnapshot(
     {version: with_condition({}, "Available") for version in ("v1", "v1alpha3")},
     {kind: WEBHOOKS for kind in ("MutatingWebhookConfiguration", "ValidatingWebhookConfiguration")},
     {kind.resource: with_condition({}, "Established") for kind in kinds.KINDS},
+    agents(),
     a_lease(NOON - timedelta(seconds=2)),
     {"kind": "KubeVirt"},
     {"virtual machines": 3, "instances": 2, "nodes for guests": 0},
@@ -88,6 +105,15 @@ WRONG: dict[str, tuple[Change, list[str]]] = {
             found, deployments={**found.deployments, "api": deployments("0.0.1")["api"]}
         ),
         ["component api"],
+    ),
+    "a node agent is not ready": (
+        lambda found: replace(found, agents=agents(ready=2)),
+        ["node agents"],
+    ),
+    "no node agents": (lambda found: replace(found, agents=None), ["node agents"]),
+    "node agents of another version": (
+        lambda found: replace(found, agents=agents("0.0.1")),
+        ["component node"],
     ),
     "a certificate expires soon": (
         lambda found: replace(found, secrets={**found.secrets, "api": a_secret(timedelta(days=3))}),
@@ -126,6 +152,12 @@ WRONG: dict[str, tuple[Change, list[str]]] = {
     "a definition is missing": (
         lambda found: replace(found, definitions={**found.definitions, kinds.VM.resource: None}),
         [kinds.VM.resource],
+    ),
+    "objects in an older stored version": (
+        lambda found: replace(
+            found, definitions={**found.definitions, kinds.INSTANCETYPE.resource: stored_as_both()}
+        ),
+        [kinds.INSTANCETYPE.resource],
     ),
     "no settings": (lambda found: replace(found, kubevirt=None), ["KubeVirt object"]),
     "a user who may not read Secrets": (

@@ -3,19 +3,26 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
+import ssl
 from collections.abc import AsyncIterator
+from datetime import UTC, datetime, timedelta
 from typing import Any, cast
 
 import aiohttp
 import pytest
 from aiohttp import web
 
+from livevirt import x509
 from livevirt.cluster.reviews import Admission, LookupFailed
 from livevirt.cluster.webhook import Reviews
 from livevirt.errors import Forbidden
+from livevirt.kube.client.access import load_pair
 from livevirt.kube.control import metrics
+from livevirt.x509 import Pair, Subject
 
 UID = "u-1"
+NOW = datetime.now(UTC)
 
 
 class Answers:
@@ -29,7 +36,7 @@ class Answers:
             raise self.error
         return {"response": {"uid": UID, "allowed": body.get("allowed", True)}}
 
-    default = warn = evict = validate
+    default = warn = evict = detach = validate
 
 
 @pytest.fixture
@@ -113,3 +120,41 @@ async def test_given_reviews_then_they_are_counted_by_outcome(
     for webhook, outcome in (("validate", "accepted"), ("validate", "refused"), ("warn", "error")):
         labels = f'{{webhook="{webhook}",outcome="{outcome}"}}'
         assert f"livevirt_webhook_review_seconds_count{labels} 1\n" in text
+
+
+@contextlib.asynccontextmanager
+async def serving_by_tls(reviews: Reviews, clients: Pair) -> AsyncIterator[tuple[str, Pair]]:
+    """Serve reviews by TLS as the webhook does, and verify certificates of clients."""
+    servers = x509.new_authority("servers", NOW, timedelta(days=1))
+    subject = Subject("server", x509.SERVER, (), ("localhost",))
+    pair = x509.issue(servers, subject, NOW, timedelta(days=1))
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    context.verify_mode = ssl.CERT_OPTIONAL
+    context.load_verify_locations(cadata=clients.certificate.decode())
+    load_pair(context, pair.certificate, pair.key)
+    app = web.Application()
+    app.add_routes(reviews.routes())
+    runner = web.AppRunner(app)
+    await runner.setup()
+    await web.TCPSite(runner, "127.0.0.1", 0, ssl_context=context).start()
+    yield f"https://localhost:{runner.addresses[0][1]}", servers
+    await runner.cleanup()
+
+
+@pytest.mark.parametrize("path", ["default", "validate", "warn", "evict"])
+async def test_given_a_client_authority_then_only_its_clients_are_answered(
+    answers: Answers, synced: asyncio.Event, path: str
+) -> None:
+    reviews = Reviews(cast(Admission, answers), synced, authenticate=True)
+    clients = x509.new_authority("clients", NOW, timedelta(days=1))
+    shown = x509.issue(clients, Subject("kube-apiserver", x509.CLIENT), NOW, timedelta(days=1))
+    async with serving_by_tls(reviews, clients) as (url, servers):
+        for pair, expected in ((None, 401), (shown, 200)):
+            context = ssl.create_default_context(cadata=servers.certificate.decode())
+            if pair is not None:
+                load_pair(context, pair.certificate, pair.key)
+            async with (
+                aiohttp.ClientSession() as session,
+                session.post(f"{url}/{path}", data=b"{}", ssl=context) as response,
+            ):
+                assert response.status == expected

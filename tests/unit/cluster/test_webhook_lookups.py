@@ -51,11 +51,24 @@ def test_lookups_are_found() -> None:
     assert {"kubevirts", "virtualmachineinstances", "nodes"} <= {each.plural for *_, each in FOUND}
 
 
+def granted(kind: Kind) -> set[str]:
+    """Return what the webhook may do with objects of a kind."""
+    return {
+        verb
+        for rule in rbac.WEBHOOK.cluster_rules
+        if kind.group == rule.group and kind.plural in rule.resources
+        for verb in rule.verbs
+    }
+
+
 @pytest.mark.parametrize(("place", "verb", "kind"), FOUND, ids=[each[0] for each in FOUND])
 def test_what_rules_look_up_can_be_read(place: str, verb: str, kind: Kind) -> None:
     if verb == "list":
         assert kind in (*ROOM, *LOOKED_UP), "lists are answered from caches only"
-    assert any(
-        kind.group == rule.group and kind.plural in rule.resources and "get" in rule.verbs
-        for rule in rbac.WEBHOOK.cluster_rules
-    )
+    assert ("watch" if verb == "list" else "get") in granted(kind)
+
+
+def test_what_rules_only_list_cannot_be_read_one_by_one() -> None:
+    looked_up = {kind for _, verb, kind in FOUND if verb == "get"}
+    for kind in {kind for *_, kind in FOUND} - looked_up:
+        assert "get" not in granted(kind), kind.plural

@@ -169,7 +169,7 @@ class MovingPod:
             pods=informer, instance=lambda *_: self.api.vmi, claims_of=lambda _: {}
         )
         client: Any = self.api
-        starter: Any = SimpleNamespace(described=self._described)
+        starter: Any = SimpleNamespace(described=self._described, migrates=True)
         recorder: Any = SimpleNamespace(event=lambda *_: None)
 
         def now() -> datetime:

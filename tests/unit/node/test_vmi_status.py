@@ -336,6 +336,13 @@ def test_a_plugged_claim_that_is_not_shared_keeps_the_guest_where_it_is() -> Non
     assert conditions.is_true(changed(attachments={})["conditions"], "LiveMigratable")
 
 
+def test_a_node_that_cannot_send_guests_reports_that_they_do_not_migrate() -> None:
+    found = changed(migrates=False)["conditions"]
+    condition = conditions.find(found, "LiveMigratable")
+    assert condition is not None
+    assert (condition["status"], condition["reason"]) == ("False", "MigrationNotSupported")
+
+
 def test_free_ports_are_told() -> None:
     view = replace(RUNNING, observed=replace(OBSERVED, free_ports=("port7", "port8")))
     assert changed(view=view)["freePCIePorts"] == 2

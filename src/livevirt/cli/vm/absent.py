@@ -14,23 +14,11 @@ class Absent(NamedTuple):
     instead: str
 
 
-_NO_NETWORK = "nothing connects to a guest over the network"
-_INSIDE = "run commands with `livevirt exec VM -- COMMAND`, or log in with `virtctl console VM`"
-
 #: By what is typed after `virtctl`.
 ABSENT: Final[dict[str, Absent]] = {
-    "ssh": Absent(_NO_NETWORK, _INSIDE),
-    "config ssh": Absent(_NO_NETWORK, _INSIDE),
-    "scp": Absent(
-        _NO_NETWORK,
-        "copy a file with `livevirt exec -i VM -- tee PATH < FILE`, or"
-        " `livevirt exec VM -- cat PATH > FILE`",
-    ),
-    "port-forward": Absent(_NO_NETWORK, _INSIDE),
-    "expose": Absent(_NO_NETWORK, _INSIDE),
-    "usbredir": Absent(
-        "USB devices are not redirected",
-        "attach a disk with `virtctl addvolume`, or a CD-ROM image with `virtctl cdrom inject`",
+    "config ssh": Absent(
+        "entries of ~/.ssh/config are not written",
+        "log in with `virtctl ssh USER@vm/VM`",
     ),
     "image-upload": Absent(
         "there is no upload service",

@@ -24,7 +24,8 @@ _KINDS = {
 }
 
 
-def _sort(_: click.Context, __: click.Parameter, value: str) -> str:
+def either(_: click.Context, __: click.Parameter, value: str) -> str:
+    """Return vm or vmi for what is typed, as a callback of an argument."""
     if value.lower() not in _KINDS:
         raise click.BadParameter(f"{value!r} is neither vm nor vmi")
     return _KINDS[value.lower()]
@@ -63,7 +64,7 @@ def _either(sort: str, name: str, verb: str, dry_run: bool) -> None:
 
 
 @click.command(cls=Command)
-@click.argument("sort", callback=_sort, metavar="vm|vmi")
+@click.argument("sort", callback=either, metavar="vm|vmi")
 @click.argument("name")
 @dry_runs()
 @cluster.flags()
@@ -78,7 +79,7 @@ def pause(sort: str, name: str, dry_run: bool) -> None:
 
 
 @click.command(cls=Command)
-@click.argument("sort", callback=_sort, metavar="vm|vmi")
+@click.argument("sort", callback=either, metavar="vm|vmi")
 @click.argument("name")
 @dry_runs()
 @cluster.flags()

@@ -11,6 +11,7 @@ from livevirt.kube.admission.secrets import ConfigMapRules, SecretRules
 from livevirt.kube.admission.services import ServiceRules
 from livevirt.kube.admission.simple_kinds import (
     BindingRules,
+    EndpointSliceRules,
     EventRules,
     LeaseRules,
     NodeRules,
@@ -124,6 +125,7 @@ RULES: dict[str, Rules] = {
     core.LIMIT_RANGE.resource: LimitRangeRules(),
     core.REVISION.resource: RevisionRules(),
     core.LEASE.resource: LeaseRules(),
+    core.ENDPOINT_SLICE.resource: EndpointSliceRules(),
     core.STORAGE_CLASS.resource: StorageClassRules(),
     core.PRIORITY_CLASS.resource: PriorityClassRules(),
     core.ROLE.resource: RoleRules(namespaced=True),

@@ -1,4 +1,4 @@
-"""Services: stored, defaulted and validated as in Kubernetes; no traffic is forwarded yet."""
+"""Services: defaulted and validated as in Kubernetes; a controller gives them addresses."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ from livevirt.kube.objects.request import Object
 from livevirt.kube.objects.review import Review, Rules
 
 HEADLESS = "None"  # instead of a cluster IP
-WARNING = "Services are stored only: no cluster IP is assigned and no traffic is forwarded yet"
+NOT_FORWARDED = "Services are stored only: this machine has no node network to forward traffic on"
 _EXTERNAL_NAME = "ExternalName"
 _TYPES = ("ClusterIP", _EXTERNAL_NAME, "LoadBalancer", "NodePort")
 _ON_NODES = ("LoadBalancer", "NodePort")
@@ -40,6 +40,10 @@ class ServiceRules(Rules):
     """What a Service must be."""
 
     name_rule = staticmethod(names.validate_dns1035_label)
+
+    def __init__(self, warning: str = "") -> None:
+        """Answer with `warning` to each new service that needs an address."""
+        self._warning = warning
 
     def default(self, obj: Object) -> None:
         """Fill in every default of the API."""
@@ -64,10 +68,11 @@ class ServiceRules(Rules):
             spec["clusterIPs"] = [address]
 
     def prepare(self, review: Review) -> None:
-        """Set the status of a new service, and warn that it does nothing."""
+        """Set the status of a new service, and warn if it does nothing."""
         if review.old is None:
             review.new["status"] = {"loadBalancer": {}}
-            review.warnings.append(WARNING)
+            if self._warning:
+                review.warnings.append(self._warning)
 
     def validate(self, review: Review) -> list[FieldError]:
         """List what is wrong with the service."""

@@ -42,6 +42,23 @@ class LeaseRules(Rules):
         return found
 
 
+class EndpointSliceRules(Rules):
+    """What an EndpointSlice must be."""
+
+    def validate(self, review: Review) -> list[FieldError]:
+        """List an unknown or changed type of addresses, and endpoints without any."""
+        new, old = review.new, review.old
+        found = one_of("addressType", new.get("addressType", ""), ("FQDN", "IPv4", "IPv6"))
+        if old is not None:
+            found += immutable("addressType", new.get("addressType"), old.get("addressType"))
+        found += [
+            required(f"endpoints[{at}].addresses", "must contain at least 1 address")
+            for at, each in enumerate(new.get("endpoints") or ())
+            if not each.get("addresses")
+        ]
+        return found
+
+
 class RevisionRules(Rules):
     """What a ControllerRevision must be."""
 

@@ -129,5 +129,7 @@ async def _once(work: Work) -> None:
 
 def _name(factory: Callable[..., Any]) -> str:
     """Return a controller's name: that of its function, or of the module if all are called so."""
+    if isinstance(factory, functools.partial):
+        factory = factory.func
     name = factory.__name__.strip("_")
     return factory.__module__.removeprefix("livevirt.") if name == "run" else name

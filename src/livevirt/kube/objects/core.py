@@ -88,6 +88,9 @@ PRIORITY_CLASS = Kind(
     "scheduling.k8s.io", "PriorityClass", "priorityclasses", ("v1",), "scheduling.PriorityClass",
     short=("pc",), namespaced=False,
 )  # fmt: skip
+ENDPOINT_SLICE = Kind(
+    "discovery.k8s.io", "EndpointSlice", "endpointslices", ("v1",), "discovery.EndpointSlice"
+)
 EVENT_VIEW = Kind(  # the same events under newer field names; see server.objects
     "events.k8s.io", "Event", "events", ("v1",), "events.Event", short=("ev",),
     selectable=(
@@ -151,8 +154,8 @@ POD_METRICS = Kind(
 
 KINDS: tuple[Kind, ...] = (
     NAMESPACE, NODE, POD, CLAIM, VOLUME, SERVICE, SECRET, CONFIG_MAP, SERVICE_ACCOUNT, EVENT,
-    QUOTA, LIMIT_RANGE, REVISION, LEASE, STORAGE_CLASS, PRIORITY_CLASS, EVENT_VIEW, ROLE,
-    ROLE_BINDING, CLUSTER_ROLE, CLUSTER_ROLE_BINDING, SELF_REVIEW, TOKEN_REVIEW,
+    QUOTA, LIMIT_RANGE, REVISION, LEASE, STORAGE_CLASS, PRIORITY_CLASS, ENDPOINT_SLICE,
+    EVENT_VIEW, ROLE, ROLE_BINDING, CLUSTER_ROLE, CLUSTER_ROLE_BINDING, SELF_REVIEW, TOKEN_REVIEW,
     SELF_ACCESS_REVIEW, ACCESS_REVIEW, LOCAL_ACCESS_REVIEW, RULES_REVIEW, CRD,
     NODE_METRICS, POD_METRICS,
 )  # fmt: skip

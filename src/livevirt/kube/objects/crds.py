@@ -153,6 +153,8 @@ def _object(type_: Type, above: tuple[str, ...]) -> Object:
     required = [entry.name for entry in type_.fields.values() if entry.required]
     if required:
         schema["required"] = required
+    if type_.atomic:
+        schema["x-kubernetes-map-type"] = "atomic"
     if type_.fields:
         schema["properties"] = {
             name: _property(entry, above) for name, entry in type_.fields.items()
@@ -173,14 +175,14 @@ def _property(entry: Field, above: tuple[str, ...]) -> Object:
         schema["minimum"] = entry.minimum
     if entry.default is not None:
         schema["default"] = entry.default
-    if _mergeable(entry):
+    if mergeable(entry):
         schema |= merging(entry)
     if entry.open:
         schema |= _PRESERVE
     return schema
 
 
-def _mergeable(entry: Field) -> bool:
+def mergeable(entry: Field) -> bool:
     """Return whether a real server takes the list's keys: each must be required."""
     element = entry.type.element
     return not entry.keys or (

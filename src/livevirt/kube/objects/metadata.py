@@ -115,6 +115,8 @@ def validate_annotations(annotations: Mapping[str, str] | None, path: str) -> li
 
 def validate_field_manager(manager: str, path: str) -> list[FieldError]:
     """What is wrong with the name of a field manager."""
+    if manager.isascii() and manager.isprintable() and len(manager) <= FIELD_MANAGER_MAX:
+        return []
     found = []
     if _size(manager) > FIELD_MANAGER_MAX:
         found.append(field_error.too_long(path, FIELD_MANAGER_MAX))

@@ -12,7 +12,8 @@ NullableTime IntOrString any object`), a type of the same table, `table.Type`, a
 even when empty), `key=a,b` or `set` (how apply merges the list), `atomic`, `merge=k` (strategic
 merge by that key; bare `merge` for lists of scalars), `retainKeys`, `replace`, `enum=A|B`,
 `default=V`, `min=N`, `open` (unknown fields stay), `@N` (protobuf number) and `-- description`.
-`inline T` splices the fields of another type in.
+`inline T` splices the fields of another type in. `atomic` after the name of a type means that apply
+replaces its values as a whole, except in fields that are `granular`.
 """
 
 from __future__ import annotations
@@ -21,7 +22,7 @@ import functools
 import re
 from dataclasses import dataclass, field
 from importlib import resources
-from typing import Any
+from typing import Any, NamedTuple
 
 
 @dataclass(slots=True, eq=False)
@@ -36,6 +37,7 @@ class Type:
     inlines: list[tuple[int, Type]] = field(default_factory=list)  # protobuf number, type
     always: tuple[Field, ...] = ()  # those of `fields` that are written even when empty
     description: str = ""
+    atomic: bool = False  # apply replaces values of an object type as a whole
 
 
 @dataclass(slots=True)
@@ -50,6 +52,7 @@ class Field:
     keys: tuple[str, ...] = ()
     set: bool = False
     atomic: bool = False
+    granular: bool = False  # apply merges by field though the type is atomic
     merge: str | None = None  # strategic merge: the key, or "" for a list of scalars
     retain_keys: bool = False
     replace: bool = False
@@ -70,6 +73,8 @@ def merging(entry: Field) -> dict[str, Any]:
         }
     if entry.type.form == "list":
         return {"x-kubernetes-list-type": "set" if entry.set else "atomic"}
+    if entry.granular:
+        return {"x-kubernetes-map-type": "granular"}
     return {"x-kubernetes-map-type": "atomic"} if entry.atomic else {}
 
 
@@ -98,14 +103,17 @@ class Definitions:
         self._types: dict[str, Type] = {}
         self._lists: dict[tuple[str, str], Type] = {}
         blocks = [block for table, text in tables.items() for block in _blocks(table, text)]
-        for table, package, name, _, description in blocks:
-            self._types[f"{table}.{name}"] = Type(
-                "object", name=f"{package}.{name}", description=description
+        for block in blocks:
+            self._types[block.key] = Type(
+                "object",
+                name=f"{block.package}.{block.name}",
+                description=block.description,
+                atomic=block.atomic,
             )
-        for table, _, name, lines, _ in blocks:
-            self._fill(table, self._types[f"{table}.{name}"], lines)
-        for table, _, name, _, _ in blocks:
-            self._splice(self._types[f"{table}.{name}"])
+        for block in blocks:
+            self._fill(block.table, self._types[block.key], block.lines)
+        for block in blocks:
+            self._splice(self._types[block.key])
         for type_ in self._types.values():
             type_.always = tuple(entry for entry in type_.fields.values() if entry.always)
 
@@ -167,7 +175,7 @@ def _apply(entry: Field, word: str) -> None:
         entry.default = _literal(entry.type, value)
     elif key == "min":
         entry.minimum = int(value)
-    elif key in ("always", "set", "atomic", "replace", "open"):
+    elif key in ("always", "set", "atomic", "granular", "replace", "open"):
         setattr(entry, key, True)
     elif key == "retainKeys":
         entry.retain_keys = True
@@ -183,23 +191,38 @@ def _literal(type_: Type, text: str) -> Any:
     return text
 
 
-_HEADER = re.compile(r"(\w+)(?: -- (.*))?")
+_HEADER = re.compile(r"(\w+)( atomic)?(?: -- (.*))?")
 
 
-def _blocks(table: str, text: str) -> list[tuple[str, str, str, list[str], str]]:
-    """Split a table into (table, package, type, field lines, description)."""
+class _Block(NamedTuple):
+    """One type of a table, its fields still as lines."""
+
+    table: str
+    package: str
+    name: str
+    lines: list[str]
+    description: str
+    atomic: bool
+
+    @property
+    def key(self) -> str:
+        return f"{self.table}.{self.name}"
+
+
+def _blocks(table: str, text: str) -> list[_Block]:
+    """Split a table into its types."""
     package = ""
-    found: list[tuple[str, str, str, list[str], str]] = []
+    found: list[_Block] = []
     for line in text.splitlines():
         if line.startswith("package "):
             package = line.split()[1]
         elif line.startswith("  "):
-            found[-1][3].append(line)
+            found[-1].lines.append(line)
         elif line and not line.startswith("#"):
             match = _HEADER.fullmatch(line)
             if match is None:
                 raise ValueError(f"{table}: cannot read {line!r}")
-            found.append((table, package, match[1], [], match[2] or ""))
+            found.append(_Block(table, package, match[1], [], match[3] or "", bool(match[2])))
     return found
 
 

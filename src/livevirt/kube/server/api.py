@@ -8,10 +8,12 @@ from livevirt.errors import StoreError
 from livevirt.kube.objects import core, refusals
 from livevirt.kube.objects.request import Answer, Request, WatchEvent
 from livevirt.kube.server import (
+    apply,
     change,
     create,
     delete,
     metrics,
+    patches,
     pod_subresources,
     read,
     storage_errors,
@@ -70,7 +72,7 @@ class Api:
                 case "update":
                     return await change.update(services, request)
                 case "patch":
-                    return await change.patch(services, request)
+                    return await _patch(services, request)
                 case "delete":
                     return await delete.delete(services, request)
                 case "deletecollection":
@@ -93,7 +95,7 @@ class Api:
             case "update":
                 return await change.update(self.services, request)
             case _:
-                return await change.patch(self.services, request)
+                return await _patch(self.services, request)
 
     def frames(self, request: Request) -> AsyncIterator[list[Frame]]:
         """Stream a watch in batches, with objects as stored where that will do."""
@@ -112,6 +114,12 @@ class Api:
                     assert frame.change is not None
                     obj = frame.change.object
                 yield WatchEvent(frame.type, obj)
+
+
+async def _patch(services: Services, request: Request) -> Answer:
+    if request.patch == patches.APPLY:
+        return await apply.apply(services, request)
+    return await change.patch(services, request)
 
 
 def check_subresource(request: Request) -> None:

@@ -14,10 +14,12 @@ import yaml
 from livevirt.errors import BadRequest, RequestEntityTooLarge, UnsupportedMediaType
 from livevirt.kube.server import protobuf, responses
 
+APPLY = "application/apply-patch+yaml"
 PATCHES = (
     "application/json-patch+json",
     "application/merge-patch+json",
     "application/strategic-merge-patch+json",
+    APPLY,
 )
 _MAX_DEPTH = 100
 ON_LOOP = 128 * 1024  # bytes of a body that are read in the event loop: a few milliseconds
@@ -78,11 +80,23 @@ def read(content_type: str, body: bytes) -> tuple[Any, tuple[str, ...]]:
 
 
 def read_patch(media: str, body: bytes) -> tuple[Any, tuple[str, ...]]:
-    """Return a patch of one of `PATCHES`, decoded; merge patches must be objects."""
+    """Return a patch of one of `PATCHES`, decoded; all but JSON patches must be objects."""
+    if media == APPLY:
+        return _read_configuration(body)
     value, twice = read_json(body)
     if media != PATCHES[0] and not isinstance(value, dict):
         raise BadRequest(f"a patch of type {media} must be a JSON object")
     return value, twice
+
+
+def _read_configuration(body: bytes) -> tuple[Any, tuple[str, ...]]:
+    """Return an applied configuration in JSON or YAML."""
+    if body.lstrip()[:1] in (b"{", b"["):
+        try:
+            return read_json(body)
+        except BadRequest:
+            pass  # YAML may begin like JSON
+    return read_yaml(body) or {}, ()
 
 
 def read_json(body: bytes) -> tuple[Any, tuple[str, ...]]:

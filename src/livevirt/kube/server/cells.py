@@ -32,6 +32,9 @@ class Printer:
     cells: Callable[[Object, datetime], Cells]
 
 
+_SHOWN, _UNSET = 3, "<unset>"  # addresses of an EndpointSlice, as kubectl shows them
+
+
 def wide(name: str, description: str = "") -> Column:
     """Return a column that shows with `-o wide` only."""
     return Column(name, priority=1, description=description)
@@ -225,6 +228,19 @@ def _service(service: Object, now: datetime) -> Cells:
     ]
 
 
+def _endpoint_slice(found: Object, now: datetime) -> Cells:
+    ports = [str(each["port"]) for each in found.get("ports") or () if each.get("port")]
+    addresses = [at for each in found.get("endpoints") or () for at in each.get("addresses") or ()]
+    more = f" + {len(addresses) - _SHOWN} more..." if len(addresses) > _SHOWN else ""
+    return [
+        name(found),
+        found.get("addressType") or "",
+        ",".join(ports) or _UNSET,
+        ",".join(addresses[:_SHOWN]) + more or _UNSET,
+        age_of(found, now),
+    ]
+
+
 def _lease(lease: Object, now: datetime) -> Cells:
     return [name(lease), (lease.get("spec") or {}).get("holderIdentity") or "", age_of(lease, now)]
 
@@ -353,6 +369,16 @@ PRINTERS: dict[tuple[str, str], Printer] = {
     ),
     ("coordination.k8s.io", "Lease"): Printer(
         (NAME, Column("Holder", description="who holds it"), AGE), _lease
+    ),
+    ("discovery.k8s.io", "EndpointSlice"): Printer(
+        (
+            NAME,
+            Column("AddressType", description="IPv4 or IPv6"),
+            Column("Ports", description="the ports of its pods"),
+            Column("Endpoints", description="the addresses of its pods"),
+            AGE,
+        ),
+        _endpoint_slice,
     ),
     (_RBAC, "RoleBinding"): _RBAC_BINDING,
     (_RBAC, "ClusterRoleBinding"): _RBAC_BINDING,

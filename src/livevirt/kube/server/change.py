@@ -4,29 +4,67 @@ from __future__ import annotations
 
 import copy
 from collections.abc import Callable
-from typing import Any
+from typing import Any, NamedTuple
 
 from livevirt.errors import BadRequest, Invalid
 from livevirt.kube.objects import field_error, refusals, structural
+from livevirt.kube.objects.managed_fields import Entry
 from livevirt.kube.objects.request import Answer, Object, Request
-from livevirt.kube.server import incoming, objects, options, patches
+from livevirt.kube.server import incoming, managed, objects, options, patches
 from livevirt.kube.server import services as server_services
 from livevirt.kube.server.create import create_object, place
 from livevirt.kube.server.incoming import receive, receive_patched
 from livevirt.kube.server.services import Services, check
 from livevirt.kube.store import Delete, Missing, Put, Stale, Stored
 
-#: Takes the stored object, returns the wanted one, warnings, and whether its version must match.
-Wanted = Callable[[Object], tuple[Object, list[str], bool]]
+
+class Wanted(NamedTuple):
+    """What an object is to become."""
+
+    object: Object
+    warnings: list[str]
+    conditional: bool  # whether its version must match that of the stored object
+    entries: list[Entry] | None = None  # its managedFields after an apply
+
+
+#: Takes the stored object.
+WantedOf = Callable[[Object], Wanted]
 
 
 async def update(services: Services, request: Request) -> Answer:
     """Replace an object (PUT)."""
     options.check_write(request.options, "UpdateOptions")
     kind = request.kind
-    new, warnings = receive(request, request.body)
+    new, warnings = receive(request, managed.with_reset(request.body))
     meta = new["metadata"]
     place(request, meta)
+    check_name(request, meta)
+    rules = services.rules_of(kind)
+    if rules.put_creates and not request.subresource:
+        taken = services.store.get(objects.key_of(kind, request.namespace, request.name))
+        if taken is None:
+            meta.pop("resourceVersion", None)
+            return await create_object(services, request, new, warnings)
+    conditional = bool(meta.get("resourceVersion"))
+    must_be_conditional = kind.custom or not rules.unconditional_update
+
+    def wanted(old: Object) -> Wanted:
+        if must_be_conditional and not conditional:
+            errors = [
+                field_error.invalid(
+                    "metadata.resourceVersion", 0, "must be specified for an update"
+                )
+            ]
+            refusal = refusals.invalid(kind, request.name, errors)
+            refusal.details["kind"] = kind.plural
+            raise refusal
+        return Wanted(copy.deepcopy(new), list(warnings), conditional)
+
+    return await write(services, request, wanted)
+
+
+def check_name(request: Request, meta: Object) -> None:
+    """Refuse an object of another name than the path has."""
     if not meta.get("name"):
         raise BadRequest(
             f"the name of the object ({request.name} based on URL) was undeterminable:"
@@ -37,37 +75,15 @@ async def update(services: Services, request: Request) -> Answer:
             f"the name of the object ({meta['name']}) does not match the name on the URL"
             f" ({request.name})"
         )
-    rules = services.rules_of(kind)
-    if rules.put_creates and not request.subresource:
-        taken = services.store.get(objects.key_of(kind, request.namespace, request.name))
-        if taken is None:
-            meta.pop("resourceVersion", None)
-            return await create_object(services, request, new, warnings)
-    conditional = bool(meta.get("resourceVersion"))
-    must_be_conditional = kind.custom or not rules.unconditional_update
-
-    def wanted(old: Object) -> tuple[Object, list[str], bool]:
-        if must_be_conditional and not conditional:
-            errors = [
-                field_error.invalid(
-                    "metadata.resourceVersion", 0, "must be specified for an update"
-                )
-            ]
-            refusal = refusals.invalid(kind, request.name, errors)
-            refusal.details["kind"] = kind.plural
-            raise refusal
-        return copy.deepcopy(new), list(warnings), conditional
-
-    return await _write(services, request, wanted)
 
 
 async def patch(services: Services, request: Request) -> Answer:
     """Change what a patch names (PATCH)."""
-    options.check_write(request.options, "PatchOptions")
+    options.check_patch(request.options)
     kind, version = request.kind, request.version
     apply = patches.applier(request.patch, kind)
 
-    def wanted(old: Object) -> tuple[Object, list[str], bool]:
+    def wanted(old: Object) -> Wanted:
         try:
             patched = apply(old, request.body, kind.schema(version))
         except Invalid as error:
@@ -77,11 +93,11 @@ async def patch(services: Services, request: Request) -> Answer:
                 details=refusals.details(kind, request.name, causes=refusals.causes(errors)),
             ) from None
         _check_identity(request, patched, old)
-        new, warnings = receive_patched(request, patched)
+        new, warnings = receive_patched(request, managed.with_reset(patched))
         named = new["metadata"].get("resourceVersion")
-        return new, warnings, _patch_names_version(request.body) and bool(named)
+        return Wanted(new, warnings, _patch_names_version(request.body) and bool(named))
 
-    return await _write(services, request, wanted)
+    return await write(services, request, wanted)
 
 
 def _patch_names_version(body: Any) -> bool:
@@ -116,7 +132,7 @@ def _check_identity(request: Request, new: Object, old: Object) -> None:
         )
 
 
-async def _write(services: Services, request: Request, wanted: Wanted) -> Answer:
+async def write(services: Services, request: Request, wanted: WantedOf) -> Answer:
     """Bring the stored object to what is wanted, retrying when that does no harm."""
     key = objects.key_of(request.kind, request.namespace, request.name)
     answer = await services.turns.write(key, lambda: _try(services, request, wanted))
@@ -125,15 +141,15 @@ async def _write(services: Services, request: Request, wanted: Wanted) -> Answer
     return answer
 
 
-async def _try(services: Services, request: Request, wanted: Wanted) -> Answer | None:
+async def _try(services: Services, request: Request, wanted: WantedOf) -> Answer | None:
     """Write what is wanted; None if another writer was faster and it may be retried."""
     kind, version = request.kind, request.version
     stored = services.stored(request)
     old = objects.read(kind, version, stored.value)
-    new, warnings, conditional = wanted(old)
+    new, warnings, conditional, entries = wanted(old)
     if conditional and new["metadata"].get("resourceVersion") != str(stored.revision):
         raise refusals.modified(kind, request.name)
-    changed, admitted, charges = _admit(services, request, new, old)
+    changed, admitted, charges = _admit(services, request, new, old, entries)
     warnings += admitted
     if not changed:
         return Answer(200, objects.body(kind, version, stored), tuple(warnings))
@@ -171,7 +187,7 @@ async def _put(
 
 
 def _admit(
-    services: Services, request: Request, new: Object, old: Object
+    services: Services, request: Request, new: Object, old: Object, entries: list[Entry] | None
 ) -> tuple[bool, list[str], list[Put]]:
     """Apply every rule to a change; return whether anything changed at all."""
     kind = request.kind
@@ -186,14 +202,22 @@ def _admit(
         errors = structural.validate_update(kind.schema(request.version), new, old)
         if errors:
             raise refusals.invalid(kind, request.name, errors)
-    rules.default(new)
+    else:
+        rules.default(new)
+    if entries is None:
+        managed.track_update(request, new, old, review.now)
+    else:
+        managed.record(new, entries)
+    if kind.custom:  # as a webhook does: what it fills in has no owner
+        rules.default(new)
     if request.subresource == "resize":
         server_services.limit(review)
     rules.prepare(review)
     server_services.bump(kind, new, old)
     check(review, rules)
-    charges = server_services.charge(services, review) if new != old else []
-    return new != old, review.warnings, charges
+    changed = managed.changes(new, old)
+    charges = server_services.charge(services, review) if changed else []
+    return changed, review.warnings, charges
 
 
 def _keep(new: Object, old: Object, name: str) -> None:
@@ -214,8 +238,6 @@ def _keep_server_metadata(request: Request, new: Object, old: Object) -> None:
             meta[name] = was[name]
         else:
             meta.pop(name, None)
-    if "managedFields" in meta and "managedFields" not in was:
-        del meta["managedFields"]
     for name in ("deletionTimestamp", "deletionGracePeriodSeconds"):
         if name in was:
             meta.setdefault(name, was[name])

@@ -6,9 +6,10 @@ from datetime import datetime
 
 from livevirt.errors import BadRequest
 from livevirt.kube.objects import core, names, refusals, structural, times
+from livevirt.kube.objects.managed_fields import Entry
 from livevirt.kube.objects.request import Answer, Object, Request
 from livevirt.kube.objects.review import Review, Rules
-from livevirt.kube.server import objects, options
+from livevirt.kube.server import managed, objects, options
 from livevirt.kube.server import services as server_services
 from livevirt.kube.server.incoming import receive
 from livevirt.kube.server.services import Services, check
@@ -29,9 +30,16 @@ async def create(services: Services, request: Request) -> Answer:
 
 
 async def create_object(
-    services: Services, request: Request, obj: Object, warnings: list[str]
+    services: Services,
+    request: Request,
+    obj: Object,
+    warnings: list[str],
+    entries: list[Entry] | None = None,
 ) -> Answer:
-    """Store an object of the right shape; also what a PUT to a free name of some kinds does."""
+    """Store an object of the right shape; also what a PUT to a free name of some kinds does.
+
+    `entries` are the managedFields of an apply.
+    """
     kind = request.kind
     rules = services.rules_of(kind)
     meta = obj["metadata"]
@@ -39,7 +47,7 @@ async def create_object(
     review = services.review(request, "create", obj, None)
     generated = _own_metadata(meta, review.now)
     services.check_namespace(kind, request.namespace, meta.get("name", ""))
-    _admit(review, rules)
+    _admit(request, review, rules, entries)
     warnings += review.warnings
     answer = None
     if not services.reader.list(core.QUOTA, request.namespace):
@@ -106,7 +114,7 @@ def _own_metadata(meta: Object, now: datetime) -> bool:
     return True
 
 
-def _admit(review: Review, rules: Rules) -> None:
+def _admit(request: Request, review: Review, rules: Rules, entries: list[Entry] | None) -> None:
     """Default, prepare and check a new object."""
     kind, obj = review.kind, review.new
     if "status" in obj and kind.has_status:
@@ -120,7 +128,14 @@ def _admit(review: Review, rules: Rules) -> None:
         errors = structural.validate(kind.schema(review.version), obj)
         if errors:
             raise refusals.invalid(kind, obj["metadata"].get("name", ""), errors)
-    rules.default(obj)
+    else:
+        rules.default(obj)
+    if entries is None:
+        managed.track_create(request, obj, review.now)
+    else:
+        managed.record(obj, entries)
+    if kind.custom:  # as a webhook does: what it fills in has no owner
+        rules.default(obj)
     server_services.limit(review)
     rules.prepare(review)
     check(review, rules)

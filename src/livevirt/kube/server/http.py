@@ -12,11 +12,11 @@ import msgspec
 import yaml
 from aiohttp import web
 
-from livevirt.errors import ApiError, BadRequest, Forbidden, InsufficientStorage
+from livevirt.errors import ApiError, BadRequest, Forbidden
 from livevirt.kube.control.metrics import Source
 from livevirt.kube.objects.kind import Kind
 from livevirt.kube.objects.request import ActionPath, Object, Request, User
-from livevirt.kube.server import bodies, objects, responses, storage_errors, table
+from livevirt.kube.server import bodies, managed, objects, responses, table
 from livevirt.kube.server.actions import (
     JSON_HEADERS,
     MAX_BODY,
@@ -103,16 +103,10 @@ class Front(ActionFront):
         if request.verb in ("create", "update", "patch", "delete", "deletecollection"):
             await _read_body(http, request)
         if request.verb == "create" and not request.subresource:
-            self._check_space()
+            self._api.services.check_space()
         answer = await self._api.call(request)
         raw = self._encoded(request, answer.body, form)
         return await response(http, answer, raw, form.content_type)
-
-    def _check_space(self) -> None:
-        """Refuse new objects while the disk is full: what is left is for stopping and deleting."""
-        for guard in self._api.services.space_guards:
-            if why := guard():
-                raise InsufficientStorage(why, details=storage_errors.RETRY)
 
     def _encoded(self, request: Request, body: Object | bytes, form: Form) -> bytes:
         if form.as_:
@@ -200,6 +194,7 @@ class Front(ActionFront):
 
 async def _read_body(http: web.BaseRequest, request: Request) -> None:
     content_type, content = http.headers.get("Content-Type", ""), http.content
+    request.manager = managed.manager_of(http.headers.get("User-Agent", ""))
     # A small body comes together with the headers: there are no pieces to gather.
     raw = content.read_nowait() if content.is_eof() else await read_body(http)
     if len(raw) > MAX_BODY:

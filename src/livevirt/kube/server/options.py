@@ -21,6 +21,31 @@ def check_write(options: Mapping[str, str], name: str) -> None:
     """Refuse bad values of what create, update and patch take; `name` is the options' kind."""
     if not options:
         return
+    if errors := _write_errors(options):
+        raise refusals.invalid_options(name, errors)
+
+
+def check_patch(options: Mapping[str, str]) -> None:
+    """Refuse bad values of what a patch takes that is not an apply."""
+    if not options:
+        return
+    errors = _write_errors(options)
+    if "force" in options:
+        errors.append(field_error.forbidden("force", "may not be specified for non-apply patch"))
+    if errors:
+        raise refusals.invalid_options("PatchOptions", errors)
+
+
+def check_apply(options: Mapping[str, str]) -> None:
+    """Refuse bad values of what an apply takes, which must name its field manager."""
+    errors = _write_errors(options)
+    if not options.get("fieldManager"):
+        errors.append(field_error.required("fieldManager", "is required for apply patch"))
+    if errors:
+        raise refusals.invalid_options("PatchOptions", errors)
+
+
+def _write_errors(options: Mapping[str, str]) -> list[FieldError]:
     errors = _dry_run(options)
     manager = options.get("fieldManager", "")
     if manager:
@@ -28,8 +53,7 @@ def check_write(options: Mapping[str, str], name: str) -> None:
     mode = options.get("fieldValidation", "")
     if mode and mode not in _FIELD_VALIDATION:
         errors.append(field_error.not_supported("fieldValidation", mode, _FIELD_VALIDATION))
-    if errors:
-        raise refusals.invalid_options(name, errors)
+    return errors
 
 
 def _dry_run(options: Mapping[str, str]) -> list[FieldError]:

@@ -24,7 +24,7 @@ from livevirt.kube.objects import merge_patch
 from livevirt.kube.objects.kind import Kind
 from livevirt.kube.objects.request import Object
 from livevirt.kube.objects.schema import Type
-from livevirt.kube.server import strategic_merge
+from livevirt.kube.server import bodies, strategic_merge
 
 # ---------------------------------------------------------------- merge patch
 
@@ -114,7 +114,7 @@ Apply = Callable[[Object, Any, Type], Object]
 
 JSON = "application/json-patch+json"
 MERGE = "application/merge-patch+json"
-APPLY = "application/apply-patch+yaml"
+APPLY = bodies.APPLY
 STRATEGIC = "application/strategic-merge-patch+json"
 
 _TYPES: dict[str, Apply] = {
@@ -127,12 +127,7 @@ _TYPES: dict[str, Apply] = {
 def applier(content_type: str, kind: Kind) -> Apply:
     """Return what applies a patch of this type; refuse one the kind does not take."""
     types = accepted_types(kind)
-    if content_type == APPLY:
-        raise UnsupportedMediaType(
-            "server-side apply is not available yet; use client-side apply (kubectl apply without"
-            " --server-side)"
-        )
-    if content_type not in types:
+    if content_type not in _TYPES or content_type not in types:
         raise UnsupportedMediaType(
             "the body of the request was in an unknown format - accepted media types include:"
             f" {', '.join(types)}"

@@ -28,6 +28,7 @@ _TABLES = {
     "authentication.k8s.io/v1": "authentication",
     "authorization.k8s.io/v1": "authorization",
     "coordination.k8s.io/v1": "coordination",
+    "discovery.k8s.io/v1": "discovery",
     "events.k8s.io/v1": "events",
     "policy/v1": "policy",
     "rbac.authorization.k8s.io/v1": "rbac",

@@ -10,6 +10,7 @@ from dataclasses import dataclass, field, replace
 from datetime import datetime
 from typing import Protocol
 
+from livevirt.errors import InsufficientStorage
 from livevirt.kube.admission import limit_ranges, quotas
 from livevirt.kube.control.turns import Turns
 from livevirt.kube.objects import core, metadata, refusals
@@ -20,7 +21,7 @@ from livevirt.kube.objects.refusals import forbidden
 from livevirt.kube.objects.registry import Registry
 from livevirt.kube.objects.request import Object, Request
 from livevirt.kube.objects.review import Review, Rules
-from livevirt.kube.server import objects
+from livevirt.kube.server import objects, storage_errors
 from livevirt.kube.store import Compacted, Key, Overrun, Put, Store, Stored, Watch
 
 log = logging.getLogger(__name__)
@@ -171,6 +172,12 @@ class Services:
             request.subresource, request.dry_run,
         )  # fmt: skip
 
+    def check_space(self) -> None:
+        """Refuse new objects while the disk is full: what is left is for stopping and deleting."""
+        for guard in self.space_guards:
+            if why := guard():
+                raise InsufficientStorage(why, details=storage_errors.RETRY)
+
     def check_namespace(self, kind: Kind, namespace: str, name: str) -> None:
         """Refuse to create in a namespace that is not there or is going away."""
         if not kind.namespaced:
@@ -252,5 +259,9 @@ def charge(services: Services, review: Review) -> list[Put]:
     writes = []
     for obj in quotas.charge([copy.deepcopy(quota_.object) for quota_ in held], review):
         was = by_name[obj["metadata"]["name"]]
+        if (stored := services.store.get(was.key)) is not None:  # mirrors have no managedFields
+            managed_fields = objects.decode(stored.value)["metadata"].get("managedFields")
+            if managed_fields:
+                obj["metadata"]["managedFields"] = managed_fields
         writes.append(Put(was.key, was.revision, objects.writer(core.QUOTA, obj)))
     return [] if review.dry_run else writes

@@ -126,19 +126,25 @@ def _frame(request: Request, selection: Selection, event: Event) -> Frame | None
     kind = request.kind
     passes = request.version == kind.stored_version and objects.stored_kind(kind) is kind
     if selection.everything:
-        if passes:
-            return Frame(event.type, None, event)
-        return Frame(event.type, _as_seen(request, event.object))
+        return _whole(request, event.type, event, passes)
     now_shown = event.type != "DELETED" and selection.matches(_as_seen(request, event.object))
     was_shown = event.previous is not None and selection.matches(
         _as_seen(request, event.previous_object)
     )
     if now_shown:
-        return Frame("MODIFIED" if was_shown else "ADDED", _as_seen(request, event.object))
+        return _whole(request, "MODIFIED" if was_shown else "ADDED", event, passes)
     if not was_shown:
         return None
-    last = event.object if event.type == "DELETED" else _at_version(event)
-    return Frame("DELETED", _as_seen(request, last))
+    if event.type == "DELETED":
+        return _whole(request, "DELETED", event, passes)
+    return Frame("DELETED", _as_seen(request, _at_version(event)))
+
+
+def _whole(request: Request, type_: str, event: Event, passes: bool) -> Frame:
+    """Return a change with all of its object, as stored where the request reads it so."""
+    if passes:
+        return Frame(type_, None, event)
+    return Frame(type_, _as_seen(request, objects.decode(event.value)))
 
 
 def _as_seen(request: Request, obj: Object) -> Object:

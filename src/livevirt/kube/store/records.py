@@ -92,9 +92,14 @@ class Event(msgspec.Struct, eq=False):
 
     @property
     def object(self) -> Any:
-        """The value as JSON objects, decoded by the first who asks."""
+        """The value as JSON objects, decoded by the first who asks, without managedFields.
+
+        Controllers do not need those, which may be the larger half of an object.
+        """
         if self._object is None:
             self._object = _decode(self.value)
+            if isinstance(self._object, dict) and "metadata" in self._object:
+                self._object["metadata"].pop("managedFields", None)
         return self._object
 
     @property

@@ -12,6 +12,7 @@ from livevirt.node.intent import Intent
 from livevirt.qemu import balloon, lifecycle, mirror
 from livevirt.qemu.act import forget_files
 from livevirt.qemu.errors import Disconnected, LivevirtError
+from livevirt.qemu.hostfwd import forget_forwards
 from livevirt.qemu.lifecycle import standing
 from livevirt.qemu.observe import Observed, observe
 from livevirt.qemu.session import Event, Events, Session
@@ -85,6 +86,7 @@ class QmpConnection:
                 async with await Session.connect(self._intent.qmp_socket) as qmp:
                     pause = _FIRST_RETRY
                     await forget_files(qmp)
+                    await forget_forwards(qmp)
                     self._session = qmp
                     await self._on_connect(qmp)
                     if self._intent.machine.balloon:

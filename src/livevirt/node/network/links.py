@@ -119,8 +119,13 @@ def attach(tap: str, mtu: int) -> tuple[str, ...]:
 
 
 def sysctls() -> dict[str, str]:
-    """Return the settings of the namespace, by path below /proc/sys/net."""
+    """Return the settings of the namespace, by path below /proc/sys/net.
+
+    With br_netfilter, which other software may have loaded, the kernel would translate addresses
+    before it routes and send the frame along the bridge, where guests are isolated.
+    """
     return {
+        **{f"bridge/bridge-nf-call-{each}": "0" for each in ("iptables", "ip6tables", "arptables")},
         "ipv4/ip_forward": "1",
         "ipv6/conf/all/forwarding": "1",
         f"ipv4/conf/{BRIDGE}/proxy_arp_pvlan": "1",  # answer for guests that the bridge isolates

@@ -43,6 +43,10 @@ class NameServer:
         wanted = {dnsmasq.lease_file(port): dnsmasq.lease(port) for port in ports}
         self._write(self._files.leases, wanted)
 
+    def write_names(self, names: str) -> None:
+        """Write the names to resolve, as lines of a hosts file."""
+        self._write(self._files.names, {"names": names})
+
     def _write(self, folder: Path, wanted: Mapping[str, str]) -> None:
         """Make a directory's files these; dnsmasq sees new ones by itself."""
         private.folders(folder)

@@ -17,6 +17,7 @@ from livevirt.files import durable, private
 from livevirt.node.network import addresses, host_side, links, name_server, namespace, ruleset
 from livevirt.node.network.addresses import Block
 from livevirt.node.network.dnsmasq import Files
+from livevirt.node.network.forwarding import Forward
 from livevirt.node.network.links import Design
 from livevirt.node.network.name_server import NameServer
 from livevirt.node.network.namespace import Inside, NetworkError
@@ -43,6 +44,8 @@ class NodeNetwork:
         self._instances: dict[str, str] = {}  # the instance of each pod
         self._design: Design | None = None
         self._inside: Inside | None = None
+        self._forwards: Sequence[Forward] = ()
+        self._names = ""
         self._changed = asyncio.Event()
         self._building = asyncio.Lock()
         self._name_server = NameServer(Files(root), self._changed.set)
@@ -115,6 +118,12 @@ class NodeNetwork:
             raise NetworkError(f"cannot create a tap device: {error}") from error
         return opened
 
+    def publish(self, forwards: Sequence[Forward], names: str) -> None:
+        """Forward to guests, and resolve names, by these from now on."""
+        if (forwards, names) != (self._forwards, self._names):
+            self._forwards, self._names = forwards, names
+            self._changed.set()
+
     def release(self, pod_uid: str) -> None:
         """Give back the ports of a guest that has ended; the kernel has removed the devices."""
         if self._ports.pop(pod_uid, None) is not None:
@@ -170,6 +179,19 @@ class NodeNetwork:
             log.info("node network built", extra={"addresses": str(self._design.block.v4)})
             return True
 
+    async def block(self) -> Block | None:
+        """Return the addresses of the network, which need not be built yet; None without one."""
+        async with self._building:
+            if self._design is not None:
+                return self._design.block
+            if self.problem:
+                return None
+            found = _kept_block(self._root)
+            if found is None:
+                async with namespace.machine_lock():
+                    found = (await self._found_design()).block
+            return found
+
     async def _found_design(self) -> Design:
         data_dir, name = _data_dir(self._root), _name(self._root)
         routes = await namespace.ask("-4", "route")
@@ -202,20 +224,21 @@ class NodeNetwork:
         assert design is not None
         ports = self.ports
         self._name_server.write_leases(ports)
+        self._name_server.write_names(self._names)
         await self._name_server.ensure(design)
         inside = ("ip", "netns", "exec", design.namespace)
-        await namespace.run(*inside, "nft", "-f", "-", input=ruleset.inside(ports))
+        await namespace.run(*inside, "nft", "-f", "-", input=ruleset.inside(ports, self._forwards))
         await self._apply_to_host(design, ports)
 
     async def _apply_to_host(self, design: Design, ports: Sequence[GuestPort]) -> None:
         uplinks = links.uplinks(await namespace.ask("-4", "route"))
         switched = {link for each in (await host_side.switched_on()).values() for link in each}
         ours = [link for link in uplinks if link in switched or not namespace.forwards(link)]
-        rules = HostRules(design, self._api_port, ours, ports)
+        rules = HostRules(design, self._api_port, ours, ports, self._forwards)
         # The table first: it records what is switched on after it.
         await namespace.run("nft", "-f", "-", input=ruleset.host(rules))
         namespace.set_forwarding([*ours, design.host_link], on=True)
-        access = "1" if any(port.host_access for port in ports) else "0"
+        access = "1" if rules.uses_loopback else "0"
         namespace.set_sysctls({f"ipv4/conf/{design.host_link}/route_localnet": access})
 
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 
+from livevirt.node.network.forwarding import Forward
 from livevirt.node.network.links import BRIDGE, PREFIX, UPLINK, Design
 from livevirt.node.network.port import GuestPort
 
@@ -16,10 +17,11 @@ TABLE = "livevirt"
 _LOOPBACK = "127.0.0.1"
 
 
-def inside(ports: Sequence[GuestPort]) -> str:
+def inside(ports: Sequence[GuestPort], forwards: Sequence[Forward] = ()) -> str:
     """Return the ruleset of the namespace."""
-    return "\n".join([*_replaced("bridge", TABLE, _bridge(ports)),
-                      *_replaced("inet", TABLE, _routed(ports))])  # fmt: skip
+    routed = (*_routed(ports), *_forwarded(forwards))
+    tables = (*_replaced("bridge", TABLE, _bridge(ports)), *_replaced("inet", TABLE, routed))
+    return "\n".join(tables)
 
 
 def _replaced(family: str, table: str, body: Iterable[str]) -> Iterator[str]:
@@ -125,6 +127,44 @@ def _routed(ports: Sequence[GuestPort]) -> Iterator[str]:
     )
 
 
+# ---------------------------------------------------------------- Services
+
+
+def _forwarded(forwards: Sequence[Forward]) -> Iterator[str]:
+    """Yield the rules that send what is for a Service to one of its guests."""
+    yield chain(
+        "services",
+        "nat hook prerouting priority dstnat",
+        *(_rule(each) for each in forwards if each.backends),
+    )
+    own = {backend.address for each in forwards for backend in each.backends}
+    yield chain(
+        "hairpin",
+        "nat hook postrouting priority srcnat",
+        # A guest that reaches itself by a Service must be answered by way of the router.
+        *(
+            f"{_ip(address)} saddr {address} {_ip(address)} daddr {address} masquerade"
+            for address in sorted(own)
+        ),
+    )
+
+
+def _ip(address: str) -> str:
+    return "ip6" if ":" in address else "ip"
+
+
+def _rule(forward: Forward) -> str:
+    ip = _ip(forward.address)
+    match = f"{ip} daddr {forward.address} {forward.protocol} dport {forward.port}"
+    count = len(forward.backends)
+    choice = f"jhash {ip} saddr mod {count}" if forward.sticky else f"numgen random mod {count}"
+    places = ", ".join(
+        f"{number} : {backend.address} . {backend.port}"
+        for number, backend in enumerate(forward.backends)
+    )
+    return f"{match} dnat {ip} to {choice} map {{ {places} }}"
+
+
 # ---------------------------------------------------------------- the host
 
 
@@ -136,6 +176,17 @@ class HostRules:
     api_port: int
     uplinks: Sequence[str] = ()  # links that some livevirt has made the host forward from
     ports: Sequence[GuestPort] = field(default_factory=tuple)
+    forwards: Sequence[Forward] = field(default_factory=tuple)
+
+    @property
+    def node_ports(self) -> list[Forward]:
+        """What is reached at a port of the host's loopback too."""
+        return [each for each in self.forwards if each.node_port and each.version == 4]
+
+    @property
+    def uses_loopback(self) -> bool:
+        """Whether packets from or to the host's loopback cross the link."""
+        return bool(self.node_ports) or any(port.host_access for port in self.ports)
 
 
 def table_name(name: str) -> str:
@@ -184,7 +235,17 @@ def _host(rules: HostRules) -> Iterator[str]:
         f'iifname @uplinks oifname != "{PREFIX}*" drop',  # the host was no router before
     )
     yield chain(
+        "output",
+        "nat hook output priority -100",
+        *(
+            f"ip daddr {_LOOPBACK} {each.protocol} dport {each.node_port}"
+            f" dnat ip to {each.address}:{each.port}"
+            for each in rules.node_ports
+        ),
+    )
+    yield chain(
         "postrouting",
         "nat hook postrouting priority srcnat",
         f'iifname "{link}" oifname != "{link}" masquerade',
+        f'oifname "{link}" ip saddr 127.0.0.0/8 snat ip to {design.block.link4[0]}',
     )

@@ -32,13 +32,13 @@ _CLOSE_SECONDS = 2.0  # for a client to answer our closing message
 class Channel(Protocol):
     """The guest's end of a stream."""
 
-    async def receive(self) -> bytes:
-        """Return the next bytes or datagram of the guest, nothing at the end."""
+    async def receive(self) -> bytes | None:
+        """Return the next bytes or datagram of the guest, None at the end."""
 
     async def send(self, data: bytes) -> None:
         """Pass bytes or a datagram on to the guest; raises ConnectionError once it is closed."""
 
-    def close(self) -> None:
+    async def close(self) -> None:
         """Close the guest's end; what was sent is still delivered."""
 
 
@@ -57,12 +57,12 @@ class ByteChannel:
             # Just started or just ended: for the client both are "not running, ask again".
             raise BadRequest(f"{what} does not answer: {error.strerror}") from error
 
-    async def receive(self) -> bytes:
-        """Return the next bytes, nothing at the end."""
+    async def receive(self) -> bytes | None:
+        """Return the next bytes, None at the end."""
         try:
-            return await self._reader.read(_CHUNK)
+            return await self._reader.read(_CHUNK) or None
         except ConnectionError:
-            return b""
+            return None
 
     async def send(self, data: bytes) -> None:
         """Write bytes, and wait while the guest reads slowly."""
@@ -71,7 +71,7 @@ class ByteChannel:
         self._writer.write(data)
         await self._writer.drain()
 
-    def close(self) -> None:
+    async def close(self) -> None:
         """Close the connection once everything is written."""
         self._writer.close()
 
@@ -147,7 +147,7 @@ async def serve(
         log.info("stream opened", extra=facts)
         closing = await _relay(client, guest, endings, leave or asyncio.Event())
     finally:
-        guest.close()
+        await guest.close()
     with contextlib.suppress(TimeoutError):  # it may have stopped reading long ago
         async with asyncio.timeout(_CLOSE_SECONDS):
             await client.close(code=closing.code, message=closing.reason.encode())
@@ -178,7 +178,7 @@ async def _relay(
 
 async def _to_client(guest: Channel, client: web.WebSocketResponse) -> None:
     with contextlib.suppress(ConnectionError):
-        while chunk := await guest.receive():
+        while (chunk := await guest.receive()) is not None:
             await client.send_bytes(chunk)
 
 

@@ -32,6 +32,7 @@ SUBRESOURCES: tuple[Action, ...] = (
     _with_schema(_VM, "removevolume", "update", "RemoveVolumeOptions"),
     _with_schema(_VM, "expand-spec", "get", "VirtualMachine"),
     _with_schema(_VM, "plan", "create", "VirtualMachine"),
+    Action(_VM, "portforward", "get"),
     _with_schema(_VMI, "pause", "update", "PauseOptions"),
     _with_schema(_VMI, "unpause", "update", "UnpauseOptions"),
     Action(_VMI, "softreboot", "update"),
@@ -42,6 +43,8 @@ SUBRESOURCES: tuple[Action, ...] = (
     Action(_VMI, "console", "get"),
     Action(_VMI, "vnc", "get"),
     Action(_VMI, "vnc/screenshot", "get"),
+    Action(_VMI, "portforward", "get"),
+    Action(_VMI, "usbredir", "get"),
     Action(_VMI, "guestosinfo", "get", "VirtualMachineInstanceGuestAgentInfo"),
     Action(_VMI, "userlist", "get", "VirtualMachineInstanceGuestOSUserList"),
     Action(_VMI, "filesystemlist", "get", "VirtualMachineInstanceFileSystemList"),
@@ -52,6 +55,6 @@ BY_PATH: dict[tuple[str, str], Action] = {(a.resource, a.name): a for a in SUBRE
 
 #: What KubeVirt's clients ask for and we do not serve, with what to do instead.
 UNSERVED: dict[tuple[str, str], str] = {
-    (_VM, "portforward"): "port forwarding (nor ssh and scp, which go through it)",
-    (_VMI, "portforward"): "port forwarding (nor ssh and scp, which go through it)",
+    (_VMI, "vsock"): "vsock: forward a port (virtctl port-forward)",
+    (_VM, "memorydump"): "memory dumps",
 }

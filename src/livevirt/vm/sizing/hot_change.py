@@ -27,6 +27,7 @@ from livevirt.vm.verdict.judgement import Judgement
 CPU, MEMORY_TYPE = "HotVCPUChange", "HotMemoryChange"
 TYPES = (CPU, MEMORY_TYPE)
 VOLUME = "HotVolumeChange"  # while a volume is not where it should be
+DEVICE, DEVICE_FAILED = "HotDeviceChange", "DeviceChangeFailed"  # while a device is not as wanted
 
 REQUESTED, OBSERVED, POD_RESIZE = "sizeRevision", "observedSizeRevision", "podResize"
 

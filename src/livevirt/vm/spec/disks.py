@@ -41,6 +41,11 @@ def bus(disk: Object) -> str:
     return str((disk.get(target(disk)) or {}).get("bus") or "")
 
 
+def unordered(disk: Object) -> Object:
+    """Return a disk without its place in the boot order."""
+    return {key: value for key, value in disk.items() if key != "bootOrder"}
+
+
 def has_usb_controller(vmi: Object) -> bool:
     """Return whether the machine of a running guest has one; QEMU cannot plug it in."""
     return ((status_of(vmi).get("devices") or {}).get("usb")) is True

@@ -14,7 +14,7 @@ from typing import Any
 
 from livevirt.kube.objects.request import Object
 from livevirt.vm.sizing import guest_size
-from livevirt.vm.verdict import not_live, size_rules, template_metadata
+from livevirt.vm.verdict import device_rules, not_live, size_rules, template_metadata
 from livevirt.vm.verdict.comparison import (
     AMOUNTS,
     FOLLOWS,
@@ -106,6 +106,34 @@ FIELDS: tuple[LiveField, ...] = (
         )
         for path in AMOUNTS
     ),
+    LiveField(
+        device_rules.BALLOON,
+        device_rules.balloon,
+        Reason.DEVICE,
+        "the balloon is plugged or unplugged at once",
+        "the guest has less memory than it booted with",
+    ),
+    LiveField(
+        device_rules.INPUTS,
+        device_rules.inputs,
+        Reason.DEVICE,
+        "a tablet on USB is plugged or unplugged at once",
+        "it is another device or on another bus, or an earlier release started the guest without a"
+        " USB controller",
+    ),
+    LiveField(
+        device_rules.RNG,
+        device_rules.rng,
+        Reason.DEVICE,
+        "every guest has a source of random numbers, asked for or not",
+    ),
+    LiveField(
+        device_rules.WATCHDOG,
+        device_rules.watchdog,
+        Reason.DEVICE,
+        "another action is set at once",
+        "the watchdog itself is added or removed: its bus cannot be hot-plugged",
+    ),
     LiveField(("nodeSelector",), place, Reason.NEXT_PLACEMENT, _PLACEMENT),
     LiveField(("affinity",), place, Reason.NEXT_PLACEMENT, _PLACEMENT),
     LiveField(("tolerations",), place, Reason.NEXT_PLACEMENT, _PLACEMENT),
@@ -163,6 +191,10 @@ VOLUME_ROWS = (
      "added, removed, made read-only or given another claim at once, under every rollout strategy",
      "gate HotplugVolumes is closed, the bus is sata or usb, it comes as a lun, only settings of"
      " the disk change, hotpluggable itself changes, or a disk that stays has the claim"),
+    (Reason.BOOT_ORDER,
+     "domain.devices.disks: `bootOrder`",
+     "set at once, for the next boot of the guest",
+     "the rollout strategy is Stage, or the disk changes in another way too"),
     (Reason.MEDIUM_CHANGE,
      "volumes: a hotpluggable claim in a CD-ROM drive",
      "injected, ejected or swapped at once, under every rollout strategy",

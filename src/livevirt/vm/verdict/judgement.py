@@ -33,7 +33,9 @@ class Reason(StrEnum):
     POD_ONLY = "PodOnly"  # the pod is resized, and nothing in the guest changes
     NO_GUEST_CHANGE = "NoGuestChange"  # only livevirt reads it, from the instance
     VOLUME_HOTPLUG = "VolumeHotplug"
+    DEVICE = "DeviceHotplug"  # a device comes, goes or changes where it is
     MEDIUM_CHANGE = "MediumChange"
+    BOOT_ORDER = "BootOrder"  # set now, followed by the firmware at the guest's next boot
     VOLUME_MIGRATION = "VolumeMigration"  # its content is copied to another claim
     POD_RESIZE = "PodResize"  # the pod grows first
     IN_PLACE_DISABLED = "InPlaceHotplugDisabled"

@@ -52,6 +52,12 @@ DIFFERENCES: tuple[Departure, ...] = (
         "live, by the balloon, as far as the guest has memory free",
     ),
     Departure(
+        "devices",
+        "boot order, balloon, tablets on USB, a watchdog's action, the random number generator",
+        "restart",
+        "live",
+    ),
+    Departure(
         "cpu-block",
         "adding or dropping the `cpu` block, or one without a topology",
         "restart",

@@ -46,11 +46,10 @@ REASONS: dict[Path, str] = {
     ("domain", "resources", "limits"): "a pod's resize changes cpu and memory only",
     ("domain", "resources", "overcommitGuestOverhead"): AT_START,
     ("domain", "devices", "autoattachGraphicsDevice"): _DEVICE_AT_START,
-    ("domain", "devices", "autoattachMemBalloon"): _DEVICE_AT_START,
     ("domain", "devices", "autoattachPodInterface"): "it is read when the VM starts",
     ("domain", "devices", "autoattachSerialConsole"): _DEVICE_AT_START,
+    ("domain", "devices", "clientPassthrough"): _DEVICE_AT_START,
     ("domain", "devices", "logSerialConsole"): "QEMU opens the log of the console when it starts",
-    ("domain", "devices", "rng"): AT_START,
     ("domain", "devices", "interfaces"): "network interfaces are not hot-plugged",
 }
 

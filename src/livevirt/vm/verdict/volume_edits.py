@@ -90,7 +90,23 @@ def _ruled(comparison: Comparison, edit: VolumeEdit) -> _DriveRulings:
     )
 
 
+def _boot_order(comparison: Comparison, edit: VolumeEdit) -> Ruling | None:
+    """Return the ruling on a disk of which just the boot order changes, None if more does."""
+    before, after = edit.old_disk, edit.disk
+    if before is None or after is None or edit.old_volume != edit.volume:
+        return None
+    if before == after or disks.unordered(before) != disks.unordered(after):
+        return None
+    if not comparison.inputs.config.live_update:
+        message = "the rollout strategy is Stage: the boot order waits for a restart"
+        return Ruling(Verdict.RESTART, Reason.STAGE, message)
+    message = "the firmware follows it at the next boot of the guest"
+    return Ruling(Verdict.LIVE, Reason.BOOT_ORDER, message)
+
+
 def _ungated(comparison: Comparison, edit: VolumeEdit) -> _DriveRulings:
+    if (order := _boot_order(comparison, edit)) is not None:
+        return _both(order)
     copied = volume_migration.ruling(comparison, edit)
     if copied is not None:
         settings = edit.old_disk and edit.disk and edit.old_disk != edit.disk
@@ -218,7 +234,7 @@ def _both(ruling: Ruling) -> _DriveRulings:
 
 def _gated(comparison: Comparison, edit: VolumeEdit, ruling: Ruling) -> Ruling:
     gate = CDROM_GATE if ruling.reason is Reason.MEDIUM_CHANGE else HOTPLUG_GATE
-    copied = ruling.reason is Reason.VOLUME_MIGRATION
+    copied = ruling.reason in (Reason.VOLUME_MIGRATION, Reason.BOOT_ORDER)
     if ruling.verdict is not Verdict.LIVE or copied or comparison.inputs.config.enabled(gate):
         return ruling
     message = f"feature gate {gate} is not open, so {edit.name} changes at a restart"

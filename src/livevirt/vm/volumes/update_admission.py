@@ -7,6 +7,7 @@ its bus allows.
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import replace
 
 from livevirt.kube.objects.field_error import FieldError
 from livevirt.kube.objects.request import Object
@@ -22,7 +23,7 @@ def update_errors(new: Object, old: Object) -> list[FieldError]:
     if new["spec"].get("utilityVolumes") != old["spec"].get("utilityVolumes"):
         message = "utility volumes are not served and cannot be changed"
         return [wrong("spec.utilityVolumes", message, "FieldValueNotSupported")]
-    before, after = Lists.of(old["spec"]), Lists.of(new["spec"])
+    before, after = _unordered(old["spec"]), _unordered(new["spec"])
     if before == after:
         return []
     if mismatch := _mismatch(new["spec"], after):
@@ -39,7 +40,7 @@ def bus_errors(
     before: Object, after: Object, besides: frozenset[str] = frozenset()
 ) -> Iterator[FieldError]:
     """Yield the added and removed disks that cannot be hotplugged."""
-    old, new = Lists.of(before), Lists.of(after)
+    old, new = _unordered(before), _unordered(after)
     for disk in [d for d in (*old.disks, *new.disks) if (d in old.disks) != (d in new.disks)]:
         name, shown_as, bus = disk["name"], disks.target(disk), disks.bus(disk)
         allowed = disks.HOTPLUG_BUSES[shown_as]
@@ -53,6 +54,12 @@ def bus_errors(
         elif disk.get("dedicatedIOThread") and bus != "virtio":
             message = f"for [{name}] requires virtio bus for IOThreads."
             yield wrong(_DISKS, f"Hotplug configuration {message}")
+
+
+def _unordered(spec: Object) -> Lists:
+    """Return the volumes and disks of a spec without the boot order, which any disk may change."""
+    found = Lists.of(spec)
+    return replace(found, disks=tuple(map(disks.unordered, found.disks)))
 
 
 def _mismatch(spec: Object, lists: Lists) -> str:

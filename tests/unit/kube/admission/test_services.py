@@ -1,4 +1,4 @@
-"""Services: what is filled in, what is refused, and that their creators are warned."""
+"""Services: what is filled in, what is refused, and that their creators may be warned."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import copy
 
 import pytest
 
-from livevirt.kube.admission.builtin import RULES
+from livevirt.kube.admission.services import ServiceRules
 from livevirt.kube.objects import typed
 from livevirt.kube.objects.core import SERVICE
 from livevirt.kube.objects.quota_usage import usage
@@ -47,13 +47,14 @@ def test_other_types_get_what_they_need() -> None:
     assert "internalTrafficPolicy" not in alias["spec"]
 
 
-def test_the_creator_is_warned_and_whoever_edits_it_is_not() -> None:
-    rules, server = RULES[SERVICE.resource], InMemoryServer()
+@pytest.mark.parametrize("warning", ["", "it does nothing"])
+def test_the_creator_may_be_warned_and_whoever_edits_it_is_not(warning: str) -> None:
+    rules, server = ServiceRules(warning), InMemoryServer()
     new = typed.decode(SERVICE.schema(), {"metadata": {"name": "web"}, **a_service()}, [])
     rules.default(new)
     created = Review("create", SERVICE, "v1", new, None, User("jane"), server, NOON)
     rules.prepare(created)
-    assert len(created.warnings) == 1
+    assert created.warnings == ([warning] if warning else [])
     old = copy.deepcopy(new)
     edited = Review("update", SERVICE, "v1", new, old, User("jane"), server, NOON)
     rules.prepare(edited)

@@ -106,16 +106,23 @@ def test_quantities_may_be_numbers_and_templates_may_have_metadata() -> None:
     assert memory["properties"]["guest"]["x-kubernetes-int-or-string"] is True
 
 
-def test_devices_volumes_and_conditions_are_merged_by_their_keys() -> None:
+def test_lists_are_replaced_as_a_whole_as_in_kubevirt() -> None:
     merged = {
         path: tuple(schema["x-kubernetes-list-map-keys"])
         for path, schema in walk(roots(kinds.VM)[0])
         if schema.get("x-kubernetes-list-type") == "map"
     }
-    spec = ".spec.template.spec"
-    for path in ("domain.devices.disks", "domain.devices.interfaces", "networks", "volumes"):
-        assert merged[f"{spec}.{path}"] == ("name",)
-    assert merged[".status.conditions"] == ("type",)
+    assert merged == {".spec.template.spec.resourceClaims": ("name",)}
+
+
+def test_references_and_selectors_are_replaced_as_a_whole() -> None:
+    atomic = {
+        path
+        for path, schema in walk(roots(kinds.VM)[0])
+        if schema.get("x-kubernetes-map-type") == "atomic"
+    }
+    assert ".spec.template.spec.accessCredentials[].sshPublicKey.source.secret" not in atomic
+    assert any(path.endswith(".labelSelector") for path in atomic)
 
 
 @pytest.mark.parametrize("kind", CUSTOM, ids=lambda kind: kind.resource)

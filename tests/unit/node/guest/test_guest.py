@@ -122,6 +122,7 @@ async def following(
     monkeypatch.setattr(qmp_connection, "Session", SimpleNamespace(connect=connect))
     monkeypatch.setattr(qmp_connection, "observe", observe)
     monkeypatch.setattr(qmp_connection, "forget_files", nothing)
+    monkeypatch.setattr(qmp_connection, "forget_forwards", nothing)
     with tempfile.TemporaryDirectory(prefix="lv-") as folder:
         socket = str(Path(folder, "agent"))
         intent: Any = SimpleNamespace(

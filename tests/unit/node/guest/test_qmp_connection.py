@@ -61,6 +61,7 @@ async def followed(
     monkeypatch.setattr(qmp_connection, "Session", SimpleNamespace(connect=connect))
     monkeypatch.setattr(qmp_connection, "observe", observe)
     monkeypatch.setattr(qmp_connection, "forget_files", nothing)
+    monkeypatch.setattr(qmp_connection, "forget_forwards", nothing)
     monkeypatch.setattr(qmp_connection, "_machine_type", nothing)
     monkeypatch.setattr(processes, "exited", lambda _: asyncio.Event().wait())
     intent: Any = SimpleNamespace(

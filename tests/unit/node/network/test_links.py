@@ -39,6 +39,7 @@ def test_a_host_without_ipv6_is_given_none() -> None:
 def test_guests_reach_each_other_by_the_router_only() -> None:
     assert any("isolated on" in line for line in links.attach("t0", 1500))
     assert links.sysctls()[f"ipv4/conf/{BRIDGE}/proxy_arp_pvlan"] == "1"
+    assert links.sysctls()["bridge/bridge-nf-call-iptables"] == "0"
 
 
 ROUTES = [

@@ -3,6 +3,7 @@ import subprocess
 import pytest
 
 from livevirt.node.network import namespace, ruleset
+from livevirt.node.network.forwarding import Backend, Forward
 from livevirt.node.network.port import GuestPort, OpenPort
 from livevirt.node.network.ruleset import HostRules
 
@@ -17,11 +18,20 @@ DB = GuestPort(
     mtu=1400, host_access=True,
 )  # fmt: skip
 
+FORWARDS = [
+    Forward("10.27.32.7", "tcp", 80, (Backend(WEB.ip4, 8080), Backend(DB.ip4, 8081)), 30080),
+    Forward("fd00:2::7", "udp", 53, (Backend(WEB.ip6, 53),)),
+    Forward("10.27.32.8", "tcp", 80, (Backend(WEB.ip4, 8080),), sticky=True),
+    Forward("10.27.32.9", "tcp", 80, ()),
+]
+
 TEXTS = {
     "inside, no guests": ruleset.inside([]),
     "inside, two guests": ruleset.inside([WEB, DB]),
     "inside, a guest that migrates": ruleset.inside([WEB, WEB]),
     "host": ruleset.host(HostRules(a_design(), 6443, ["eth0"], [WEB, DB])),
+    "inside, with Services": ruleset.inside([WEB, DB], FORWARDS),
+    "host, with node ports": ruleset.host(HostRules(a_design(), 6443, [], [WEB], FORWARDS)),
     "host without uplinks": ruleset.host(HostRules(a_design(), 6443)),
 }
 

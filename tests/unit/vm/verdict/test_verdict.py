@@ -63,6 +63,8 @@ FIXED = {"conditions": [condition("LiveMigratable", "False")]}
 BALLOON = {"memory": {"guestAtBoot": "1Gi", "guestBallooned": "0", "balloonStatistics": True}}
 MOVING = {"migrationState": {"startTimestamp": "2026-01-01T00:00:00Z"}}
 BIG = {SOCKETS: 2}
+TABLET = {"name": "pen", "type": "tablet", "bus": "usb"}
+DEVICE = ("Live", "DeviceHotplug")
 
 ROWS = {
     # live-update.md 2.3: the comparison
@@ -282,8 +284,60 @@ ROWS = {
         {"domain.devices.hostDevices": [{"name": "nic", "deviceName": "intel.com/nic"}]},
         {"domain.devices.hostDevices[nic]": NOT_LIVE},
     ),
-    "another random number generator": Row({"domain.devices.rng": {}},
-                                           {"domain.devices.rng": NOT_LIVE}),
+    "another random number generator": Row(
+        {"domain.devices.rng": {}}, {"domain.devices.rng": DEVICE}, differs="devices"
+    ),
+    "no balloon any more": Row(
+        {"domain.devices.autoattachMemBalloon": False},
+        {"domain.devices.autoattachMemBalloon": DEVICE}, status=BALLOON, differs="devices",
+    ),
+    "no balloon any more while it holds memory": Row(
+        {"domain.devices.autoattachMemBalloon": False},
+        {"domain.devices.autoattachMemBalloon": ("Restart", "BelowBootSize")},
+        status={"memory": {"guestAtBoot": "1Gi", "guestBallooned": "256Mi"}},
+    ),
+    "a balloon without a port": Row(
+        {"domain.devices.autoattachMemBalloon": GONE},
+        {"domain.devices.autoattachMemBalloon": ("Live", "NoFreePort")},
+        {"domain.devices.autoattachMemBalloon": False}, status={"freePCIePorts": 0},
+        differs="devices",
+    ),
+    "a tablet": Row(
+        {"domain.devices.inputs": [TABLET]}, {"domain.devices.inputs": DEVICE},
+        status={"devices": {"usb": True}}, differs="devices",
+    ),
+    "a tablet without a controller": Row(
+        {"domain.devices.inputs": [TABLET]},
+        {"domain.devices.inputs": ("Restart", "BusNotHotpluggable")},
+    ),
+    "a tablet on virtio": Row(
+        {"domain.devices.inputs": [TABLET | {"bus": "virtio"}]},
+        {"domain.devices.inputs": ("Restart", "BusNotHotpluggable")},
+        status={"devices": {"usb": True}},
+    ),
+    "another action of the watchdog": Row(
+        {"domain.devices.watchdog.i6300esb.action": "poweroff"},
+        {"domain.devices.watchdog": DEVICE},
+        {"domain.devices.watchdog": {"name": "dog", "i6300esb": {"action": "reset"}}},
+        status={"devices": {"watchdog": "reset"}}, differs="devices",
+    ),
+    "a watchdog": Row(
+        {"domain.devices.watchdog": {"name": "dog", "i6300esb": {"action": "reset"}}},
+        {"domain.devices.watchdog": ("Restart", "BusNotHotpluggable")},
+    ),
+    "another boot order": Row(
+        {"domain.devices.disks.0.bootOrder": 1},
+        {"domain.devices.disks[root].bootOrder": ("Live", "BootOrder")}, differs="devices",
+    ),
+    "another boot order under Stage": Row(
+        {"domain.devices.disks.0.bootOrder": 1},
+        {"domain.devices.disks[root].bootOrder": ("Restart", "StageStrategy")}, config=STAGE,
+    ),
+    "another boot order and another cache": Row(
+        {"domain.devices.disks.0.bootOrder": 1, "domain.devices.disks.0.cache": "none"},
+        {"domain.devices.disks[root].bootOrder": NOT_HOT,
+         "domain.devices.disks[root].cache": NOT_HOT},
+    ),
     "no graphics": Row({"domain.devices.autoattachGraphicsDevice": False},
                        {"domain.devices.autoattachGraphicsDevice": NOT_LIVE}),
     "another firmware uuid": Row(

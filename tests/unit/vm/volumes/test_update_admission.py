@@ -85,6 +85,8 @@ GOOD = {
     "a DataVolume comes": lambda e: e.add(
         {"name": "new", "dataVolume": {"name": "d", "hotpluggable": True}}, disk=SCSI),
     "a disk goes": lambda e: e.drop("hot"),
+    "a disk of the start gets another place in the boot order": lambda e: e.set(
+        a_claim("fixed", hot=False), bootOrder=2),
     "a disk gets another claim in one step": lambda e: e.set(a_claim("hot", "other")),
     "and another bus with it": lambda e: e.set(a_claim("hot", "other"), disk=VIRTIO),
     "a disc comes": lambda e: e.add(a_claim("cd", "iso")),

@@ -19,6 +19,7 @@ import (
 	corelisters "k8s.io/client-go/listers/core/v1"
 	"k8s.io/client-go/tools/cache"
 	"k8s.io/client-go/tools/clientcmd"
+	"k8s.io/client-go/util/retry"
 	"k8s.io/client-go/util/workqueue"
 	"k8s.io/klog/v2"
 )
@@ -123,7 +124,14 @@ func (h *hollowNodes) register(ctx context.Context, name, address string) error 
 	if err != nil && !apierrors.IsAlreadyExists(err) {
 		return err
 	}
-	node, err = h.client.CoreV1().Nodes().Get(ctx, name, metav1.GetOptions{})
+	// The node controllers write taints and labels of a new node at the same time.
+	return retry.RetryOnConflict(retry.DefaultBackoff, func() error {
+		return h.reportReady(ctx, name, address)
+	})
+}
+
+func (h *hollowNodes) reportReady(ctx context.Context, name, address string) error {
+	node, err := h.client.CoreV1().Nodes().Get(ctx, name, metav1.GetOptions{})
 	if err != nil {
 		return err
 	}

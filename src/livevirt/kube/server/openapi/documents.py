@@ -227,6 +227,8 @@ def _object(type_: Type) -> Object:
     if required:
         described["required"] = required
     described["properties"] = {name: _property(entry) for name, entry in type_.fields.items()}
+    if type_.atomic:
+        described["x-kubernetes-map-type"] = "atomic"
     return described
 
 

@@ -36,7 +36,7 @@ _DISKS_VOLUME = "container-disks"
 _INSTALL = "install-launcher"
 #: The first version of each container runtime that mounts images.
 _IMAGE_VOLUMES = {"containerd": (2, 1), "cri-o": (1, 33)}
-_LEAST_LIMIT = {"cpu": "10m", "memory": "32Mi"}  # with less, runc cannot start a container
+LEAST_LIMIT = {"cpu": "10m", "memory": "32Mi"}  # with less, runc cannot start a container
 #: The fields of cloud-init that name a Secret, with KubeVirt's suffixes of their volumes.
 CLOUD_INIT_SECRETS = (("secretRef", "udata"), ("networkDataSecretRef", "ndata"))
 
@@ -108,7 +108,7 @@ def complete(pod: Object, vmi: Object, image: str, known: Facts) -> Object:
         "image": image,
         "command": [LAUNCHER, "run", RUN_DIRECTORY],
         "lifecycle": {"preStop": {"exec": {"command": [LAUNCHER, "stop", RUN_DIRECTORY]}}},
-        "securityContext": _restricted(),
+        "securityContext": restricted(),
         "terminationMessagePolicy": "FallbackToLogsOnError",
         "volumeMounts": parts.mounts,
     }
@@ -126,14 +126,7 @@ def complete(pod: Object, vmi: Object, image: str, known: Facts) -> Object:
         spec["initContainers"] = [_install(image, compute), *holders, *spec["initContainers"]]
         spec["shareProcessNamespace"] = True  # how QEMU reaches the holders' file systems
     spec["volumes"] = parts.volumes
-    spec["securityContext"] = {
-        "runAsUser": RUN_AS,
-        "runAsGroup": RUN_AS,
-        "runAsNonRoot": True,
-        "fsGroup": RUN_AS,
-        "fsGroupChangePolicy": "OnRootMismatch",
-        "seccompProfile": {"type": "RuntimeDefault"},
-    }
+    spec["securityContext"] = pod_security()
     if parts.account:
         spec |= {"serviceAccountName": parts.account, "automountServiceAccountToken": True}
     if secrets := _pull_secrets(vmi["spec"]):
@@ -144,7 +137,8 @@ def complete(pod: Object, vmi: Object, image: str, known: Facts) -> Object:
 # ---------------------------------------------------------------- containers
 
 
-def _restricted() -> Object:
+def restricted() -> Object:
+    """Return the security context of a container that meets the restricted level."""
     return {
         "allowPrivilegeEscalation": False,
         "capabilities": {"drop": ["ALL"]},
@@ -155,13 +149,25 @@ def _restricted() -> Object:
     }
 
 
+def pod_security() -> Object:
+    """Return the security context of a pod whose claims QEMU's user may write."""
+    return {
+        "runAsUser": RUN_AS,
+        "runAsGroup": RUN_AS,
+        "runAsNonRoot": True,
+        "fsGroup": RUN_AS,
+        "fsGroupChangePolicy": "OnRootMismatch",
+        "seccompProfile": {"type": "RuntimeDefault"},
+    }
+
+
 def _console_log(image: str, compute: Object) -> Object:
     mount = {"name": RUN_VOLUME, "mountPath": RUN_DIRECTORY, "readOnly": True}
     return {
         "image": image,
         "command": [LAUNCHER, "log", CONSOLE_FILE],
         "resources": _little(compute),
-        "securityContext": _restricted(),
+        "securityContext": restricted(),
         "volumeMounts": [mount],
     }
 
@@ -174,7 +180,7 @@ def _install(image: str, compute: Object) -> Object:
         "imagePullPolicy": "IfNotPresent",
         "command": [LAUNCHER, "install", f"{_BIN_DIRECTORY}/launcher"],
         "resources": _little(compute),
-        "securityContext": _restricted(),
+        "securityContext": restricted(),
         "volumeMounts": [{"name": _BIN_VOLUME, "mountPath": _BIN_DIRECTORY}],
     }
 
@@ -190,7 +196,7 @@ def _holder(name: str, disk: Object, compute: Object) -> Object:
         "command": [f"{_BIN_DIRECTORY}/launcher", "hold", f"{CONTAINER_DISKS}/{name}"],
         "restartPolicy": "Always",
         "resources": _little(compute),
-        "securityContext": _restricted(),
+        "securityContext": restricted(),
         "volumeMounts": [
             {"name": _BIN_VOLUME, "mountPath": _BIN_DIRECTORY, "readOnly": True},
             {"name": _DISKS_VOLUME, "mountPath": CONTAINER_DISKS},
@@ -206,7 +212,7 @@ def _little(compute: Object) -> Object:
     Those with a limit request as much, so that the pod keeps its QoS class.
     """
     limits = compute["resources"].get("limits") or {}
-    limited = {name: amount for name, amount in _LEAST_LIMIT.items() if name in limits}
+    limited = {name: amount for name, amount in LEAST_LIMIT.items() if name in limits}
     return {"requests": {**NEXT_TO_NOTHING, **limited}, "limits": limited}
 
 

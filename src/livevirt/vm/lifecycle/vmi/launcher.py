@@ -13,6 +13,7 @@ from livevirt.vm.config import settings
 from livevirt.vm.spec import instance, placement_validation, resources
 from livevirt.vm.spec.resources import Namespace
 
+ID_LABEL = "vmi.kubevirt.io/id"  # of launcher pods: the instance
 CREATED_BY = "kubevirt.io/created-by"
 OVERHEAD = "kubevirt.io/memory-overhead-bytes"
 UNPAUSED = "kubevirt.io/virtual-machine-unpaused"  # the pod's readiness gate
@@ -203,7 +204,7 @@ def _labels(vmi: Object) -> dict[str, str]:
         "kubevirt.io": "virt-launcher",
         CREATED_BY: meta["uid"],
         "vm.kubevirt.io/name": hostname(vmi),
-        "vmi.kubevirt.io/id": _as_label(meta["name"]),
+        ID_LABEL: as_label(meta["name"]),
     }
 
 
@@ -219,7 +220,8 @@ def _annotations(vmi: Object) -> dict[str, str]:
     }
 
 
-def _as_label(name: str) -> str:
+def as_label(name: str) -> str:
+    """Return the name of an instance as the value of a label."""
     if len(name) <= _LABEL_MAX:
         return name
     digest = hashlib.sha1(name.encode(), usedforsecurity=False).hexdigest()
