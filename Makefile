@@ -63,7 +63,8 @@ test-soak: setup debian ## the fault suites in full and the whole matrices (hour
 
 test-kubernetes: setup image ## suites on a real Kubernetes built from the package registries
 	tools/cluster build
-	$(PYTEST) -m "kubernetes and not soak" -p no:cacheprovider
+	$(PYTEST) -m "kubernetes and not soak" -p no:cacheprovider --durations=15
+	$(PYTEST) --on kubernetes -m "not long and not soak" -p no:cacheprovider -q tests/api
 
 image: ## container image of all components, as .cache/image/livevirt.tar
 	@tools/setup --python-only

@@ -31,6 +31,12 @@ def server() -> Iterator[ServerProcess]:
 
 def pytest_addoption(parser: pytest.Parser) -> None:
     parser.addoption(
+        "--on",
+        choices=("embedded", "kubernetes"),
+        default="embedded",
+        help="the API server for tests marked `both`; with `kubernetes`, other tests are left out",
+    )
+    parser.addoption(
         SCRAMBLE,
         action="store_true",
         help="replace every message of a condition, event or status field with gibberish, here and"
@@ -53,8 +59,16 @@ def pytest_report_header(config: pytest.Config) -> str | None:
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    if not config.getoption(SCRAMBLE):
-        return
-    worded = [item for item in items if item.get_closest_marker("wording") is not None]
-    config.hook.pytest_deselected(items=worded)
-    items[:] = [item for item in items if item not in set(worded)]
+    left_out = []
+    if config.getoption(SCRAMBLE):
+        left_out += [item for item in items if item.get_closest_marker("wording") is not None]
+    if config.getoption("--on") == "kubernetes":
+        left_out += [item for item in items if not _runs_on_kubernetes(item)]
+    if left_out:
+        config.hook.pytest_deselected(items=list(dict.fromkeys(left_out)))
+        items[:] = [item for item in items if item not in set(left_out)]
+
+
+def _runs_on_kubernetes(item: pytest.Item) -> bool:
+    both, embedded = (item.get_closest_marker(each) for each in ("both", "embedded"))
+    return both is not None and embedded is None

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import re
 import shutil
 import socket
@@ -37,7 +38,9 @@ def host() -> Iterator[GuestHost]:
     """A server of two nodes with a guest that sends back what a port is sent."""
     with two_nodes() as host:
         vm = a_vm(NAME)
-        del vm["spec"]["template"]["spec"]["domain"]["devices"]["autoattachGraphicsDevice"]
+        devices = vm["spec"]["template"]["spec"]["domain"]["devices"]
+        del devices["autoattachGraphicsDevice"]
+        devices["clientPassthrough"] = {}
         host.apply(vm)
         host.answers(NAME)
         until("an address", lambda: "10.0.2.15" in host.shell(NAME, "ip addr"))
@@ -144,6 +147,39 @@ def test_the_commands_of_the_page_work_as_they_are_written(host: GuestHost) -> N
     assert not png((host.server.home / "screen.png").read_bytes()).blank
 
 
+# ---------------------------------------------------------------- USB
+
+
+def test_four_usb_devices_are_redirected_and_a_fifth_is_refused(host: GuestHost) -> None:
+    with contextlib.ExitStack() as stack:
+        for _ in range(4):
+            greeting = stack.enter_context(usb_slot(host)).recv(80, socket.MSG_WAITALL)
+            assert b"qemu usb-redir guest" in greeting  # the hello of the usbredir protocol
+        refused = host.attempt("virtctl", "usbredir", "--no-launch", NAME)
+        assert refused.returncode == 1
+        assert "in use" in refused.stderr
+    until("a free slot", lambda: usb_is_free(host))
+
+
+@contextlib.contextmanager
+def usb_slot(host: GuestHost) -> Iterator[socket.socket]:
+    """Connect to a USB slot as a client of the usbredir protocol does."""
+    with forwarded.running(host, forwarded.VIRTCTL, "usbredir", "--no-launch", NAME) as process:
+        assert process.stdout is not None
+        assert process.stderr is not None
+        line = process.stdout.readline()
+        assert line, process.stderr.read()
+        port = int(line.rpartition(":")[2])
+        with socket.create_connection(("127.0.0.1", port), forwarded.SECONDS) as client:
+            yield client
+
+
+def usb_is_free(host: GuestHost) -> bool:
+    with contextlib.suppress(AssertionError), usb_slot(host) as client:
+        return bool(client.recv(1))
+    return False
+
+
 # ---------------------------------------------------------------- what ends and what goes on
 
 
@@ -163,6 +199,7 @@ def test_streams_end_with_a_migration_and_the_guest_is_reached_where_it_went(
         assert echo(port, b"moved") == b"moved"
     with forwarded.screen(host, NAME) as vnc:
         assert view(vnc).width >= 640
+    assert usb_is_free(host)
 
 
 def test_streams_work_after_the_server_was_killed(host: GuestHost) -> None:
@@ -173,6 +210,7 @@ def test_streams_work_after_the_server_was_killed(host: GuestHost) -> None:
         assert echo(port, b"back") == b"back"
     with forwarded.screen(host, NAME) as vnc:
         assert view(vnc).width >= 640
+    assert usb_is_free(host)
 
 
 def test_streams_end_with_the_guest(host: GuestHost) -> None:

@@ -80,8 +80,8 @@ def test_given_a_vm_then_its_guest_runs_in_a_pod_of_the_kubelet(
     assert ready["Ready"] == ready["kubevirt.io/virtual-machine-unpaused"] == "True"
     labels = cluster.get("node", NODE)["metadata"]["labels"]
     assert labels["kubevirt.io/schedulable"] == "true"
-    log = cluster.kubectl("logs", pod["metadata"]["name"], "-c", "guest-console-log")
-    assert "login:" in log
+    log = ("logs", pod["metadata"]["name"], "-c", "guest-console-log")
+    assert eventually(lambda: "login:" in cluster.kubectl(*log)), cluster.kubectl(*log)
 
 
 def test_given_a_running_guest_then_its_subresources_reach_it(

@@ -23,6 +23,7 @@ class Verbs(frame.LazyGroup, absent.Group):
             ("vnc", ("vnc",)),
             ("port_forward", ("port-forward",)),
             ("ssh", ("ssh", "scp")),
+            ("usbredir", ("usbredir",)),
             ("expose", ("expose",)),
             ("instance", ("guestosinfo", "userlist", "fslist")),
             ("hotplug", ("addvolume", "removevolume", "cdrom")),

@@ -7,6 +7,7 @@ Kubernetes' own here.
 from __future__ import annotations
 
 import asyncio
+import functools
 import logging
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -106,7 +107,9 @@ class Replica:
 
     async def _work(self) -> None:
         await self._pods.wait_synced()
-        factories: tuple[Factory, ...] = (*controllers.factories(self._pods), self._machines.run)
+        attachments = functools.partial(controllers.attachments, pods=self._pods)
+        common = controllers.factories(self._pods)
+        factories: tuple[Factory, ...] = (*common, attachments, self._machines.run)
         async with asyncio.TaskGroup() as group:
             for factory in factories:
                 group.create_task(factory(self._runtime))

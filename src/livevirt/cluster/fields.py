@@ -13,6 +13,7 @@ from livevirt.kube.objects import core
 from livevirt.kube.objects.kind import Kind
 from livevirt.kube.objects.request import Object
 from livevirt.vm.lifecycle.vmi.launcher import CREATED_BY
+from livevirt.vm.volumes.attachment_pods import is_attachment
 
 _POD_METADATA = (
     "name", "namespace", "uid", "resourceVersion", "creationTimestamp", "deletionTimestamp",
@@ -40,7 +41,7 @@ def _node(node: Object) -> Object:
 
 
 def _pod(pod: Object) -> Object:
-    if CREATED_BY in (pod["metadata"].get("labels") or {}):
+    if CREATED_BY in (pod["metadata"].get("labels") or {}) or is_attachment(pod):
         return _any(pod)
     spec, status = _only(pod.get("spec"), _POD_SPEC), _only(pod.get("status"), _POD_STATUS)
     for name in ("containers", "initContainers"):

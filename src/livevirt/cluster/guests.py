@@ -64,6 +64,10 @@ class NoNodeAgent:
         """Refuse to take a picture of the screen."""
         _refuse("vnc/screenshot", vmi)
 
+    async def usb_sockets(self, namespace: str, vmi: str) -> list[Path]:
+        """Refuse to redirect a USB device."""
+        _refuse("usbredir", vmi)
+
     async def dial(
         self, namespace: str, vmi: str, protocol: TransportProtocol, port: int
     ) -> Channel:

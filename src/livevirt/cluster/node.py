@@ -24,6 +24,7 @@ from livevirt.kube.control.requests import Requests
 from livevirt.kube.control.supervisor import Supervisor
 from livevirt.node import cgroups
 from livevirt.node.agent import Agent, NodeParts
+from livevirt.node.attached_claims import AttachedClaims
 from livevirt.node.guest_endpoints import GuestEndpoints
 from livevirt.node.guest_metrics import GuestMetrics
 from livevirt.node.host import Host, look
@@ -89,10 +90,11 @@ async def _offer_devices(settings: Settings, host: Host) -> None:
 
 def _parts(settings: Settings, host: Host, address: str, api: NodeApi) -> NodeParts:
     """Return what a node of a cluster consists of."""
-    volumes = PodVolumes(api.client)
+    hierarchies, links = cgroups.discover(), settings.data_dir / "attachments"
+    volumes = PodVolumes(api.client, AttachedClaims(api.watched.pods, hierarchies, links))
     pods = settings.data_dir / "nodes" / settings.node / "pods"
     runtime = KubeletRuntime(
-        Directories(pods, settings.kubelet), host.accelerator, cgroups.discover(), volumes
+        Directories(pods, settings.kubelet), host.accelerator, hierarchies, volumes
     )
     facts = Facts(settings.node, {}, host.accelerator, host.qemu, offer=host.offer)
     labels = NodeLabels(api.client, facts, api.now, address)

@@ -211,7 +211,7 @@ NODE = Component(
         rule(("patch",), "readiness of guests", core.POD, subresource="status"),
         rule((*READ, "patch"), "guests, and their status", kinds.VMI),
         rule(READ, "disks of guests", core.CLAIM),
-        rule(CACHE, "disks that are still being filled", kinds.DATA_VOLUME),
+        rule(READ, "disks that are still being filled", kinds.DATA_VOLUME),
         rule(("create", "patch"), "events", core.EVENT),
         rule(("create",), "authenticate the API server of livevirt", core.TOKEN_REVIEW),
     ),

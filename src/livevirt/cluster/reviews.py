@@ -22,6 +22,7 @@ from livevirt.errors import (
     ApiError,
     BadRequest,
     Conflict,
+    Forbidden,
     LivevirtError,
     NotFound,
     TooManyRequests,
@@ -34,7 +35,9 @@ from livevirt.kube.objects.kind import Kind
 from livevirt.kube.objects.node_share import Share
 from livevirt.kube.objects.request import Object, User
 from livevirt.kube.objects.review import Reader, Review, Rules
+from livevirt.vm import kinds
 from livevirt.vm.instancetypes.rules.matchers import Lookup, decide
+from livevirt.vm.volumes import attachment_pods
 
 log = logging.getLogger(__name__)
 
@@ -173,9 +176,24 @@ class Admission:
             if pod is not None:
                 dry_run = bool(request.get("dryRun") or options.get("dryRun"))
                 await self.guard(pod, dry_run=dry_run)
+                if why := await self._attached(pod):
+                    raise TooManyRequests(why)
         except (TooManyRequests, Conflict) as error:
             return _response(ADMISSION, "AdmissionReview", request, _denied(error))
         return _response(ADMISSION, "AdmissionReview", request, {"allowed": True})
+
+    async def detach(self, body: Object) -> Object:
+        """Answer whether an attachment pod may be deleted: not while its volume is in use."""
+        request = _request_of(body)
+        why = await self._attached(request.get("oldObject") or {"metadata": {}})
+        answer = _denied(Forbidden(why)) if why else {"allowed": True}
+        return _response(ADMISSION, "AdmissionReview", request, answer)
+
+    async def _attached(self, pod: Object) -> str:
+        if not attachment_pods.is_attachment(pod):
+            return ""
+        namespace, name = attachment_pods.instance_key(pod)
+        return attachment_pods.refusal(pod, await self._fetch(kinds.VMI, name, namespace))
 
     async def _answer(
         self,

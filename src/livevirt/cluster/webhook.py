@@ -28,6 +28,7 @@ from livevirt.cluster.reviews import Admission, LookupFailed
 from livevirt.cluster.webhook_manifests import (
     CONVERT_PATH,
     DEFAULT_PATH,
+    DETACH_PATH,
     EVICT_PATH,
     LABELS,
     MUTATING,
@@ -113,6 +114,7 @@ class Reviews:
             VALIDATE_PATH: self._admission.validate,
             WARN_PATH: self._admission.warn,
             EVICT_PATH: self._admission.evict,
+            DETACH_PATH: self._admission.detach,
         }
         admitting = [web.post(path, self._handler(answer)) for path, answer in answers.items()]
         # Informers of an older version need conversion before they are complete. kube-apiserver has

@@ -1,8 +1,9 @@
 """The webhook as Kubernetes objects: Service, webhook configurations and how to reach it.
 
 Validation and defaulting fail closed: without them an object that no rule has checked would be
-stored. So does the webhook for evictions of launcher pods: without it a guest would end with its
-pod instead of migrating. Warnings only inform, so they fail open. No webhook has side effects
+stored. So do the webhooks for evictions of launcher pods, without which a guest would end with its
+pod instead of migrating, and for deletions of attachment pods, without which it would lose a disk
+in use. Warnings only inform, so they fail open. No webhook has side effects
 except the one for evictions, which marks the instance of the pod.
 """
 
@@ -17,6 +18,8 @@ from livevirt.kube.objects.kind import Kind
 from livevirt.kube.objects.request import Object
 from livevirt.vm import kinds
 from livevirt.vm.kinds.support import COMPONENTS
+from livevirt.vm.volumes.attachment_pods import ATTACHMENT, LABEL
+from livevirt.vm.volumes.attachment_pods import PREFIX as ATTACHMENT_PREFIX
 
 NAMESPACE = "kubevirt"
 LAUNCHER_PREFIX = "virt-launcher-"  # of the names of pods that run guests
@@ -28,6 +31,7 @@ DEFAULT_PATH = "/default"
 VALIDATE_PATH = "/validate"
 WARN_PATH = "/warn"
 EVICT_PATH = "/evict"
+DETACH_PATH = "/detach"
 CONVERT_PATH = "/convert"
 
 _GROUP = "admissionregistration.k8s.io"
@@ -61,9 +65,14 @@ _NO_REPORT: Object = {
     "expression": f"!(request.operation == 'UPDATE' && {_OURS} && {_SPEC_UNCHANGED})",
 }
 #: So that evictions of other pods never wait for the webhook.
-_LAUNCHERS_ONLY: Object = {
-    "name": "launcher-pods-only",
-    "expression": f"request.name.startsWith('{LAUNCHER_PREFIX}')",
+_GUESTS_ONLY: Object = {
+    "name": "pods-of-guests-only",
+    "expression": f"request.name.startsWith('{LAUNCHER_PREFIX}')"
+    f" || request.name.startsWith('{ATTACHMENT_PREFIX}')",
+}
+_ATTACHMENTS_ONLY: Object = {
+    "name": "attachment-pods-only",
+    "expression": f"request.name.startsWith('{ATTACHMENT_PREFIX}')",
 }
 
 
@@ -120,11 +129,17 @@ def validating_configuration(endpoint: Endpoint) -> Object:
     checked = list(_checked())
     config = endpoint.client_config
     eviction = _webhook("evict", config(EVICT_PATH), [_rule_of_evictions()], "Fail")
-    eviction |= {"sideEffects": "NoneOnDryRun", "matchConditions": [_LAUNCHERS_ONLY]}
+    eviction |= {"sideEffects": "NoneOnDryRun", "matchConditions": [_GUESTS_ONLY]}
+    detachment = _webhook("detach", config(DETACH_PATH), [_rule(core.POD, ("DELETE",))], "Fail")
+    detachment |= {
+        "matchConditions": [_ATTACHMENTS_ONLY],
+        "objectSelector": {"matchLabels": {LABEL: ATTACHMENT}},
+    }
     webhooks = [
         _webhook("validate", config(VALIDATE_PATH), checked, "Fail"),
         _webhook("warn", config(WARN_PATH), checked, "Ignore"),
         eviction,
+        detachment,
     ]
     return _configuration(VALIDATING, endpoint, webhooks)
 

@@ -6,7 +6,7 @@ import contextlib
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from itertools import cycle
-from typing import Any, cast, get_args
+from typing import Any, Literal, cast, get_args
 from zlib import crc32
 
 from livevirt.errors import LivevirtError
@@ -31,6 +31,7 @@ from livevirt.qemu.machine import (
     WatchdogAction,
     recognisable,
 )
+from livevirt.vm.guest.usb import USB_SLOTS
 from livevirt.vm.spec import defaults
 from livevirt.vm.spec.disks import hotpluggable, may_come_later
 from livevirt.vm.volumes.claims import Use, clash, use_of
@@ -147,8 +148,9 @@ def _machine(
         nics=tuple(_nics(vmi, devices)),
         usb=True,
         balloon=devices.get("autoattachMemBalloon") is not False,
-        tablets=tuple(Tablet(name=name) for name in tablets(devices)),
+        tablets=tuple(map(_tablet, devices.get("inputs") or ())),
         watchdog=_watchdog(devices.get("watchdog")),
+        usb_slots=0 if devices.get("clientPassthrough") is None else USB_SLOTS,
         graphics=devices.get("autoattachGraphicsDevice") is not False,
         rng=True,
         rtc=_clock(domain.get("clock") or {}),
@@ -163,10 +165,18 @@ def _machine(
 
 
 def tablets(devices: Object) -> Iterator[str]:
-    """Yield the names of the tablets on USB; other input devices are not served."""
+    """Yield the names of the tablets on USB."""
     for each in devices.get("inputs") or ():
-        if (each.get("type"), each.get("bus") or "usb") == ("tablet", "usb"):
+        if (each.get("bus") or "usb") == "usb":
             yield each["name"]
+
+
+def _tablet(input: Object) -> Tablet:
+    if input.get("type") != "tablet":
+        raise ValueError(f"input {input['name']} is not a tablet")
+    return Tablet(
+        name=input["name"], bus=_one_of(Literal["usb", "virtio"], input.get("bus"), "usb")
+    )
 
 
 def _watchdog(watchdog: Object | None) -> WatchdogAction | None:

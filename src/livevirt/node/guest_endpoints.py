@@ -117,6 +117,11 @@ class GuestEndpoints:
                 await screen.move_pointer(guest.qmp())
             return await screen.screenshot(guest.qmp())
 
+    async def usb_sockets(self, namespace: str, vmi: str) -> list[Path]:
+        """Return the unix sockets of a guest's slots for USB devices of clients."""
+        machine = self._running(namespace, vmi).intent.machine
+        return [Path(machine.usb_socket(slot)) for slot in range(machine.usb_slots)]
+
     async def dial(
         self, namespace: str, vmi: str, protocol: TransportProtocol, port: int
     ) -> Channel:

@@ -20,8 +20,10 @@ from livevirt.errors import NotFound
 from livevirt.files import raw_file
 from livevirt.kube.client.interface import Client
 from livevirt.kube.objects import core, quantity
+from livevirt.kube.objects.kind import Kind
 from livevirt.kube.objects.request import Object
 from livevirt.node import scratch
+from livevirt.node.attached_claims import AttachedClaims
 from livevirt.node.launcher_pod import COMPUTE, OWNER, ContainerRoot, LauncherDir
 from livevirt.node.volumes import (
     CLAIM_FILE,
@@ -29,13 +31,16 @@ from livevirt.node.volumes import (
     Prepared,
     VolumeProblem,
     claim_size,
+    owned_by,
     qemu_img,
     takes_direct,
+    unready,
 )
 from livevirt.qemu.disk import Format, Image
+from livevirt.vm import kinds
 from livevirt.vm.lifecycle.vmi import kubelet_pod
 from livevirt.vm.spec import disks
-from livevirt.vm.volumes.volume_lists import claim_of
+from livevirt.vm.volumes.volume_lists import claim_of, read_only
 
 CONTAINER_DISKS = PurePosixPath(kubelet_pod.CONTAINER_DISKS)
 CLAIMS = PurePosixPath(kubelet_pod.DISKS)
@@ -52,8 +57,8 @@ Roots = Callable[[str], ContainerRoot | None]
 class PodVolumes:
     """Prepares the volumes of guests in pods of a kubelet."""
 
-    def __init__(self, client: Client) -> None:
-        self._client = client
+    def __init__(self, client: Client, attached: AttachedClaims) -> None:
+        self._client, self._attached = client, attached
 
     async def prepare(
         self, vmi: Object, folder: LauncherDir, roots: Roots, metadata: Mapping[str, Any]
@@ -75,11 +80,20 @@ class PodVolumes:
         return found
 
     async def attachable(self, namespace: str, volume: Object) -> Prepared:
-        """Raise VolumeProblem: attachment pods do not exist yet."""
-        raise _not_attachable(volume["name"])
+        """Return the disk in a claim; raises VolumeProblem until an attachment pod holds it."""
+        name = claim_of(volume)
+        claim = await self._find(core.CLAIM, name, namespace)
+        data = await self._find(kinds.DATA_VOLUME, name, namespace)
+        problem = unready(name, claim, data if claim is None or owned_by(claim, data) else None)
+        if problem is not None:
+            raise problem
+        assert claim is not None  # or there would be a problem
+        found = await asyncio.to_thread(self._attached.open, claim)
+        return replace(found, readonly=read_only(volume))
 
     def release(self, prepared: Prepared) -> None:
-        """Do nothing: volumes are the kubelet's."""
+        """Close the disk of a claim that QEMU has opened, or will not."""
+        self._attached.release(prepared)
 
     async def holders(self, namespace: str, claim: str, uid: str) -> list[str]:
         """Return no VMIs: the kubelet decides who may have a claim."""
@@ -113,6 +127,12 @@ class PodVolumes:
                 return replace(below, readonly=bool(source.get("readOnly")))
         return None  # admission has said that we do not serve it
 
+    async def _find(self, kind: Kind, name: str, namespace: str) -> Object | None:
+        try:
+            return await self._client.get(kind, name, namespace)
+        except NotFound:
+            return None
+
     async def _claim(self, namespace: str, volume: Object) -> Object:
         backing = (volume.get("ephemeral") or {}).get("persistentVolumeClaim") or {}
         name = backing.get("claimName") or claim_of(volume)
@@ -123,7 +143,10 @@ class PodVolumes:
 
 
 def _not_attachable(name: str) -> VolumeProblem:
-    message = f"volume {name} cannot be attached: this release attaches no claims on clusters"
+    message = (
+        f"volume {name} is hotpluggable, and the guest cannot start without it: on a cluster only"
+        " volumes that are attached later may be"
+    )
     return VolumeProblem("NotSupported", message)
 
 

@@ -14,11 +14,12 @@ from itertools import count
 from livevirt.qemu import balloon
 from livevirt.qemu import disk as disks
 from livevirt.qemu.disk import Disk, Json
-from livevirt.qemu.machine import WATCHDOG, Machine, Nic, tablet_device
+from livevirt.qemu.machine import TABLET_PREFIX, WATCHDOG, Machine, Nic, tablet_device
 
 AGENT_PORT = "org.qemu.guest_agent.0"  # the name guests look for
 AGENT_CHARDEV = "agent0"
 MEMORY_DEVICE = "vm0"
+_REDIRECTION_CONTROLLER = "usb1"
 _RAM = "ram0"
 TCG_CACHE_MIB = 256  # of translated code, see decision 5; unlimited it would grow to 1 GiB
 
@@ -168,6 +169,8 @@ def _chardevs(machine: Machine) -> Iterator[str]:
     )
     if machine.guest_agent:
         yield _options("socket", id=AGENT_CHARDEV, path=machine.agent_socket, **server)
+    for slot in range(machine.usb_slots):
+        yield _options("socket", id=f"usbredir{slot}", path=machine.usb_socket(slot), **server)
 
 
 def _devices(machine: Machine) -> Iterator[Json]:
@@ -195,10 +198,18 @@ def _devices(machine: Machine) -> Iterator[Json]:
         }
     if machine.watchdog:
         yield {"driver": "i6300esb", "id": WATCHDOG, "bus": "pcie.0", "addr": "0x1d"}
+    for slot in range(machine.usb_slots):
+        yield {
+            "driver": "usb-redir",
+            "id": f"redirected{slot}",
+            "chardev": f"usbredir{slot}",
+            "bus": f"{_REDIRECTION_CONTROLLER}.0",
+        }
     yield from _disks_on_controllers(machine)
     # After the drives, which have had these ports of the controller for longer.
     for tablet in machine.tablets:
-        yield dict(tablet_device(tablet.name, tablet.slot))
+        if tablet.bus == "usb":
+            yield dict(tablet_device(tablet.name, tablet.slot))
 
 
 def _devices_on_ports(machine: Machine) -> Iterator[Json]:
@@ -226,8 +237,13 @@ def _devices_on_ports(machine: Machine) -> Iterator[Json]:
     # Last, so that network cards and disks are where a guest without them had them.
     if machine.usb or any(disk.bus == "usb" for disk in machine.disks):
         yield {"driver": "qemu-xhci", "id": disks.USB_CONTROLLER}
+    for tablet in machine.tablets:
+        if tablet.bus == "virtio":
+            yield {"driver": "virtio-tablet-pci", "id": TABLET_PREFIX + tablet.name}
     if machine.balloon:
         yield {"driver": balloon.DRIVER, "id": balloon.DEVICE}
+    if machine.usb_slots:  # apart from drives, which need all ports of theirs
+        yield {"driver": "qemu-xhci", "id": _REDIRECTION_CONTROLLER}
 
 
 def occupied_ports(machine: Machine) -> int:

@@ -161,13 +161,14 @@ class Nic:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Tablet:
-    """A pointing device on USB; `slot` is its port, None leaves that to QEMU."""
+    """A pointing device; `slot` is its port on USB, None leaves that to QEMU."""
 
     name: str
+    bus: Literal["usb", "virtio"] = "usb"
     slot: int | None = None
 
     def __post_init__(self) -> None:
-        check_identifier("input name", self.name)
+        check_identifier("input", TABLET_PREFIX + self.name)
 
 
 def tablet_device(name: str, slot: int | None = None) -> dict[str, str]:
@@ -219,6 +220,7 @@ class Machine:
     balloon: bool | None = None  # None: started by an earlier release, without one
     tablets: tuple[Tablet, ...] = ()
     watchdog: WatchdogAction | None = None
+    usb_slots: int = 0  # for USB devices of clients, see `usb_socket`
     graphics: bool = False  # a VGA card, seen through `vnc_socket`
     guest_agent: bool = True
     rng: bool = True
@@ -266,6 +268,10 @@ class Machine:
     def vnc_socket(self) -> str:
         """The screen, if the machine has one."""
         return str(PurePosixPath(self.run_dir, "vnc.sock"))
+
+    def usb_socket(self, slot: int) -> str:
+        """Return where the USB device of a client is redirected to, one client to each slot."""
+        return str(PurePosixPath(self.run_dir, f"usb{slot}.sock"))
 
     @property
     def migration_socket(self) -> str:

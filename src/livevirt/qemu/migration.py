@@ -91,7 +91,10 @@ def as_it_stands(
         disks=drives,
         io_threads=(*shared, *sorted(filter(None, own))),
         balloon=_balloon(machine, observed),
-        tablets=tuple(Tablet(name=name, slot=port) for name, port in places.tablets.items()),
+        tablets=(
+            *(tablet for tablet in machine.tablets if tablet.bus == "virtio"),
+            *(Tablet(name=name, slot=port) for name, port in places.tablets.items()),
+        ),
         ports=(),
     )
     on_ports = {id: port for id, port in places.ports.items() if port < total}

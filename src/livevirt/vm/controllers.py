@@ -18,6 +18,8 @@ from livevirt.vm.lifecycle.vmi.controller import Sources as InstanceSources
 from livevirt.vm.lifecycle.vmi.pod_runtime import EMBEDDED, PodRuntime
 from livevirt.vm.migration.caches import Sources as MigrationSources
 from livevirt.vm.migration.controller import MigrationController
+from livevirt.vm.volumes import attachment_controller
+from livevirt.vm.volumes.attachment_controller import Attachments
 from livevirt.vm.workload_update.controller import WorkloadUpdateController
 
 #: KubeVirt's names of the components; events carry them.
@@ -98,6 +100,12 @@ async def evacuations(runtime: Runtime) -> None:
     recorder = Recorder(client, EVACUATION, runtime.now)
     controller = EvacuationController(client, recorder, runtime.informers)
     await _run(recorder, controller, "evacuation")
+
+
+async def attachments(runtime: Runtime, pods: PodRuntime) -> None:
+    """Run the controller of attachment pods, which only clusters need."""
+    client = runtime.client.for_component(attachment_controller.NAME)
+    await Attachments(client, runtime.now, runtime.informers, pods.image).run()
 
 
 def factories(pods: PodRuntime) -> tuple[Factory, ...]:

@@ -1,5 +1,5 @@
 """The world of VMs: a server with its controllers, and a node that is only played."""
 
-from ..vm.conftest import node, quiet, world
+from ..vm.conftest import cluster_for_vms, node, quiet, world
 
-__all__ = ["node", "quiet", "world"]
+__all__ = ["cluster_for_vms", "node", "quiet", "world"]

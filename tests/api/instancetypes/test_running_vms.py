@@ -19,6 +19,8 @@ from ..vm.edits import edit, required, settled, waiting
 from ..vm.served import Served, serving
 from ..vm.vm_world import NAMESPACE, PlayedNode, World
 
+pytestmark = pytest.mark.both
+
 BARE: Object = {
     "domain": {"devices": {}},
     "volumes": [{"name": "root", "containerDisk": {"image": "livevirt/guest:latest"}}],

@@ -2,7 +2,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Iterator
 from pathlib import Path
 
 import pytest
@@ -17,12 +17,25 @@ from livevirt.vm import admission, kinds
 from livevirt.vm.config import controller
 from livevirt.vm.migration import eviction
 
+from ...kubernetes.cluster import KubernetesCluster
+from .cluster_world import cluster_with_all_components, cluster_world
 from .vm_world import ADMIN, CONTROLLER, PlayedNode, World, now, running
 
 
+@pytest.fixture(scope="session")
+def cluster_for_vms(tmp_path_factory: pytest.TempPathFactory) -> Iterator[KubernetesCluster]:
+    """The cluster of `--on kubernetes`, without nodes: tests register those they play."""
+    with cluster_with_all_components(tmp_path_factory.mktemp("components")) as started:
+        yield started
+
+
 @pytest.fixture
-async def quiet(tmp_path: Path) -> AsyncIterator[World]:
-    """A server whose controllers do not run yet."""
+async def quiet(tmp_path: Path, request: pytest.FixtureRequest) -> AsyncIterator[World]:
+    """A server whose controllers do not run yet; on Kubernetes they run."""
+    if request.config.getoption("--on") == "kubernetes":
+        async with cluster_world(request.getfixturevalue("cluster_for_vms")) as started:
+            yield started
+        return
     store = Store.open(tmp_path / "store.db")
     reader = StoreReader(store)
     rules = {**builtin.RULES, **admission.RULES}
@@ -37,6 +50,10 @@ async def quiet(tmp_path: Path) -> AsyncIterator[World]:
 
 @pytest.fixture
 async def world(quiet: World) -> AsyncIterator[World]:
+    """A server with its controllers."""
+    if not quiet.embedded:
+        yield quiet
+        return
     async with running(quiet):
         yield quiet
 
@@ -47,6 +64,8 @@ async def node(world: World) -> AsyncIterator[PlayedNode]:
     await played.register()
     task = asyncio.create_task(played.run())
     yield played
+    played.broken = played.stuck = False
+    await world.remove_machines()
     task.cancel()
     with contextlib.suppress(asyncio.CancelledError):
         await task

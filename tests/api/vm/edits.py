@@ -4,16 +4,11 @@ from __future__ import annotations
 
 from typing import Any
 
-from aiohttp.test_utils import make_mocked_request
-
 from livevirt.kube.objects import conditions
-from livevirt.kube.objects.request import ActionPath, Answer, Object, Request
+from livevirt.kube.objects.request import ActionPath, Object
 from livevirt.vm import kinds
-from livevirt.vm.subresources.router import Actions
 
-from .vm_world import ADMIN, NAMESPACE, World
-
-MERGE = "application/merge-patch+json"
+from .vm_world import NAMESPACE, World
 
 
 def template(**fields: Any) -> Object:
@@ -23,19 +18,12 @@ def template(**fields: Any) -> Object:
 
 async def edit(world: World, patch: Object, *, dry_run: bool = False) -> tuple[str, ...]:
     """Patch the VM as a person does; return the warnings."""
-    request = Request(
-        "patch", kinds.VM, "v1", ADMIN, NAMESPACE, "web",
-        options={"dryRun": "All"} if dry_run else {}, body=patch, patch=MERGE, content_type=MERGE,
-    )  # fmt: skip
-    return (await world.api.call(request)).warnings
+    return await world.edit(patch, dry_run=dry_run)
 
 
 async def plan(world: World, body: Any = None, name: str = "web") -> Object:
     """Ask for the plan of an edit."""
-    actions = Actions(world.components, None)  # type: ignore[arg-type]
-    action = ActionPath("virtualmachines", NAMESPACE, name, "plan")
-    answer = await actions.handle(action, make_mocked_request("POST", "/"), ADMIN, body)
-    assert isinstance(answer, Answer)
+    answer = await world.act(ActionPath("virtualmachines", NAMESPACE, name, "plan"), "POST", body)
     assert isinstance(answer.body, dict)
     return answer.body
 

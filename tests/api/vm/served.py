@@ -5,13 +5,13 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import os
+import shutil
 import sys
 from collections.abc import AsyncIterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
 from livevirt.errors import ApiError, BadRequest, Conflict
-from livevirt.kube.client.local import LocalClient
 from livevirt.kube.objects import core
 from livevirt.kube.objects.request import Object
 from livevirt.kube.server import pki
@@ -100,6 +100,9 @@ class Guests:
         self.commands.append((["screenshot", str(move_cursor)], b""))
         return b"\x89PNG of " + vmi.encode()
 
+    async def usb_sockets(self, namespace: str, vmi: str) -> list[Path]:
+        return [self.folder / f"usb{slot}.sock" for slot in range(4)]
+
     async def dial(
         self, namespace: str, vmi: str, protocol: TransportProtocol, port: int
     ) -> Channel:
@@ -129,7 +132,7 @@ class Guests:
         await self._condition(vmi, "AgentConnected", "True")
 
     async def _condition(self, vmi: str, type_: str, status: str) -> None:
-        client = LocalClient(self.world.api, NODE)
+        client = self.world.client_of(NODE)
         while True:
             found = self.world.vmi(vmi)
             told = (found.get("status") or {}).get("conditions") or []
@@ -208,7 +211,12 @@ async def ended(process: asyncio.subprocess.Process) -> AsyncIterator[None]:
 
 @contextlib.asynccontextmanager
 async def serving(world: World, folder: Path) -> AsyncIterator[Served]:
-    """Serve a world over TLS on loopback while the block lasts."""
+    """Serve a world over TLS on loopback while the block lasts; a cluster is served already."""
+    if world.kubeconfig:
+        served = Served(DataDir(folder), Guests(world, folder))
+        shutil.copyfile(world.kubeconfig, served.data.kubeconfig)
+        yield served
+        return
     guests = Guests(world, folder)
     keys = pki.ensure(folder / "pki", ("127.0.0.1",), now())
     actions = Actions(world.components, guests, router.guest_verbs(guests))

@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+import pytest
+
 from livevirt.kube.objects.request import Object
 from livevirt.vm import kinds
 
 from .vm_world import PlayedNode, World
+
+pytestmark = pytest.mark.both
 
 KUBEVIRT = (kinds.KUBEVIRT, "kubevirt", "kubevirt")
 

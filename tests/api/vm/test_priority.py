@@ -13,6 +13,8 @@ from ..manifests import a_priority_class, a_vm
 from .edits import plan, template
 from .vm_world import NAMESPACE, PlayedNode, World
 
+pytestmark = pytest.mark.both
+
 FIELD = "spec.template.spec.priorityClassName"
 
 

@@ -19,6 +19,8 @@ from .served import Served, serving
 from .test_vm_actions import Verbs
 from .vm_world import CONTROLLER, NAMESPACE, UNCOUNTED, PlayedNode, World
 
+pytestmark = pytest.mark.both
+
 CORES = template(domain={"cpu": {"cores": 2}})
 SSD = template(nodeSelector={"disk": "ssd"})
 SECRET = "hunter2-hunter2"

@@ -5,15 +5,13 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
-from aiohttp.test_utils import make_mocked_request
 
 from livevirt.errors import ApiError, BadRequest, Conflict, MethodNotAllowed, NotFound
 from livevirt.kube.client.refusals import causes
 from livevirt.kube.objects.request import ActionPath, Answer, Object
 from livevirt.vm import kinds
-from livevirt.vm.subresources.router import Actions
 
-from .vm_world import ADMIN, NAMESPACE, PlayedNode, World
+from .vm_world import NAMESPACE, PlayedNode, World
 
 VM, VMI = "virtualmachines", "virtualmachineinstances"
 
@@ -52,16 +50,13 @@ class Door:
 class Verbs:
     def __init__(self, world: World) -> None:
         self.door = Door()
-        self._actions = Actions(world.components, self.door)
+        self._world = world
 
     async def __call__(
         self, verb: str, body: Any = None, *, name: str = "web", of: str = VM, method: str = "PUT"
     ) -> Answer:
-        http = make_mocked_request(method, "/")
         action = ActionPath(of, NAMESPACE, name, verb)
-        answer = await self._actions.handle(action, http, ADMIN, body)
-        assert isinstance(answer, Answer)
-        return answer
+        return await self._world.act(action, method, body, self.door)
 
 
 @pytest.fixture

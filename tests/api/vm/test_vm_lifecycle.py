@@ -15,6 +15,8 @@ from livevirt.vm import kinds
 from ..manifests import a_claim, a_domain, a_quota, a_vm, a_vmi
 from .vm_world import NAMESPACE, UNCOUNTED, PlayedNode, World, now, running
 
+pytestmark = pytest.mark.both
+
 # ---------------------------------------------------------------- the one path
 
 
@@ -184,6 +186,7 @@ async def test_without_a_node_the_vm_says_why_it_waits(world: World) -> None:
 
 
 @pytest.mark.wording
+@pytest.mark.embedded("the words are those of the embedded scheduler")
 async def test_without_a_node_the_vm_says_so_in_words(world: World) -> None:
     await world.create_vm()
     await world.until(lambda: world.shown() == "ErrorUnschedulable")
@@ -331,6 +334,7 @@ async def test_data_volumes_are_made_and_the_start_waits_for_them(
     await world.until(world.vmi)
 
 
+@pytest.mark.embedded("the KubeVirt object of the cluster is older than the test")
 async def test_the_kubevirt_object_reports_that_it_is_deployed(world: World) -> None:
     def status() -> Object:
         found = world.read.get(kinds.KUBEVIRT, "kubevirt", "kubevirt") or {}

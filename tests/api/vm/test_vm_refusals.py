@@ -12,6 +12,8 @@ from ..bad_requests import WRONG_TEMPLATES, with_wrong_template
 from ..manifests import a_halted_vm, a_vm
 from .vm_world import NAMESPACE, PlayedNode, World
 
+pytestmark = pytest.mark.both
+
 SOURCE = {"source": {"blank": {}}, "storage": {"resources": {"requests": {"storage": "1Gi"}}}}
 
 

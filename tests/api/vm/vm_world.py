@@ -7,26 +7,31 @@ import contextlib
 from collections.abc import AsyncIterator, Callable
 from dataclasses import dataclass
 from datetime import UTC, datetime
-from typing import Any
+from typing import Any, ClassVar
 
-from livevirt.errors import Conflict, NotFound
+from aiohttp.test_utils import make_mocked_request
+
+from livevirt.errors import AlreadyExists, Conflict, NotFound
+from livevirt.kube.client.interface import Client
 from livevirt.kube.client.local import LocalClient
 from livevirt.kube.control.runtime import Factory
 from livevirt.kube.controllers import embedded
-from livevirt.kube.objects import conditions, core
+from livevirt.kube.objects import conditions, core, times
 from livevirt.kube.objects.kind import Kind
 from livevirt.kube.objects.pod_resources import YES
-from livevirt.kube.objects.request import Object, User
+from livevirt.kube.objects.request import ActionPath, Answer, Object, Request, User
 from livevirt.kube.server.api import Api
 from livevirt.kube.server.services import StoreReader
 from livevirt.kube.store import Store
 from livevirt.vm import controllers, kinds
 from livevirt.vm.config import controller
 from livevirt.vm.spec.placement_validation import MACHINE_TYPE
+from livevirt.vm.subresources.router import Actions
 
 from ..manifests import a_node, a_vm
 
 NAMESPACE = "default"
+MERGE = "application/merge-patch+json"
 UNCOUNTED = (core.EVENT.resource, core.SERVICE_ACCOUNT.resource)
 ADMIN = User("admin", ("system:masters",))
 CONTROLLER = User("system:serviceaccount:kubevirt:livevirt-controller")
@@ -39,13 +44,53 @@ def now() -> datetime:
 
 @dataclass
 class World:
-    """A server with controllers, and what the store holds right now."""
+    """A server with controllers, and what the store holds right now.
 
+    With `--on kubernetes` it is a `ClusterWorld`.
+    """
+
+    embedded: ClassVar[bool] = True
     store: Store
     read: StoreReader
     api: Api
-    owner: LocalClient  # the person
-    components: LocalClient
+    owner: Client  # the person
+    components: Client
+
+    def client_of(self, user: User) -> Client:
+        """Return a client that acts as a user."""
+        return LocalClient(self.api, user)
+
+    async def changes(self) -> AsyncIterator[None]:
+        """Yield after every change of the store."""
+        watch = self.store.watch(None, since=self.store.revision)
+        try:
+            async for _ in watch:
+                yield
+        finally:
+            watch.close()
+
+    @property
+    def kubeconfig(self) -> str:
+        """The kubeconfig of a cluster that serves it already."""
+        return ""
+
+    async def edit(self, patch: Object, *, dry_run: bool = False) -> tuple[str, ...]:
+        """Patch the VM as a person does; return the warnings."""
+        request = Request(
+            "patch", kinds.VM, "v1", ADMIN, NAMESPACE, "web",
+            options={"dryRun": "All"} if dry_run else {}, body=patch, patch=MERGE,
+            content_type=MERGE,
+        )  # fmt: skip
+        return (await self.api.call(request)).warnings
+
+    async def act(
+        self, action: ActionPath, method: str, body: Any = None, guests: Any = None
+    ) -> Answer:
+        """Send a request to a subresource as the person does; played guests may answer it."""
+        actions = Actions(self.components, guests)
+        answer = await actions.handle(action, make_mocked_request(method, "/"), ADMIN, body)
+        assert isinstance(answer, Answer)
+        return answer
 
     def get(self, kind: Kind, name: str) -> Object | None:
         return self.read.get(kind, name, NAMESPACE)
@@ -69,13 +114,13 @@ class World:
 
     async def until(self, holds: Callable[[], Any]) -> None:
         """Return once it holds, asking again after every change of the store."""
-        watch = self.store.watch(None, since=self.store.revision)
-        try:
-            async with asyncio.timeout(60):
-                while not holds():
-                    await anext(watch)
-        finally:
-            watch.close()
+        changes = self.changes()
+        async with contextlib.aclosing(changes), asyncio.timeout(60):
+            while not holds():
+                await anext(changes)
+
+    async def remove_machines(self) -> None:
+        """Delete the VMs and wait for their end; the store of a test goes with all of them."""
 
     async def create_vm(self, strategy: str = "Always", name: str = "web", **spec: Any) -> Object:
         return await self.owner.create(kinds.VM, a_vm(name, strategy, **spec), NAMESPACE)
@@ -85,7 +130,7 @@ class World:
 
 
 async def register_node(
-    client: LocalClient, name: str, labels: Object | None = None, cpu: str = "8"
+    client: Client, name: str, labels: Object | None = None, cpu: str = "8"
 ) -> None:
     """Register a node that is ready for guests, with labels of its own added."""
     usual = {
@@ -93,9 +138,13 @@ async def register_node(
         "kubernetes.io/arch": "amd64",
         **{f"{MACHINE_TYPE}{each}": YES for each in ("q35", "pc-q35-6.2", "pc-q35-7.2")},
     }
-    await client.create(core.NODE, a_node(name, usual | (labels or {})))
+    try:
+        await client.create(core.NODE, a_node(name, usual | (labels or {})))
+    except AlreadyExists:  # a cluster keeps it from one test to the next
+        await client.patch(core.NODE, name, "", {"spec": {"unschedulable": None}})
     room = {"cpu": cpu, "memory": "16Gi", "pods": "110"}
-    status = {"allocatable": room, "conditions": [{"type": "Ready", "status": "True"}]}
+    ready = {"type": "Ready", "status": "True", "lastHeartbeatTime": times.format_time(now())}
+    status = {"allocatable": room, "conditions": [ready]}
     await client.patch(core.NODE, name, "", {"status": status}, subresource="status")
 
 
@@ -104,7 +153,7 @@ class PlayedNode:
 
     def __init__(self, world: World) -> None:
         self._world = world
-        self._client = LocalClient(world.api, NODE)
+        self._client = world.client_of(NODE)
         self.broken = False  # pods fail before any guest runs
         self.stuck = False  # pods are left alone
         self.newest_machine = "pc-q35-7.2"  # what the alias stands for with its QEMU
@@ -113,13 +162,10 @@ class PlayedNode:
         await register_node(self._client, "node-1")
 
     async def run(self) -> None:
-        watch = self._world.store.watch(None, since=self._world.store.revision)
-        try:
-            async for _ in watch:
+        async with contextlib.aclosing(self._world.changes()) as changes:
+            async for _ in changes:
                 for pod in self._world.pods():
                     await self._sync(pod)
-        finally:
-            watch.close()
 
     async def _sync(self, pod: Object) -> None:
         meta, phase = pod["metadata"], pod["status"]["phase"]

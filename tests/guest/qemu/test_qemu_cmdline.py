@@ -54,6 +54,7 @@ async def test_a_machine_with_one_of_everything_starts(a_machine, start, run_dir
         graphics=True,
         rtc="2026-01-02T03:04:05",
         usb=True,
+        usb_slots=4,
         spare_ports=9,
     )
     async with start(machine) as guest:
@@ -63,9 +64,10 @@ async def test_a_machine_with_one_of_everything_starts(a_machine, start, run_dir
         assert len(await guest.qmp.execute("query-cpus-fast")) == 8
         serial = {"path": "/machine/peripheral/ua-root", "property": "serial"}
         assert await guest.qmp.execute("qom-get", serial) == "x,y=1"
-        _, writer = await asyncio.open_unix_connection(machine.vnc_socket)
-        writer.close()
-        await writer.wait_closed()
+        for path in (machine.vnc_socket, *map(machine.usb_socket, range(4))):
+            _, writer = await asyncio.open_unix_connection(path)
+            writer.close()
+            await writer.wait_closed()
 
 
 @pytest.mark.parametrize(

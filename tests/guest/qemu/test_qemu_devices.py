@@ -10,6 +10,7 @@ import pytest
 from livevirt.qemu import balloon, devices
 from livevirt.qemu.devices import DeviceGoal, DeviceState
 from livevirt.qemu.disk import Disk, Image
+from livevirt.qemu.machine import Tablet
 from livevirt.qemu.migration import as_it_stands, places
 from livevirt.qemu.observe import Observed, observe
 from livevirt.qemu.session import Session
@@ -74,6 +75,16 @@ async def test_a_tablet_comes_and_goes_and_a_target_has_it_at_the_same_port(
             assert (await places(target.qmp, again)).tablets == {"pen": 1}
         gone = await follow(DeviceGoal(balloon=False), guest.qmp)
         assert devices.tablets(gone) == frozenset()
+
+
+async def test_a_tablet_on_virtio_is_there_from_the_start_and_on_a_target(a_machine, start) -> None:
+    machine = a_machine(tablets=(Tablet(name="fast", bus="virtio"),))
+    async with start(machine) as guest:
+        observed = await observe(guest.qmp)
+        assert observed.devices["input-fast"] == "virtio-tablet-pci"
+        there = as_it_stands(machine, observed, await places(guest.qmp, observed), ())
+        assert there.tablets == machine.tablets
+        assert "input-fast" in dict(there.ports)
 
 
 async def test_a_balloon_comes_on_a_free_port_and_a_target_has_it_there(a_machine, start) -> None:

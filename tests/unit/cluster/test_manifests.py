@@ -95,5 +95,5 @@ def test_given_all_in_one_then_its_account_may_do_what_the_components_may() -> N
     assert granted(SHAPES["all in one"]) == granted(SHAPES["separate"])
     bindings = of_kind(SHAPES["all in one"], "RoleBinding")
     assert {each["roleRef"]["name"] for each in bindings} == {
-        rbac.CONTROLLER.name, *(role for _, role in rbac.API.existing_roles)
+        rbac.CONTROLLER.name, rbac.NODE.name, *(role for _, role in rbac.API.existing_roles)
     }  # fmt: skip

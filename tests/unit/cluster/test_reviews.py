@@ -25,6 +25,7 @@ from livevirt.kube.objects.request import Object
 from livevirt.kube.objects.review import Review, Rules
 from livevirt.vm import kinds
 from livevirt.vm.admission import RULES
+from livevirt.vm.volumes import attachment_pods
 
 from ..vm import vm_review
 from ..vm.vm_review import COMPONENT, JANE, LIVE, STAGE, a_spec, a_vm, a_vmi
@@ -280,6 +281,24 @@ async def test_given_an_eviction_then_the_guard_decides_about_the_pod() -> None:
     assert (kept["allowed"], kept["status"]["code"]) == (False, TooManyRequests.code)
     gone = response(await an_admission(server=Server()).evict(eviction))
     assert gone["allowed"] is True
+
+
+async def test_given_a_deletion_then_an_attachment_pod_in_use_is_kept() -> None:
+    vmi: Object = {
+        "metadata": {"name": "web", "namespace": "default", "uid": "g1"},
+        "status": {"phase": "Running", "volumeStatus": [{"name": "d", "hotplugVolume": {}}]},
+    }
+    place = attachment_pods.Place("virt-launcher-web-abcde", "p1", "node-1")
+    pod = attachment_pods.manifest(vmi, attachment_pods.Attachment(place, "d", "data"), "image")
+    deletion = a_review(core.POD, pod)
+    deletion["request"] |= {"operation": "DELETE", "object": None, "oldObject": pod}
+    kept = response(await an_admission(server=Server((kinds.VMI, vmi))).detach(deletion))
+    assert (kept["allowed"], kept["status"]["code"]) == (False, Forbidden.code)
+    detached = {**vmi, "status": {"phase": "Running"}}
+    gone = response(await an_admission(server=Server((kinds.VMI, detached))).detach(deletion))
+    assert gone["allowed"] is True
+    without = response(await an_admission(server=Server()).detach(deletion))
+    assert without["allowed"] is True
 
 
 # ---------------------------------------------------------------- conversion

@@ -36,7 +36,7 @@ class Answers:
             raise self.error
         return {"response": {"uid": UID, "allowed": body.get("allowed", True)}}
 
-    default = warn = evict = validate
+    default = warn = evict = detach = validate
 
 
 @pytest.fixture

@@ -12,6 +12,7 @@ from livevirt.kube.objects.kind import Kind
 from livevirt.vm import kinds
 from livevirt.vm.admission import RULES
 from livevirt.vm.lifecycle.vmi import launcher
+from livevirt.vm.volumes import attachment_pods
 
 SERVICE, LOOPBACK = Endpoint(), Endpoint("https://127.0.0.1:9443/")
 
@@ -30,8 +31,8 @@ def webhooks(endpoint: Endpoint = SERVICE) -> dict[str, dict[str, Any]]:
 
 def test_what_refuses_or_changes_writes_fails_closed_and_warnings_fail_open() -> None:
     policies = {name: each["failurePolicy"] for name, each in webhooks().items()}
-    expected = {"default": "Fail", "validate": "Fail", "evict": "Fail", "warn": "Ignore"}
-    assert policies == expected
+    assert policies.pop("warn") == "Ignore"
+    assert policies == dict.fromkeys(("default", "validate", "evict", "detach"), "Fail")
 
 
 def test_only_evictions_have_side_effects_and_none_in_a_dry_run() -> None:
@@ -50,9 +51,18 @@ def test_every_kind_with_rules_is_sent_in_every_version(kind: Kind, webhook: str
     assert set(rule["operations"]) == {"CREATE", "UPDATE"}
 
 
-def test_the_webhook_for_evictions_sees_launcher_pods_only() -> None:
+def test_the_webhook_for_deletions_sees_attachment_pods_only() -> None:
+    webhook = webhooks()["detach"]
+    assert webhook["objectSelector"]["matchLabels"] == {"kubevirt.io": "hotplug-disk"}
+    [rule] = webhook["rules"]
+    assert (rule["resources"], rule["operations"]) == (["pods"], ["DELETE"])
+    assert attachment_pods.PREFIX in webhook["matchConditions"][0]["expression"]
+
+
+def test_the_webhook_for_evictions_sees_pods_of_guests_only() -> None:
     [condition] = webhooks()["evict"]["matchConditions"]
     assert LAUNCHER_PREFIX in condition["expression"]
+    assert attachment_pods.PREFIX in condition["expression"]
     name = launcher.pod_name({"metadata": {"name": "web", "namespace": "default", "uid": "u"}})
     assert name.startswith(LAUNCHER_PREFIX)
 

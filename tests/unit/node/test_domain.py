@@ -35,6 +35,11 @@ def test_a_small_manifest_gives_a_small_machine() -> None:
     assert made.memory.boot == made.memory.max == 256 * MIB
     assert made.machine_type == "q35"
     assert made.graphics
+    assert made.usb_slots == 0
+
+
+def test_passthrough_of_clients_gives_four_usb_slots() -> None:
+    assert machine(a_vmi(devices={"clientPassthrough": {}})).usb_slots == 4
 
 
 def test_head_room_is_taken_over() -> None:

@@ -65,7 +65,9 @@ class Pod:
         client: Any = self
         vmi = {"metadata": {"namespace": "default"}, "spec": {"volumes": list(volumes)}}
         metadata = {"instance-id": "web"}
-        return await PodVolumes(client).prepare(vmi, self.folder, self.roots.get, metadata)
+        attached: Any = None  # no claim is attached later here
+        volumes_ = PodVolumes(client, attached)
+        return await volumes_.prepare(vmi, self.folder, self.roots.get, metadata)
 
 
 @pytest.fixture

@@ -20,10 +20,6 @@ ABSENT: Final[dict[str, Absent]] = {
         "entries of ~/.ssh/config are not written",
         "log in with `virtctl ssh USER@vm/VM`",
     ),
-    "usbredir": Absent(
-        "USB devices are not redirected",
-        "attach a disk with `virtctl addvolume`, or a CD-ROM image with `virtctl cdrom inject`",
-    ),
     "image-upload": Absent(
         "there is no upload service",
         "fill a claim with `livevirt volume import FILE --pvc NAME`, or import a container disk"

@@ -4,7 +4,10 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import socket as sockets
 from typing import TYPE_CHECKING, Protocol
+
+import click
 
 from livevirt.cli.session import Session
 
@@ -14,6 +17,7 @@ if TYPE_CHECKING:
 PROTOCOL = "plain.kubevirt.io"
 
 _CHUNK = 64 * 1024
+_LAUNCH_SECONDS = 60.0  # for a program that was launched to connect
 _LINGER_SECONDS = 1.0  # for what the guest still sends after the local side has sent everything
 
 
@@ -99,3 +103,43 @@ async def _to_local(socket: ClientWebSocketResponse, writer: Sink, heard: asynci
             return message.extra or ""
         else:
             return "the connection to the server was lost"
+
+
+async def first_client(
+    listener: sockets.socket,
+) -> tuple[asyncio.StreamReader, asyncio.StreamWriter]:
+    """Return the first connection to a local port and listen no longer."""
+    listener.setblocking(False)
+    with listener:
+        client, _ = await asyncio.get_running_loop().sock_accept(listener)
+    return await asyncio.open_connection(sock=client)
+
+
+async def launched(
+    command: list[str], listener: sockets.socket, socket: ClientWebSocketResponse
+) -> str:
+    """Launch a program that connects to a local port, and pass its connection on to the guest.
+
+    The program ends with the stream. Returns why the server ended it, if it said so.
+    """
+    program = await asyncio.create_subprocess_exec(
+        *command, stdin=asyncio.subprocess.DEVNULL, stdout=asyncio.subprocess.DEVNULL
+    )
+    ending = asyncio.create_task(program.wait())
+    connecting = asyncio.create_task(first_client(listener))
+    try:
+        async with asyncio.timeout(_LAUNCH_SECONDS):
+            await asyncio.wait({ending, connecting}, return_when=asyncio.FIRST_COMPLETED)
+        if not connecting.done():
+            raise click.ClickException(f"{command[0]} ended with status {ending.result()}")
+        return await relay(socket, *connecting.result())
+    except TimeoutError:
+        raise click.ClickException(
+            f"{command[0]} has not connected within {_LAUNCH_SECONDS:.0f} s"
+        ) from None
+    finally:
+        connecting.cancel()
+        if program.returncode is None:
+            program.terminate()
+        await ending
+        await socket.close()

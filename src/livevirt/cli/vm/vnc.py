@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import json
 import shutil
 import socket as sockets
@@ -17,7 +16,6 @@ from livevirt.cli.session import VMI, Session, refusals, talk
 from livevirt.cli.vm import tunnel
 from livevirt.cli.vm.flags import Command
 
-_VIEWER_SECONDS = 60.0  # for a viewer that was launched to connect
 _TYPES = ("remote-viewer", "tiger")
 _PROGRAMS = {"remote-viewer": "remote-viewer", "tiger": "vncviewer"}  # in the order of preference
 
@@ -102,8 +100,8 @@ def vnc(
         chosen = listener.getsockname()[1]
         if viewer is None:
             click.echo(json.dumps({"port": chosen}, separators=(",", ":")))
-            return await tunnel.relay(screen, *await _first_client(listener))
-        return await _show(viewer, chosen, listener, screen)
+            return await tunnel.relay(screen, *await tunnel.first_client(listener))
+        return await tunnel.launched(viewer.command(chosen), listener, screen)
 
     with refusals(f"can't access VMI {vmi}: {{}}"):
         ended = talk(work)
@@ -158,38 +156,3 @@ def _viewer(type_: str | None, path: str | None) -> Viewer:
         "there is no VNC viewer: install remote-viewer (package virt-viewer) or vncviewer, or run"
         " `virtctl vnc VMI --proxy-only` and connect a viewer to the port that it prints"
     )
-
-
-async def _show(viewer: Viewer, port: int, listener: sockets.socket, screen: Any) -> str:
-    """Launch the viewer and serve it; return why the server ended the stream, if it did."""
-    launched = await asyncio.create_subprocess_exec(
-        *viewer.command(port), stdin=asyncio.subprocess.DEVNULL, stdout=asyncio.subprocess.DEVNULL
-    )
-    ending = asyncio.create_task(launched.wait())
-    connecting = asyncio.create_task(_first_client(listener))
-    try:
-        async with asyncio.timeout(_VIEWER_SECONDS):
-            await asyncio.wait({ending, connecting}, return_when=asyncio.FIRST_COMPLETED)
-        if not connecting.done():
-            raise click.ClickException(f"{viewer.program} ended with {ending.result()}")
-        return await tunnel.relay(screen, *connecting.result())
-    except TimeoutError:
-        raise click.ClickException(
-            f"{viewer.program} has not connected within {_VIEWER_SECONDS:.0f} s"
-        ) from None
-    finally:
-        connecting.cancel()
-        if launched.returncode is None:
-            launched.terminate()
-        await ending
-        await screen.close()
-
-
-async def _first_client(
-    listener: sockets.socket,
-) -> tuple[asyncio.StreamReader, asyncio.StreamWriter]:
-    """Return the first connection and listen no longer."""
-    listener.setblocking(False)
-    with listener:
-        client, _ = await asyncio.get_running_loop().sock_accept(listener)
-    return await asyncio.open_connection(sock=client)

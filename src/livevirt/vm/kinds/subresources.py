@@ -44,6 +44,7 @@ SUBRESOURCES: tuple[Action, ...] = (
     Action(_VMI, "vnc", "get"),
     Action(_VMI, "vnc/screenshot", "get"),
     Action(_VMI, "portforward", "get"),
+    Action(_VMI, "usbredir", "get"),
     Action(_VMI, "guestosinfo", "get", "VirtualMachineInstanceGuestAgentInfo"),
     Action(_VMI, "userlist", "get", "VirtualMachineInstanceGuestOSUserList"),
     Action(_VMI, "filesystemlist", "get", "VirtualMachineInstanceFileSystemList"),
@@ -54,7 +55,6 @@ BY_PATH: dict[tuple[str, str], Action] = {(a.resource, a.name): a for a in SUBRE
 
 #: What KubeVirt's clients ask for and we do not serve, with what to do instead.
 UNSERVED: dict[tuple[str, str], str] = {
-    (_VMI, "usbredir"): "USB redirection: use a disk (virtctl addvolume)",
     (_VMI, "vsock"): "vsock: forward a port (virtctl port-forward)",
     (_VM, "memorydump"): "memory dumps",
 }

@@ -72,6 +72,7 @@ _TABLE = """
     domain.devices.autoattachPodInterface
     domain.devices.autoattachSerialConsole domain.devices.logSerialConsole domain.devices.rng
     domain.devices.inputs domain.devices.watchdog.name domain.devices.watchdog.i6300esb
+    domain.devices.clientPassthrough
     domain.devices.disks.name domain.devices.disks.bootOrder domain.devices.disks.cache
     domain.devices.disks.io domain.devices.disks.serial domain.devices.disks.errorPolicy
     domain.devices.disks.shareable domain.devices.disks.dedicatedIOThread

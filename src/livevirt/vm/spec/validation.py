@@ -15,6 +15,7 @@ from livevirt.vm.config.settings import Config
 from livevirt.vm.spec import instance as instances
 from livevirt.vm.spec import sizes
 from livevirt.vm.spec.defaults import BINDINGS
+from livevirt.vm.spec.device_validation import device_errors
 from livevirt.vm.spec.instance import Instance
 from livevirt.vm.spec.placement_validation import placement_errors, scheduling_errors
 from livevirt.vm.spec.refused_fields import refused_fields
@@ -151,6 +152,7 @@ def spec_errors(
         *_memory_errors(path, instance, config, explicit_maximum, sized),
         *_resource_errors(f"{path}.domain.resources", instance),
         *_machine_errors(f"{path}.domain", spec["domain"]),
+        *device_errors(f"{path}.domain.devices", spec["domain"]),
         *_placement_errors(path, spec),
         *scheduling_errors(path, spec),
         *refused_fields(path, spec),

@@ -21,6 +21,7 @@ from livevirt.vm.guest import subresources as guest_subresources
 from livevirt.vm.guest.console import ConsoleEndpoint, Consoles
 from livevirt.vm.guest.exec import ExecEndpoint
 from livevirt.vm.guest.port_forward import PortEndpoint
+from livevirt.vm.guest.usb import UsbEndpoint, UsbSlots
 from livevirt.vm.guest.vnc import ScreenEndpoint, Screens
 from livevirt.vm.instancetypes import sizing_admission
 from livevirt.vm.kinds import subresources, support
@@ -90,7 +91,9 @@ class Actions:
         return await verb(call)
 
 
-class GuestAccess(ConsoleEndpoint, ExecEndpoint, PortEndpoint, ScreenEndpoint, Protocol):
+class GuestAccess(
+    ConsoleEndpoint, ExecEndpoint, PortEndpoint, ScreenEndpoint, UsbEndpoint, Protocol
+):
     """Reaches into the guests that run here; the node has it."""
 
 
@@ -100,6 +103,7 @@ def guest_verbs(guests: GuestAccess) -> dict[tuple[str, str], Verb]:
         (_VMI, "console"): Consoles(guests).verb,
         (_VMI, "exec"): guest_exec.verb(guests),
         (_VMI, "vnc"): Screens(guests).verb,
+        (_VMI, "usbredir"): UsbSlots(guests).verb,
         (_VMI, "portforward"): port_forward.verb(guests, of_vm=False),
         (_VM, "portforward"): port_forward.verb(guests, of_vm=True),
         ("", "version"): _version,

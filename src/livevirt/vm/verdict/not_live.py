@@ -51,6 +51,7 @@ REASONS: dict[Path, str] = {
     ("domain", "devices", "autoattachGraphicsDevice"): _DEVICE_AT_START,
     ("domain", "devices", "autoattachPodInterface"): "it is read when the VM starts",
     ("domain", "devices", "autoattachSerialConsole"): _DEVICE_AT_START,
+    ("domain", "devices", "clientPassthrough"): _DEVICE_AT_START,
     ("domain", "devices", "logSerialConsole"): "QEMU opens the log of the console when it starts",
     ("domain", "devices", "interfaces"): "network interfaces are not hot-plugged",
 }
