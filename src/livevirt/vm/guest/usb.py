@@ -50,7 +50,6 @@ class UsbSlots:
         sockets = await self._endpoint.usb_sockets(call.namespace, call.name)
         if not sockets:
             raise call.refuse(kinds.VMI, "its guest was started without slots for USB devices")
-        client = stream.websocket(call, "virtctl usbredir")
         slot = next((path for path in sockets if path not in self._taken), None)
         if slot is None:
             raise ApiError(
@@ -58,6 +57,7 @@ class UsbSlots:
                 code=503,
                 reason="ServiceUnavailable",
             )
+        client = stream.websocket(call, "virtctl usbredir")
         self._taken.add(slot)
         try:
             guest = await ByteChannel.of_socket(slot, f"the USB slot of {call.name}")
