@@ -370,7 +370,12 @@ STRATEGIES = st.sampled_from(["LiveUpdate", "LiveUpdate", "Stage"])
 GATES = st.sampled_from(
     [["VMLiveUpdateFeatures"], ["VMLiveUpdateFeatures", "PartialLiveUpdate"], []]
 )
-PLACED = ("nodeSelector", "tolerations")
+#: Fields that the instance gets as the VM has them, with their defaults.
+COPIED: dict[str, Any] = {
+    "nodeSelector": None,
+    "tolerations": None,
+    "terminationGracePeriodSeconds": 30,
+}
 SIZED = {"sockets": "cpu", "guest": "memory"}  # the last word of a path, and its part of the domain
 
 
@@ -427,8 +432,8 @@ async def check_one(world: World, patch: Object) -> None:
         await world.until(lambda: world.vm()["status"]["observedGeneration"] == generation)
     wanted = world.vm()["spec"]["template"]["spec"]
     live = {c["path"].rpartition(".")[2] for c in said["changes"] if c["verdict"] in LIVE_VERDICTS}
-    assert live <= {*PLACED, *SIZED}
-    expected = before | {name: wanted.get(name) for name in live if name in PLACED}
+    assert live <= {*COPIED, *SIZED}
+    expected = before | {name: wanted.get(name, COPIED[name]) for name in live if name in COPIED}
     expected["domain"] = dict(before["domain"])
     for name in live & SIZED.keys():
         part = SIZED[name]

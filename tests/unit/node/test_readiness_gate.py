@@ -57,6 +57,7 @@ def a_local(condition: Any = "running", **changes: Any) -> Any:
         "ending": None,
         "spawned": True,
         "guest": object(),
+        "prober": None,
         "standing": Standing(condition, ""),
     }
     return SimpleNamespace(**found | changes)

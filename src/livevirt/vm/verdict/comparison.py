@@ -197,8 +197,10 @@ class VolumeEdit:
 def compare(inputs: VerdictInputs, vmi: Object, following: Object) -> Comparison:
     """Return the comparison for an instance that runs, and of which some fields follow the VM."""
     recorded = config.recorded(vmi)
-    uid, spec = _identity(vmi), vmi["spec"]
-    settings = inputs.config.without_maxima(recorded, spec.get("evictionStrategy") or "None")
+    # An instance of an earlier release does not state these two.
+    unstated = {"terminationGracePeriodSeconds": spec_defaults.GRACE_SECONDS}
+    uid, spec = _identity(vmi), {**unstated, "evictionStrategy": "None", **vmi["spec"]}
+    settings = inputs.config.without_maxima(recorded, spec["evictionStrategy"])
     # A type left open means the one the guest has: the next start keeps it.
     machine = status_of(vmi).get("machine") or spec["domain"].get("machine")
     began = baseline.in_force(spec_defaults.kept(inputs.started, machine), vmi)
