@@ -7,6 +7,7 @@ import contextlib
 from collections.abc import AsyncIterator
 from dataclasses import dataclass
 from datetime import datetime, timedelta
+from pathlib import Path
 
 import pytest
 from aiohttp.test_utils import make_mocked_request
@@ -23,6 +24,7 @@ from livevirt.vm.subresources.router import Actions
 from livevirt.vm.verdict.rollout_policy import ROLLOUT, WINDOW
 
 from .edits import configure, edit, plan, required, settled, template, waiting
+from .served import serving
 from .test_one_verdict import HOT, ROOT
 from .test_restart_required import restart
 from .vm_world import ADMIN, NAMESPACE, PlayedNode, World, now
@@ -144,6 +146,22 @@ async def test_an_edit_waits_for_the_window_and_the_status_says_when(guest: Worl
     assert [start in each for each in warnings] == [True]
     assert not required(guest)
     assert sockets(guest) == 1
+
+
+async def test_virtctl_reports_the_window_and_does_not_wait_for_it(
+    guest: World, tmp_path: Path
+) -> None:
+    window, start = window_in(timedelta(hours=5))
+    await guest.patch_vm(annotated(rollout="Window", window=window))
+    await guest.patch_vm(SOCKETS)
+    async with serving(guest, tmp_path) as server:
+        waited = await server.virtctl("vm", "wait", "web", "--timeout", "30s")
+        planned = await server.virtctl("plan", "web")
+        why = await server.virtctl("why", "web")
+    assert (waited.status, planned.status, why.status) == (4, 4, 0)
+    assert start in waited.out
+    assert start in planned.out
+    assert start in why.out
 
 
 async def test_a_volume_is_attached_while_the_window_is_closed(guest: World) -> None:

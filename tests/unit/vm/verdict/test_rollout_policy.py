@@ -92,6 +92,15 @@ def test_what_is_no_window(text: str) -> None:
         parse_window(text)
 
 
+@given(st.text("0123456789*/-,#LWMONSUhms. @", max_size=60), st.sampled_from(["", " 1h UTC"]))
+def test_any_text_is_a_window_or_refused(text: str, rest: str) -> None:
+    try:
+        found = parse_window(text + rest)
+    except WindowError:
+        return
+    assert found.start_after(NOON) > NOON
+
+
 ZONES = st.sampled_from(
     ["UTC", "Europe/Berlin", "America/New_York", "America/Santiago", "Australia/Lord_Howe",
      "Asia/Kathmandu", "Africa/Casablanca"]
