@@ -33,7 +33,7 @@ from livevirt.vm.kinds import REGISTRY, subresources
 from livevirt.vm.migration import phases, plan, policy
 from livevirt.vm.monitoring import collector
 from livevirt.vm.spec import resources
-from livevirt.vm.verdict import verdict
+from livevirt.vm.verdict import rollout_policy, verdict
 from livevirt.vm.volumes import volume_patch
 from livevirt.vm.workload_update import view as workload_update
 
@@ -175,6 +175,10 @@ _REST = f"""
 
 - The annotation `{volume_patch.FORCE_DETACH}` of a VM names volumes, with commas between them, that
   go once even if the guest uses them.
+- The annotations `{rollout_policy.ROLLOUT}` and `{rollout_policy.WINDOW}` of a VM or namespace set
+  [when edits reach running guests](live-update.md#a-strategy-for-one-vm).
+- The annotation `{config.ALLOW_LOOSER}: "true"` of the KubeVirt object lets them be looser than
+  `vmRolloutStrategy`.
 - The label `{resources.MEMORY_RATIO}` of a namespace whose quotas demand memory limits
   sets how many times the request of a guest's pod its limit is; 2 without it.
 - The taint `{policy.DEFAULTS["nodeDrainTaintKey"]}:NoSchedule` of a node makes its guests leave it.

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 from collections.abc import AsyncIterator, Awaitable, Callable
+from datetime import timedelta
 from typing import Any, cast
 
 import pytest
@@ -21,6 +22,7 @@ from livevirt.vm.lifecycle.vm.live_update import LiveUpdate
 from livevirt.vm.lifecycle.vm.volumes import VolumeUpdates
 from livevirt.vm.lifecycle.vm.writer import VirtualMachineWriter
 from livevirt.vm.verdict.judgement import Judgement
+from livevirt.vm.verdict.rollout_policy import ROLLOUT, WINDOW
 from livevirt.vm.verdict.summary import RELABELLED, plan_document, warnings
 
 from ..manifests import a_container, a_namespace, a_pod
@@ -111,6 +113,19 @@ async def staged(world: World) -> None:
     await configure(world, vmRolloutStrategy="Stage")
 
 
+async def staged_by_its_vm(world: World) -> None:
+    """Let every change of the VM wait for a restart, under LiveUpdate."""
+    await world.patch_vm({"metadata": {"annotations": {ROLLOUT: "Stage"}}})
+
+
+async def between_windows(world: World) -> None:
+    """Let every change wait for the maintenance window of the namespace."""
+    start = now() + timedelta(hours=5)
+    window = f"{start.minute} {start.hour} * * * 1h UTC"
+    patch = {"metadata": {"annotations": {ROLLOUT: "Window", WINDOW: window}}}
+    await world.owner.patch(core.NAMESPACE, NAMESPACE, "", patch)
+
+
 async def without_record(world: World) -> None:
     """Lose the record of the guest's start."""
     name = world.vmi()["status"]["virtualMachineRevisionName"]
@@ -125,6 +140,8 @@ STATES: dict[str, Setup] = {
     "the node is full, another has room": with_another_node,
     "sizes change by migration": without_in_place,
     "the strategy is Stage": staged,
+    "the VM's strategy is Stage": staged_by_its_vm,
+    "the maintenance window is closed": between_windows,
 }
 #: What growing by a socket meets in each state, so that the states are what they say.
 SOCKETS: dict[str, tuple[str, str, bool]] = {
@@ -135,6 +152,8 @@ SOCKETS: dict[str, tuple[str, str, bool]] = {
     "the node is full, another has room": ("LiveAfterMigration", "NodeFull", False),
     "sizes change by migration": ("LiveAfterMigration", "InPlaceHotplugDisabled", True),
     "the strategy is Stage": ("Restart", "StageStrategy", False),
+    "the VM's strategy is Stage": ("Restart", "StageStrategy", False),
+    "the maintenance window is closed": ("LiveAfterResize", "MaintenanceWindow", True),
 }
 
 

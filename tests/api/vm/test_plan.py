@@ -66,6 +66,7 @@ async def test_a_plan_tells_every_field_and_what_it_was_made_from(guest: World) 
     versions = {
         "virtualMachine": guest.vm(),
         "virtualMachineInstance": guest.vmi(),
+        "namespace": guest.read.get(core.NAMESPACE, NAMESPACE),
         "node": guest.read.get(core.NODE, "node-1"),
         "kubevirt": guest.read.get(kinds.KUBEVIRT, "kubevirt", "kubevirt"),
         "controllerRevision": guest.get(

@@ -5,6 +5,7 @@ from __future__ import annotations
 import copy
 from collections.abc import Sequence
 from dataclasses import dataclass
+from datetime import UTC, datetime
 from typing import Any
 
 from livevirt.kube.objects import core
@@ -27,6 +28,7 @@ Around = dict[str, Any]
 KVM: Around = {"accelerator": "kvm"}
 TCG: Around = {"accelerator": "tcg"}
 TEMPLATE = "spec.template.spec."
+NOON = datetime(2026, 11, 16, 12, tzinfo=UTC)
 
 GONE = object()  # the value of a field that an edit removes
 

@@ -25,7 +25,13 @@ from livevirt.vm.verdict.summary import RESTART_REQUIRED
 
 F = TypeVar("F", bound=Callable[..., Any])
 
-_STATUSES = {Outcome.LIVE: 0, Outcome.AT_START: 0, Outcome.RESTART: 2, Outcome.FAILED: 1}
+_STATUSES = {
+    Outcome.LIVE: 0,
+    Outcome.AT_START: 0,
+    Outcome.RESTART: 2,
+    Outcome.FAILED: 1,
+    Outcome.WINDOW: 4,
+}
 
 
 @click.group()
@@ -58,7 +64,8 @@ def update_instance_type(
     A VM that sets its size itself is refused: remove the field, or have it removed with
     --take-over. KIND is virtualmachineclusterinstancetype if it is left out. Naming the instance
     type the VM has takes its newest generation. With --wait it exits with 0 once the guest has it
-    and with 2 if a restart is required; with --dry-run as `virtctl plan` does.
+    and with 2 if a restart is required, or 4 if it waits for the maintenance window; with
+    --dry-run as `virtctl plan` does.
 
     \b
     virtctl vm update-instance-type web u1.small
@@ -95,8 +102,9 @@ def update_preference(name: str, to: str, dry_run: bool, waits: bool, timeout: f
 def wait_for_it(name: str, timeout: float | None) -> int:
     """Show the progress of a live change; return once all changes are applied in the guest.
 
-    Exits with 0 once it has, or if no guest runs, with 2 if something needs a restart. Without a
-    guest agent the guest cannot confirm a size; the last line then mentions it.
+    Exits with 0 once it has, or if no guest runs, with 2 if something needs a restart, with 4 if
+    the changes wait for the VM's maintenance window. Without a guest agent the guest cannot confirm
+    a size; the last line then mentions it.
 
     \b
     kubectl apply -f web.yaml && virtctl vm wait web
@@ -114,6 +122,8 @@ def wait_for_it(name: str, timeout: float | None) -> int:
         sentence = _ENDS[end]
         if end is Outcome.LIVE:
             sentence = switch.unconfirmed(watched.vmi) or sentence
+        elif end is Outcome.WINDOW:
+            sentence = f"{sentence} at {switch.window(watched.vm)}"
         click.echo(f"VM {name}: {sentence}", err=end is Outcome.FAILED)
         return _STATUSES[end]
 
@@ -126,6 +136,7 @@ _ENDS = {
     Outcome.AT_START: "no guest runs, it takes effect at the next start",
     Outcome.RESTART: "something needs a restart; see `virtctl plan`",
     Outcome.FAILED: "it failed; see `kubectl describe vm`",
+    Outcome.WINDOW: "the changes are applied in the maintenance window",
 }
 
 
@@ -136,6 +147,7 @@ def _is_seen(vm: Object, since: Since) -> bool:
         return False
     waits = conditions.is_true(status.get("conditions"), RESTART_REQUIRED)
     behind = (status.get("observedGeneration") or 0) < since.generation
+    waits = waits or bool(switch.window(vm))
     return waits or not behind or not status.get("created") or since.failed(vm)
 
 

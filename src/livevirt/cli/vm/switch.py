@@ -29,6 +29,7 @@ class Outcome(Enum):
     RESTART = "needs a restart"
     AT_START = "takes effect at the next start"
     FAILED = "failed"
+    WINDOW = "waits for its maintenance window"
 
 
 @dataclass(frozen=True, slots=True)
@@ -178,7 +179,15 @@ def outcome(
         needed = plan.restart
     if needed:
         return Outcome.RESTART if said else None
+    if window(vm):
+        return Outcome.WINDOW
     return Outcome.LIVE if _is_plugged(vmi, plan.sizes if plan is not None else {}) else None
+
+
+def window(vm: Object) -> str:
+    """Return when the maintenance window opens that edits of a VM wait for, empty if none does."""
+    pending = status_of(vm).get("pendingChanges") or ()
+    return next((each["appliesAt"] for each in pending if each.get("appliesAt")), "")
 
 
 def _is_plugged(vmi: Object, expected: Sizes) -> bool:
@@ -237,6 +246,8 @@ def outcome_message(end: Outcome, vm: Object, vmi: Object | None, to: Named) -> 
             return f"VM {name} needs a restart for {to.title}: {why}; `virtctl restart {name}`"
         case Outcome.AT_START:
             return f"VM {name} does not run; it starts with {to.title}"
+        case Outcome.WINDOW:
+            return f"VM {name} gets {to.title} in its maintenance window at {window(vm)}"
         case Outcome.FAILED:
             return f"VM {name} cannot be switched to {to.title}: {_message(vm, _FAILURE)}"
 

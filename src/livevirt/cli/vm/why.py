@@ -8,6 +8,7 @@ import click
 
 from livevirt.cli import cluster
 from livevirt.cli.session import Session, refusals, talk
+from livevirt.cli.vm import switch
 from livevirt.cli.vm.documents import instance, status_of
 from livevirt.cli.vm.flags import Command
 from livevirt.kube.objects import conditions
@@ -110,6 +111,10 @@ def _waiting(vm: Object, vmi: Object | None) -> Iterator[str]:
             found = True
             message = (conditions.find(listed, type_) or {}).get("message", "")
             yield from _step(type_, message, step)
+    if opens := switch.window(vm):
+        found = True
+        what = f"maintenance window: it opens at {opens}"
+        yield from _step(what, "", f"nothing; or virtctl restart {vm['metadata']['name']}")
     unsure = conditions.find(status_of(vmi).get("conditions"), guest_size.CONFIRMED)
     if unsure is not None and unsure.get("reason") in _UNCONFIRMED:
         yield f"to do:   {_UNCONFIRMED[unsure['reason']]}"

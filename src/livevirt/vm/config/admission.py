@@ -10,12 +10,14 @@ from livevirt.kube.objects.field_error import FieldError
 from livevirt.kube.objects.quantity import parse
 from livevirt.kube.objects.request import Object
 from livevirt.kube.objects.review import Review, Rules
+from livevirt.vm.config.settings import ALLOW_LOOSER
 from livevirt.vm.instancetypes.rules.matchers import POLICIES
 from livevirt.vm.volumes.admission import wrong
 
 _AT = "spec.configuration"
 _STRATEGIES = ("Stage", "LiveUpdate")
 _EVICTION = ("None", "LiveMigrate", "LiveMigrateIfPossible", "External")
+_FLAGS = ("true", "false")
 _METHODS = ("LiveMigrate", "Evict")
 _SMALLEST_OVERCOMMIT = 10  # percent
 _MIGRATION_NUMBERS = (
@@ -34,10 +36,17 @@ class KubeVirtRules(Rules):
         spec = review.new.get("spec") or {}
         settings = spec.get("configuration") or {}
         return [
+            *_annotation_errors(review.new["metadata"].get("annotations") or {}),
             *_gate_errors(settings.get("developerConfiguration") or {}),
             *_choice_errors(spec, settings),
             *_number_errors(settings),
         ]
+
+
+def _annotation_errors(annotations: Object) -> Iterator[FieldError]:
+    allowed = annotations.get(ALLOW_LOOSER)
+    if allowed not in (None, *_FLAGS):
+        yield _not_among(f"metadata.annotations[{ALLOW_LOOSER}]", allowed, _FLAGS)
 
 
 def _gate_errors(developer: Object) -> Iterator[FieldError]:

@@ -18,6 +18,8 @@ from livevirt.vm.spec.instance import Amount, View, read_amount
 
 NAMESPACE, NAME = "kubevirt", "kubevirt"  # of the KubeVirt object
 RECORDED = "livevirt.io/recorded-config"  # the annotation of an instance
+#: The annotation of the KubeVirt object: may a VM's rollout strategy be looser than the cluster's?
+ALLOW_LOOSER = "livevirt.io/allow-looser-rollout"
 
 LIVE_UPDATE_GATE = "VMLiveUpdateFeatures"
 IN_PLACE_GATE = "InPlaceHotplug"
@@ -73,6 +75,7 @@ class Config:
     eviction_strategy: str = "None"
     network_binding: str = "masquerade"
     update_methods: frozenset[str] = frozenset()  # by which running guests may be replaced
+    looser_rollout: bool = False  # whether VMs may choose LiveUpdate where `strategy` is Stage
     defaults: Defaults = _USUAL
 
     def enabled(self, gate: str) -> bool:
@@ -103,6 +106,11 @@ class Config:
         """Whether edits are rolled out to running guests; without the gate they never are."""
         return self.strategy == "LiveUpdate" and self.enabled(LIVE_UPDATE_GATE)
 
+    @property
+    def reserves_maxima(self) -> bool:
+        """Whether guests start with room to grow, because edits of some may be rolled out."""
+        return self.live_update or (self.looser_rollout and self.enabled(LIVE_UPDATE_GATE))
+
 
 def read(kubevirt: Object | None) -> Config:
     """Return the settings of the KubeVirt object, or KubeVirt's defaults without one."""
@@ -112,6 +120,7 @@ def read(kubevirt: Object | None) -> Config:
     live = settings.get("liveUpdateConfiguration") or {}
     network = settings.get("network") or {}
     architecture = (settings.get("architectureConfiguration") or {}).get("amd64") or {}
+    annotations = ((kubevirt or {}).get("metadata") or {}).get("annotations") or {}
     usual = _USUAL
     return Config(
         strategy=settings.get("vmRolloutStrategy") or "",
@@ -120,6 +129,7 @@ def read(kubevirt: Object | None) -> Config:
         eviction_strategy=settings.get("evictionStrategy") or "None",
         network_binding=network.get("defaultNetworkInterface") or "masquerade",
         update_methods=frozenset(updates.get("workloadUpdateMethods") or ()),
+        looser_rollout=annotations.get(ALLOW_LOOSER) == "true",
         defaults=Defaults(
             # Zero cannot be distinguished from a field left out, so it means the default here too.
             max_hotplug_ratio=live.get("maxHotplugRatio") or usual.max_hotplug_ratio,

@@ -5,11 +5,11 @@ from __future__ import annotations
 import copy
 from collections.abc import Iterator
 
-from livevirt.kube.objects import names
+from livevirt.kube.objects import core, names
 from livevirt.kube.objects.field_error import FieldError
 from livevirt.kube.objects.metadata import validate_annotations, validate_labels
 from livevirt.kube.objects.request import Object
-from livevirt.kube.objects.review import Get, Reader, Review, Rules
+from livevirt.kube.objects.review import Get, Review, Rules
 from livevirt.vm.config.settings import Config
 from livevirt.vm.instancetypes import sizing_admission
 from livevirt.vm.instancetypes.sizing_admission import Sized, is_referred_anew, is_resized
@@ -21,6 +21,7 @@ from livevirt.vm.spec.defaults import RUN_STRATEGIES, run_strategy
 from livevirt.vm.spec.placement_validation import priority_errors
 from livevirt.vm.spec.refused_fields import refused_annotations
 from livevirt.vm.spec.validation import Exemptions, size_warnings, spec_errors
+from livevirt.vm.verdict import rollout_policy
 from livevirt.vm.verdict.gather import gather_now
 from livevirt.vm.verdict.summary import RELABELLED, warnings
 from livevirt.vm.verdict.verdict import judge, relabelled
@@ -65,12 +66,14 @@ class VirtualMachineRules(Rules):
         Taking another generation of the instance type is an edit as well.
         """
         new, old = review.new, review.old
-        if not _is_edited(review):
-            return []
         if "deletionTimestamp" in new["metadata"]:
             return []  # nothing more will start; an edit on the way out must not get stuck
+        rollout = _rollout_errors(review)
+        if not _is_edited(review):
+            return rollout
         sized, config = sizing_admission.size(new, review.read), cluster_config(review.read)
         found = errors(new, config, sized, old) + missing_class(new, old, review.read.get)
+        found += rollout
         if not found and not is_component(review.user):
             review.warnings += sized.warnings
             review.warnings += _data_volume_warnings(new, old, review.read.get)
@@ -78,7 +81,7 @@ class VirtualMachineRules(Rules):
                 review.warnings += _newly_ignored(review, sized)
                 written = sized.vm["spec"]["template"]["spec"]
                 review.warnings += size_warnings(_TEMPLATE, written, config)
-                review.warnings += _edit_warnings(sized.vm, review.read) if old is not None else []
+                review.warnings += _edit_warnings(sized.vm, review) if old is not None else []
         return found
 
 
@@ -140,9 +143,22 @@ def _but_strategy(spec: Object) -> Object:
     return {key: value for key, value in spec.items() if key not in ("running", "runStrategy")}
 
 
-def _edit_warnings(new: Object, read: Reader) -> list[str]:
+def _rollout_errors(review: Review) -> list[FieldError]:
+    """List what is wrong with a new rollout strategy; warn if the one it names is not in force."""
+    new, old = review.new, review.old
+    if review.subresource or not rollout_policy.is_changed(new, old):
+        return []
+    namespace = review.read.get(core.NAMESPACE, new["metadata"]["namespace"])
+    found = rollout_policy.errors(new, namespace)
+    if not found and not is_component(review.user):
+        config = cluster_config(review.read)
+        review.warnings += rollout_policy.warnings(new, namespace, config, review.now)
+    return found
+
+
+def _edit_warnings(new: Object, review: Review) -> list[str]:
     """Return what becomes of an edit while the guest runs, given the VM as it would be sized."""
-    inputs = gather_now(new, read)
+    inputs = gather_now(new, review.read, review.now)
     judgement = judge(inputs)
     found = warnings(judgement, new["metadata"]["name"], new["metadata"]["namespace"])
     return [*found, RELABELLED] if judgement.running and relabelled(inputs) else found

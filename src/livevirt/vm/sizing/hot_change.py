@@ -70,7 +70,11 @@ def requested(judgement: Judgement, vmi: Object) -> Object | None:
 
     None if neither the size of the guest nor that of its pod changes.
     """
-    changed = {_FIELDS[c.path] for c in judgement.changes if c.path in _FIELDS and c.live}
+    changed = {
+        _FIELDS[c.path]
+        for c in judgement.changes
+        if c.path in _FIELDS and c.live and not c.deferred
+    }
     if not changed:
         return None
     before = _status(vmi).get(REQUESTED) or {}

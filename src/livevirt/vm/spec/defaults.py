@@ -113,7 +113,7 @@ def fill_size(domain: Object, instance: Instance, config: Config) -> None:
     boot = sizes.guest(instance)
     if boot is not None:
         _part(domain, "memory").setdefault("guest", str(boot))
-    if config.live_update:
+    if config.reserves_maxima:
         part["maxSockets"] = sizes.max_sockets(written.cpu.max_sockets, chosen, defaults)
         most = sizes.max_guest(instance, boot, defaults)
         if most is not None:

@@ -178,7 +178,7 @@ def size_warnings(path: str, spec: Object, config: Config) -> list[str]:
     chosen = sizes.topology(cpu, instance.domain.resources)
     sockets, boot = chosen.sockets, sizes.guest(instance)
     most = boot
-    if config.live_update:
+    if config.reserves_maxima:
         sockets = max(sizes.max_sockets(cpu.max_sockets, chosen, defaults), sockets)
         most = sizes.max_guest(instance, boot, defaults) or boot
     found = []
@@ -238,14 +238,14 @@ def _memory_errors(
         yield wrong(f"{at}.guest", f"{at}.guest '{guest}' must be greater than 0.")
     elif guest > _MOST:
         yield wrong(f"{at}.guest", f"{at}.guest must be equal to or less than {_MOST.value()}.")
-    elif limit is not None and guest > limit and not config.live_update:
+    elif limit is not None and guest > limit and not config.reserves_maxima:
         limited = f"{path}.domain.resources.limits.memory"
         message = (
             f"{at}.guest '{guest}' must be equal to or less than the memory limit"
             f" {limited} '{limit}'"
         )
         yield wrong(f"{at}.guest", message)
-    if explicit_maximum and config.live_update:
+    if explicit_maximum and config.reserves_maxima:
         problem = sizes.hotplug_problem(instance, guest, instance.max_guest)
         if problem:
             yield wrong(f"{at}.guest", problem)

@@ -5,12 +5,14 @@ from __future__ import annotations
 import contextlib
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, field
+from datetime import UTC, datetime
 from typing import Any, NamedTuple, Protocol
 
 from aiohttp import web
 
 from livevirt.errors import BadRequest, Conflict, NotFound
 from livevirt.kube.client.interface import Client
+from livevirt.kube.control.clock import Now
 from livevirt.kube.control.turns import Turns
 from livevirt.kube.objects import field_error, structural
 from livevirt.kube.objects.conditions import FINAL
@@ -55,6 +57,11 @@ class GuestEndpoint(Protocol):
 DONE = Answer(200, b"")
 
 
+def utc_now() -> datetime:
+    """Return the present moment."""
+    return datetime.now(UTC)
+
+
 @dataclass(frozen=True, slots=True)
 class Call:
     """Everything a verb may need."""
@@ -68,6 +75,7 @@ class Call:
     body: Any = None
     rest: str = ""  # of the path, below the verb
     turns: Turns = field(default_factory=Turns)  # of those who write the same object
+    now: Now = utc_now
 
     @property
     def options(self) -> Object:

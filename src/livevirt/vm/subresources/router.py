@@ -12,6 +12,7 @@ from typing import Any, Protocol
 from aiohttp import web
 
 from livevirt.kube.client.interface import Client
+from livevirt.kube.control.clock import Now
 from livevirt.kube.control.turns import Turns
 from livevirt.kube.objects import refusals
 from livevirt.kube.objects.request import ActionPath, Answer, User
@@ -27,7 +28,7 @@ from livevirt.vm.instancetypes import sizing_admission
 from livevirt.vm.kinds import subresources, support
 from livevirt.vm.lifecycle import start_stop
 from livevirt.vm.migration import request
-from livevirt.vm.subresources.call import Call, GuestEndpoint, Verb
+from livevirt.vm.subresources.call import Call, GuestEndpoint, Verb, utc_now
 from livevirt.vm.verdict import plan_subresource
 from livevirt.vm.volumes import subresources as volumes
 
@@ -66,8 +67,9 @@ class Actions:
         client: Client,
         guests: GuestEndpoint,
         more: Mapping[tuple[str, str], Verb] | None = None,
+        now: Now = utc_now,
     ) -> None:
-        self._client, self._guests = client, guests
+        self._client, self._guests, self._now = client, guests, now
         self._verbs = {**VERBS, **(more or {})}
         self._turns = Turns()
 
@@ -86,7 +88,7 @@ class Actions:
             raise refusals.method_not_allowed()
         call = Call(
             self._client, self._guests, action.namespace, action.name, user, http, body, rest,
-            self._turns,
+            self._turns, self._now,
         )  # fmt: skip
         return await verb(call)
 

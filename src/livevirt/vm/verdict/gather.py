@@ -7,6 +7,7 @@ read only if the edit changes the guest's size, because nothing else depends on 
 from __future__ import annotations
 
 from collections.abc import Coroutine
+from datetime import datetime
 from typing import Any, Protocol, TypeVar
 
 from msgspec.structs import replace
@@ -24,7 +25,7 @@ from livevirt.vm.sizing.reservation import size_of
 from livevirt.vm.spec import instance
 from livevirt.vm.spec.defaults import run_strategy
 from livevirt.vm.spec.resources import as_started, namespace_of
-from livevirt.vm.verdict import headroom
+from livevirt.vm.verdict import headroom, rollout_policy
 from livevirt.vm.verdict.verdict_inputs import ACCELERATOR, VerdictInputs, is_running, revision_of
 
 T = TypeVar("T")
@@ -56,7 +57,7 @@ class LocalReader(Protocol):
         """Return the pod of an instance on a node, and what the other pods of that node use."""
 
 
-async def gather(vm: Object, read: Reader) -> VerdictInputs:
+async def gather(vm: Object, read: Reader, now: datetime) -> VerdictInputs:
     """Return the inputs of the verdict on a VM, expanded by its instance type and preference.
 
     A VM that is to be halted has no guest an edit could reach.
@@ -73,13 +74,16 @@ async def gather(vm: Object, read: Reader) -> VerdictInputs:
         "kubevirt": await read.get(kinds.KUBEVIRT, config.NAME, config.NAMESPACE),
         "node": await read.get(core.NODE, node) if node else None,
     }
-    template, settings = spec.get("template") or {}, config.read(objects["kubevirt"])
+    template, cluster = spec.get("template") or {}, config.read(objects["kubevirt"])
     wanted = template.get("spec") or {}
     if vmi is None or not _reachable(vmi, vm):
-        return VerdictInputs(wanted, wanted, None, settings, objects=objects)
+        return VerdictInputs(wanted, wanted, None, cluster, objects=objects)
     if (record := objects["controllerRevision"]) is None:
         unknown = _lost(revision)
-        return VerdictInputs(wanted, wanted, vmi, settings, unknown=unknown, objects=objects)
+        return VerdictInputs(wanted, wanted, vmi, cluster, unknown=unknown, objects=objects)
+    objects["namespace"] = await read.get(core.NAMESPACE, namespace)
+    rollout = rollout_policy.decide(vm, objects["namespace"], cluster, now)
+    settings = rollout_policy.config_of(rollout, cluster)
     at_start = record["data"]["spec"]["template"]
     labels = ((objects["node"] or {}).get("metadata") or {}).get("labels") or {}
     inputs = VerdictInputs(
@@ -92,6 +96,8 @@ async def gather(vm: Object, read: Reader) -> VerdictInputs:
         migration_obstacle=hindrance(vmi, settings),
         started_metadata=at_start.get("metadata") or {},
         wanted_metadata=template.get("metadata") or {},
+        rollout_reason=rollout.why,
+        opens=rollout.opens,
         objects=objects,
     )
     began = baseline.in_force(at_start["spec"], vmi)
@@ -108,7 +114,7 @@ async def gather_room(inputs: VerdictInputs, vmi: Object, read: Reader) -> Verdi
     pod, others = await read.occupancy(node_of(vmi), uid)
     shares = [(node, (await read.occupancy(node["metadata"]["name"], uid))[1]) for node in nodes]
     found = dict(inputs.objects) | {
-        "namespace": await read.get(core.NAMESPACE, name),
+        "namespace": inputs.objects.get("namespace") or await read.get(core.NAMESPACE, name),
         "pod": pod,
         "resourceQuotas": quotas,
         "limitRanges": ranges,
@@ -133,9 +139,9 @@ async def gather_room(inputs: VerdictInputs, vmi: Object, read: Reader) -> Verdi
     )
 
 
-def gather_now(vm: Object, reader: LocalReader) -> VerdictInputs:
+def gather_now(vm: Object, reader: LocalReader, now: datetime) -> VerdictInputs:
     """Return what `gather` does, from a reader that never waits."""
-    return _now(gather(vm, _Immediate(reader)))
+    return _now(gather(vm, _Immediate(reader), now))
 
 
 def gather_room_now(inputs: VerdictInputs, vmi: Object, reader: LocalReader) -> VerdictInputs:

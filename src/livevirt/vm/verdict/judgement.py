@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from datetime import datetime
 from enum import StrEnum
 from typing import Any
 
@@ -66,6 +67,7 @@ class Reason(StrEnum):
     NOT_COPIED = "VolumeNotMigratable"
     GATE_MISSING = "FeatureGateMissing"
     STAGE = "StageStrategy"
+    WINDOW = "MaintenanceWindow"  # live once the window opens
     HELD_BACK = "HeldBack"
     INVALID = "Invalid"
     NOT_AVAILABLE = "NotAvailable"  # this release cannot do it yet
@@ -77,6 +79,7 @@ class Ruling(msgspec.Struct, frozen=True):
     A rule decides the first five fields; `judge` adds which field it is and its values as JSON
     (None: left out). `waits`: nothing happens until something around the guest changes.
     `unconfirmed`: why the guest will not confirm it, as `guest_size` names reasons.
+    `applies_at`: when the maintenance window opens that it waits for.
     """
 
     verdict: Verdict
@@ -89,11 +92,17 @@ class Ruling(msgspec.Struct, frozen=True):
     running: Any = None
     wanted: Any = None
     volume: str = ""  # whose edit it is part of: one that no other field holds back
+    applies_at: datetime | None = None
 
     @property
     def live(self) -> bool:
         """Whether it happens without a restart."""
         return self.verdict in LIVE_VERDICTS
+
+    @property
+    def deferred(self) -> bool:
+        """Whether the instance gets it only after a migration or in a maintenance window."""
+        return self.reason in (Reason.MIGRATING, Reason.WINDOW)
 
     def ruled(self, ruling: Ruling) -> Ruling:
         """Return the same changed field with the verdict of another ruling."""
@@ -120,6 +129,11 @@ class Judgement(msgspec.Struct, frozen=True):
     def waits(self) -> bool:
         """Whether something live waits for room, or for a migration to end or to be allowed."""
         return any(change.waits for change in self.changes)
+
+    @property
+    def window(self) -> datetime | None:
+        """When the maintenance window opens that changes wait for, None if none does."""
+        return next((c.applies_at for c in self.changes if c.applies_at is not None), None)
 
     def of(self, verdict: Verdict) -> list[Ruling]:
         """List the changes that have a verdict."""

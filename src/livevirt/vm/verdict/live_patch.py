@@ -109,7 +109,7 @@ def settles(judgement: Judgement) -> bool:
 def followed(change: Ruling) -> bool:
     """Return whether the instance gets a change now; volumes through `volume_patch`."""
     copied_later = change.reason is Reason.VOLUME_MIGRATION and change.waits
-    return change.live and change.reason is not Reason.MIGRATING and not copied_later
+    return change.live and not change.deferred and not copied_later
 
 
 def _patched(change: Ruling) -> bool:

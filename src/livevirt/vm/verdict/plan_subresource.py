@@ -7,6 +7,7 @@ the VM as it is. Nothing is written.
 from __future__ import annotations
 
 import contextlib
+from typing import Any
 
 from livevirt.errors import BadRequest, NotFound
 from livevirt.kube.client.interface import Client
@@ -18,6 +19,7 @@ from livevirt.kube.objects.node_share import NodeUsage, Share
 from livevirt.kube.objects.request import Answer, Object, status_of
 from livevirt.kube.objects.structural import shape
 from livevirt.vm import kinds
+from livevirt.vm.config import settings as config
 from livevirt.vm.config.settings import Config
 from livevirt.vm.instancetypes.rules.matchers import decide
 from livevirt.vm.instancetypes.sizing_admission import Sized, ignored, size
@@ -25,7 +27,7 @@ from livevirt.vm.kinds import support
 from livevirt.vm.lifecycle import vm_admission as machines
 from livevirt.vm.spec.validation import size_warnings
 from livevirt.vm.subresources.call import Call
-from livevirt.vm.verdict import headroom
+from livevirt.vm.verdict import headroom, rollout_policy
 from livevirt.vm.verdict.comparison import TEMPLATE
 from livevirt.vm.verdict.gather import gather
 from livevirt.vm.verdict.growth import pod_changes
@@ -43,19 +45,26 @@ async def plan(call: Call) -> Answer:
     sized = None if errors else await _sized(call, wanted)  # without a shape there is no meaning
     judged = sized is not None and sized.known and not sized.errors
     reader = ClientReader(call.client)
-    inputs = await gather(sized.vm if sized is not None and judged else vm, reader)
+    inputs = await gather(sized.vm if sized is not None and judged else vm, reader, call.now())
     judgement = judge(inputs) if judged else Judgement()
     if judgement.unknown:
         raise call.refuse(kinds.VM, judgement.unknown)
-    unused, place = [], None
+    settings = config.read(inputs.objects["kubevirt"])  # as admission reads them
+    unused, overruled, place = [], list[str](), None
     if sized is not None:
-        errors = machines.errors(wanted, inputs.config, sized, vm)
+        errors = machines.errors(wanted, settings, sized, vm)
         errors += await decide(
             lambda read: machines.missing_class(wanted, vm, read.get), reader.get
         )
+        if rollout_policy.is_changed(wanted, vm):
+            namespace = await reader.get(core.NAMESPACE, call.namespace)
+            errors += rollout_policy.errors(wanted, namespace)
+            overruled = rollout_policy.warnings(wanted, namespace, settings, call.now())
         if sized.known and not errors and not judgement.running:
-            place = await _placement(call, sized.vm, inputs.config)
-        unused = _unused(wanted, sized, inputs.config, refused=bool(errors))
+            place = await _placement(call, sized.vm, settings)
+        unused = _unused(wanted, sized, settings, refused=bool(errors))
+        if not errors:
+            unused += overruled
         if not errors and judgement.running and relabelled(inputs):
             unused.append(RELABELLED)
     observed = _observed(vm, inputs, reader.pods_version)
@@ -138,12 +147,18 @@ def _is_whole(call: Call) -> bool:
 
 
 def _wanted(call: Call, vm: Object) -> Object:
-    """Return the VM as the body wants it; only its spec matters."""
+    """Return the VM as the body wants it; only its spec and annotations matter."""
     body = call.options
     if not _is_whole(call):
         # The status counts as well: a reference that goes lets the newest generation be taken.
         patched = apply(body, vm)
-        return {**vm, "spec": patched.get("spec"), "status": status_of(patched)}
+        annotations = _annotations(patched.get("metadata"))
+        return {
+            **vm,
+            "metadata": {**vm["metadata"], "annotations": annotations},
+            "spec": patched.get("spec"),
+            "status": status_of(patched),
+        }
     meta = body.get("metadata")
     given = meta.get("name") if isinstance(meta, dict) else None
     group = str(body.get("apiVersion", "")).partition("/")[0]
@@ -153,7 +168,21 @@ def _wanted(call: Call, vm: Object) -> Object:
         raise BadRequest(
             f"the name of the object ({given}) does not match the name on the URL ({call.name})"
         )
-    return {**vm, "spec": body.get("spec")}
+    # As `kubectl apply` does: annotations that the manifest leaves out stay.
+    annotations = _annotations(vm["metadata"]) | _annotations(meta)
+    return {
+        **vm,
+        "metadata": {**vm["metadata"], "annotations": annotations},
+        "spec": body.get("spec"),
+    }
+
+
+def _annotations(meta: Any) -> dict[str, str]:
+    """Return the annotations in the metadata of a body, as far as their shape is right."""
+    found = meta.get("annotations") if isinstance(meta, dict) else None
+    if not isinstance(found, dict):
+        return {}
+    return {name: text for name, text in found.items() if isinstance(text, str)}
 
 
 async def _placement(call: Call, vm: Object, settings: Config) -> Object | None:

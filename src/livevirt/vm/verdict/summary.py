@@ -11,6 +11,7 @@ import msgspec
 from livevirt.kube.objects import conditions
 from livevirt.kube.objects.conditions import Condition
 from livevirt.kube.objects.request import Object
+from livevirt.kube.objects.times import format_time
 from livevirt.vm.sizing.guest_size import UNCONFIRMED
 from livevirt.vm.verdict.comparison import TEMPLATE
 from livevirt.vm.verdict.judgement import Judgement, Ruling, Verdict
@@ -73,8 +74,8 @@ class Pending(NamedTuple):
 
 
 def pending(judgement: Judgement) -> Pending:
-    """Return the changes that wait for a restart, as the VM's status shows them."""
-    waiting = judgement.of(Verdict.RESTART)
+    """Return the changes that wait for a restart or a window, as the VM's status shows them."""
+    waiting = [*judgement.of(Verdict.RESTART), *_in_window(judgement)]
     shown = [_pending(change) for change in waiting[:MOST_PENDING]]
     return Pending(shown, len(waiting) - len(shown))
 
@@ -111,9 +112,12 @@ def warnings(judgement: Judgement, name: str, namespace: str = "") -> list[str]:
     found = [
         _warning(_LEADS[verdict], changes, command)
         for verdict in _LEADS
-        if (changes := judgement.of(verdict))
+        if (changes := [c for c in judgement.of(verdict) if c.applies_at is None])
     ]
-    assert sum(map(len, found)) <= LONGEST_WARNINGS  # there are five verdicts
+    if judgement.window is not None:
+        lead = f"in the maintenance window at {format_time(judgement.window)}"
+        found.append(_warning(lead, _in_window(judgement), command))
+    assert sum(map(len, found)) <= LONGEST_WARNINGS  # there are five verdicts, and the window
     return found
 
 
@@ -152,6 +156,8 @@ def _pending(change: Ruling) -> Object:
     }
     if change.nearest is not None:
         found["nearestLive"] = compact(path, change.nearest)
+    if change.applies_at is not None:
+        found["appliesAt"] = format_time(change.applies_at)
     return found
 
 
@@ -169,10 +175,17 @@ def _planned(change: Ruling) -> Object:
         found["nearestLive"] = redacted(path, change.nearest)
     if change.waits:
         found["waits"] = True
+    if change.applies_at is not None:
+        found["appliesAt"] = format_time(change.applies_at)
     if change.unconfirmed:
         found["confirmed"] = False
         found["message"] += f"; it will be {UNCONFIRMED[change.unconfirmed]}"
     return found
+
+
+def _in_window(judgement: Judgement) -> list[Ruling]:
+    """List the changes that wait for a maintenance window."""
+    return [change for change in judgement.changes if change.applies_at is not None]
 
 
 def _warning(lead: str, changes: list[Ruling], command: str) -> str:

@@ -14,6 +14,7 @@ from livevirt.kube.objects.field_error import FieldError
 from livevirt.kube.objects.merge_patch import apply
 from livevirt.kube.objects.quantity import ZERO, Quantity, parse
 from livevirt.kube.objects.request import Object
+from livevirt.kube.objects.times import format_time
 from livevirt.vm.config.settings import LIVE_UPDATE_GATE
 from livevirt.vm.sizing import guest_size
 from livevirt.vm.sizing.reservation import Size, reserved, size_of
@@ -74,8 +75,8 @@ def judge(inputs: VerdictInputs) -> Judgement:
         (*others, *volumes, *metadata), comparison.started, comparison.wanted, running=True
     )
     judgement = _resized(comparison, inputs.vmi, judgement)
-    changes = tuple(_unconfirmed(inputs, each) for each in judgement.changes)
-    return replace(judgement, changes=changes)
+    changes = (_unconfirmed(inputs, each) for each in judgement.changes)
+    return replace(judgement, changes=tuple(_in_window(inputs, each) for each in changes))
 
 
 def relabelled(inputs: VerdictInputs) -> bool:
@@ -150,8 +151,22 @@ def _staged(inputs: VerdictInputs, change: Ruling) -> Ruling:
     if inputs.config.strategy == "LiveUpdate":
         message = f"feature gate {LIVE_UPDATE_GATE} is not open, so the rollout strategy is Stage"
         return change.ruled(Ruling(Verdict.RESTART, Reason.GATE_MISSING, message))
-    message = "the rollout strategy is Stage: every change waits for a restart"
+    why = inputs.rollout_reason or "the rollout strategy is Stage"
+    message = f"{why}: every change waits for a restart"
     return change.ruled(Ruling(Verdict.RESTART, Reason.STAGE, message))
+
+
+def _in_window(inputs: VerdictInputs, change: Ruling) -> Ruling:
+    """Return a change as it waits for the maintenance window; those of volumes never do."""
+    if inputs.opens is None or not change.live or change.volume:
+        return change
+    message = (
+        f"it is applied in the maintenance window that opens at {format_time(inputs.opens)}, or at"
+        " a restart before that"
+    )
+    return replace(
+        change, reason=Reason.WINDOW, message=message, waits=True, applies_at=inputs.opens
+    )
 
 
 def _held_back(volumes: list[Ruling], others: list[Ruling]) -> list[Ruling]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from datetime import datetime
 from typing import Any
 
 import msgspec
@@ -43,8 +44,8 @@ class VerdictInputs(msgspec.Struct, frozen=True):
 
     `started` and `wanted` are the expanded template specs of the last start and of the VM as it is
     to be. What is not known is no obstacle. `config` is the cluster's current configuration, for
-    strategy, feature gates and the defaults of a field that the spec drops; sizes follow the
-    defaults that the instance recorded.
+    strategy (the VM's own, if it has one), feature gates and the defaults of a field that the spec
+    drops; sizes follow the defaults that the instance recorded.
     """
 
     started: Object
@@ -61,6 +62,8 @@ class VerdictInputs(msgspec.Struct, frozen=True):
     second_pod: tuple[Bound, ...] = ()  # quotas, as they limit the pod of a migration's target
     unsupported: frozenset[Reason] = NOT_YET  # ways to go live that the node does not support
     unknown: str = ""  # why the edit cannot be judged, if so
+    rollout_reason: str = ""  # why the strategy is not the cluster's
+    opens: datetime | None = None  # the next maintenance window, if edits wait for one
     #: Labels and annotations of the template at the start and as they are to be.
     started_metadata: Object = {}
     wanted_metadata: Object = {}

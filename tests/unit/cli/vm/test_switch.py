@@ -19,6 +19,7 @@ MICRO = Named(kinds.CLUSTER_INSTANCETYPE, "u1.micro")
 TAKEN = {"name": "u1.micro", "controllerRevisionRef": {"name": "web-u1.micro-1"}}
 GROWN = Planned(2, {SOCKETS: 2, MEMORY: "1Gi"})
 SAME, RESTART = Planned(2), Planned(2, restart=True)
+IN_WINDOW = [{"path": MEMORY, "appliesAt": "2026-11-21T01:00:00Z"}]
 
 
 def true(type_: str, message: str = "why") -> Object:
@@ -73,6 +74,12 @@ OUTCOMES: dict[str, tuple[Object, Object | None, Planned | None, Outcome | None]
     "it could not be looked up": (a_vm(true("Failure")), a_vmi(), SAME, Outcome.FAILED),
     "it could not be looked up, and something waits from before": (
         a_vm(true("Failure"), true("RestartRequired")), a_vmi(), SAME, Outcome.FAILED,
+    ),
+    "it waits for the maintenance window": (
+        a_vm(pendingChanges=IN_WINDOW), a_vmi(), SAME, Outcome.WINDOW,
+    ),
+    "a part waits for the window, a part for a restart": (
+        a_vm(true("RestartRequired"), pendingChanges=IN_WINDOW), a_vmi(), RESTART, Outcome.RESTART,
     ),
     "no guest runs": (a_vm(), None, SAME, Outcome.AT_START),
     "the guest has ended": (

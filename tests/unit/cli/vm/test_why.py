@@ -52,6 +52,14 @@ def test_a_vm_without_a_guest_says_so() -> None:
     assert [line.partition(":")[0] for line in lines] == ["web", "guest", "waiting"]
 
 
+def test_edits_that_wait_for_the_maintenance_window_are_shown_with_its_time() -> None:
+    vm = a_vm()
+    vm["status"]["pendingChanges"] = [{"path": "a", "appliesAt": "2026-11-21T01:00:00Z"}]
+    lines = text(vm, a_vmi()).splitlines()
+    assert [line.partition(":")[0] for line in lines[-2:]] == ["waiting", "to do"]
+    assert "2026-11-21T01:00:00Z" in lines[-2]
+
+
 def test_memory_that_stays_offline_is_shown_with_the_fix() -> None:
     memory = {"guestAtBoot": "1Gi", "guestCurrent": "1Gi", "guestPlugged": "1536Mi"}
     vmi = a_vmi(a_condition("HotMemoryChange", hot_change.NOT_ACCEPTING), memory=memory)

@@ -29,6 +29,7 @@ from livevirt.vm.volumes.volume_patch import volume_patch
 from ..cases import (
     KVM,
     LIVE,
+    NOON,
     STAGE,
     Surroundings,
     a_claim,
@@ -103,7 +104,7 @@ def a_guest(spec: Object, **status: Any) -> Object:
 def test_the_inputs_are_what_is_wanted_and_the_record_of_the_start() -> None:
     spec, wanted = a_spec(), a_spec(hostname="other")
     vmi = a_guest(spec)
-    found = gather_now(a_vm(wanted), Store(vmi, a_revision(spec)))
+    found = gather_now(a_vm(wanted), Store(vmi, a_revision(spec)), NOON)
     assert (found.started, found.wanted, found.vmi) == (spec, wanted, vmi)
     assert (found.config, found.accelerator) == (LIVE, "kvm")
 
@@ -117,18 +118,18 @@ NO_GUEST: dict[str, tuple[Object, Object | None]] = {
 
 @pytest.mark.parametrize(("vm", "vmi"), NO_GUEST.values(), ids=NO_GUEST)
 def test_without_a_guest_of_its_own_nothing_is_in_the_way(vm: Object, vmi: Object | None) -> None:
-    found = gather_now(vm, Store(vmi, a_revision(a_spec(hostname="other"))))
+    found = gather_now(vm, Store(vmi, a_revision(a_spec(hostname="other"))), NOON)
     assert judge(found).changes == ()
 
 
 def test_without_the_record_of_the_start_nothing_can_be_judged() -> None:
-    found = judge(gather_now(a_vm(a_spec()), Store(a_guest(a_spec()))))
+    found = judge(gather_now(a_vm(a_spec()), Store(a_guest(a_spec())), NOON))
     assert (found.running, found.changes) == (False, ())
     assert "start-1" in found.unknown
 
 
 def test_a_guest_that_has_ended_needs_no_record() -> None:
-    found = judge(gather_now(a_vm(a_spec()), Store(a_guest(a_spec(), phase="Succeeded"))))
+    found = judge(gather_now(a_vm(a_spec()), Store(a_guest(a_spec(), phase="Succeeded")), NOON))
     assert (found.running, found.unknown) == (False, "")
 
 
@@ -150,7 +151,7 @@ def test_labels_and_annotations_of_the_template(
     revision["data"]["spec"]["template"]["metadata"] = before
     for part in ("labels", "annotations"):
         vmi["metadata"].setdefault(part, {}).update((before or {}).get(part) or {})
-    inputs = gather_now(vm, Store(vmi, revision))
+    inputs = gather_now(vm, Store(vmi, revision), NOON)
     live = replace(inputs, config=LIVE)
     staged = replace(inputs, config=STAGE)
     assert bool(judge(live).changes) is found
@@ -167,7 +168,7 @@ def test_an_instance_names_its_record_and_its_node() -> None:
 
 # ---------------------------------------------------------------- what is read
 
-FEW = ["virtualmachineinstances", "controllerrevisions", "kubevirts", "nodes"]
+FEW = ["virtualmachineinstances", "controllerrevisions", "kubevirts", "nodes", "namespaces"]
 READS: dict[str, tuple[dict[str, Any], bool]] = {
     "nothing changes": ({}, False),
     "a place": ({"nodeSelector": {"a": "b"}}, False),
@@ -183,14 +184,14 @@ def test_the_room_there_is_is_read_only_for_another_size(
     edits: dict[str, Any], resized: bool
 ) -> None:
     store = Store(a_guest(a_spec()), a_revision(a_spec()))
-    gather_now(a_vm(edited(a_spec(), edits)), store)
-    assert [kind.partition(".")[0] for kind in store.read[:4]] == FEW
-    assert (len(store.read) > 4) is resized
+    gather_now(a_vm(edited(a_spec(), edits)), store, NOON)
+    assert [kind.partition(".")[0] for kind in store.read[: len(FEW)]] == FEW
+    assert (len(store.read) > len(FEW)) is resized
 
 
 def test_a_vm_without_a_guest_costs_two_reads() -> None:
     store = Store(None)
-    gather_now(a_vm(a_spec()), store)
+    gather_now(a_vm(a_spec()), store, NOON)
     assert len(store.read) == 2
 
 
@@ -208,7 +209,7 @@ def test_what_is_left_by_a_quota_and_the_node_is_part_of_the_inputs() -> None:
     hard = {"requests.cpu": "300m"}
     quota = {"metadata": {"name": "team"}, "spec": {}, "status": {"hard": hard, "used": hard}}
     store = Store(vmi, a_revision(spec), quotas=[quota], pods=[pod])
-    found = gather_now(a_vm(a_spec(domain__cpu__sockets=2)), store)
+    found = gather_now(a_vm(a_spec(domain__cpu__sockets=2)), store, NOON)
     left = {
         (each.kind, name): amount for each in found.bounds for name, amount in each.left.items()
     }

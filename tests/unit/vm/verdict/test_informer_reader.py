@@ -23,7 +23,7 @@ from livevirt.vm.verdict.gather import gather, gather_now
 from livevirt.vm.verdict.plan_subresource import ClientReader
 from livevirt.vm.verdict.verdict import judge
 
-from ..cases import LIVE, a_spec, edited, running
+from ..cases import LIVE, NOON, a_spec, edited, running
 
 OTHERS = (kinds.VMI, core.REVISION, kinds.KUBEVIRT)
 SPEC = a_spec()
@@ -181,9 +181,9 @@ def test_given_any_state_then_every_reader_leads_to_the_same_verdict(
         informers.of(kind)._cache.put(obj)
     vm = a_vm(edited(SPEC, edit))
 
-    by_admission = gather_now(vm, Listed(objects))
-    by_controller = gather_now(vm, InformerReader(informers, *OTHERS))
-    by_plan = asyncio.run(gather(vm, ClientReader(cast(Client, Remote(objects)))))
+    by_admission = gather_now(vm, Listed(objects), NOON)
+    by_controller = gather_now(vm, InformerReader(informers, *OTHERS), NOON)
+    by_plan = asyncio.run(gather(vm, ClientReader(cast(Client, Remote(objects))), NOON))
 
     assert by_admission == by_controller == by_plan
     assert judge(by_admission) == judge(by_controller) == judge(by_plan)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from datetime import datetime, timedelta
+
 from livevirt.errors import ApiError, Conflict
 from livevirt.kube.client.interface import Client
 from livevirt.kube.control.cache import Change, Key, key_of, owner_key
@@ -36,10 +38,13 @@ from livevirt.vm.lifecycle.vm.plan import (
 from livevirt.vm.lifecycle.vm.snapshot import VmSnapshot
 from livevirt.vm.lifecycle.vm.volumes import VolumeUpdates
 from livevirt.vm.lifecycle.vm.writer import VirtualMachineWriter
+from livevirt.vm.verdict import rollout_policy
 from livevirt.vm.verdict.judgement import Judgement
 
 COALESCE = 0.1  # seconds in which changes of an instance cause one reconcile: a start makes many
 WORKERS = 4
+#: Timers are paused while their host is suspended, so the clock is read at least this often.
+LONGEST_WAIT = timedelta(minutes=10)
 _REVISIONS = "revisions"  # the index of VMs by the revisions they use
 
 
@@ -74,6 +79,7 @@ class VirtualMachines:
         for informer, wake in (
             (self._instances, self._wake_for_instance),
             (self._settings, self._wake_for_settings),
+            (informers.of(core.NAMESPACE), self._wake_for_namespace),
             (self._sizes.caches.revisions, self._wake_for_revision),
         ):
             self._controller.watches(informer, lambda _: ())  # woken by the function
@@ -104,12 +110,21 @@ class VirtualMachines:
 
         Another reference policy matters to all that name an instance type or a preference.
         """
-        if (change.old or {}).get("spec") == (change.new or {}).get("spec"):
+        old, new = change.old or {}, change.new or {}
+        if old.get("spec") == new.get("spec") and config.read(old) == config.read(new):
             return
         rewritten = reference_policy(change.old) != reference_policy(change.new)
         for vm in self._machines.list():
             waits = (vm.get("status") or {}).get("pendingChanges")
             if waits or (rewritten and any(vm["spec"].get(role.field) for role in ROLES)):
+                self._controller.queue.add(key_of(vm))
+
+    def _wake_for_namespace(self, change: Change) -> None:
+        """Wake the VMs of a namespace in which something waits: its rollout strategy may differ."""
+        if change.new is None or not rollout_policy.is_changed(change.new, change.old):
+            return
+        for vm in self._machines.list(change.key.name):
+            if (vm.get("status") or {}).get("pendingChanges"):
                 self._controller.queue.add(key_of(vm))
 
     async def reconcile(self, key: Key) -> Result:
@@ -143,7 +158,8 @@ class VirtualMachines:
         changed = statuses.changes(vm, vmi, seen, judgement=judgement, newer=sized.newer)
         await self._writer.write_status(vm, changed)
         writer.report(self._recorder, vm, vmi, changed)
-        return await self._follow(vm, vmi, steps)
+        result = await self._follow(vm, vmi, steps)
+        return until_window(judgement.window, seen.now, result)
 
     async def _sized(self, vm: Object) -> Sized | None:
         """Return the VM as its instance type and preference make it; None if it was written.
@@ -231,3 +247,11 @@ class VirtualMachines:
         if failed is not None:
             raise failed
         return DONE
+
+
+def until_window(window: datetime | None, now: datetime, result: Result) -> Result:
+    """Return a result that also calls again when a maintenance window opens, if edits wait."""
+    if window is None:
+        return result
+    after = min(max(window - now, timedelta()), LONGEST_WAIT)
+    return Result(after if result.after is None else min(after, result.after))

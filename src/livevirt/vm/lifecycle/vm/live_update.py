@@ -49,7 +49,7 @@ class LiveUpdate:
         """Return the verdict on a VM; an instance that has all of the VM is not even compared."""
         if vmi is None or statuses.has_all(vmi, vm):
             return Judgement()
-        return judge(await gather(vm, self._reader))
+        return judge(await gather(vm, self._reader, self._now()))
 
     async def roll_out(self, vm: Object, vmi: Object, judgement: Judgement) -> bool:
         """Patch the instance with what is live; annotate it with the generation it has all of.
@@ -96,11 +96,12 @@ class LiveUpdate:
 class _FreshReader:
     """Informers, but for what an edit must be judged by as it is at this moment.
 
-    Settings are read from the server, so that an edit made after a change of them is judged by it;
-    so are the records of starts, which no informer holds.
+    Settings are read from the server, so that an edit made after a change of them is judged by it,
+    and so is the namespace, which may have a rollout strategy; so are the records of starts, which
+    no informer holds.
     """
 
-    _FRESH = (kinds.KUBEVIRT, core.REVISION)
+    _FRESH = (kinds.KUBEVIRT, core.NAMESPACE, core.REVISION)
 
     def __init__(self, client: Client, informers: InformerReader) -> None:
         self._client, self._informers = client, informers

@@ -131,7 +131,7 @@ def rolled_out(recorder: Recorder, vm: Object, judgement: Judgement) -> None:
         f"{change.path} {compact(change.path, change.running)}"
         f" -> {compact(change.path, change.wanted)}"
         for change in judgement.changes
-        if change.live
+        if change.live and not change.deferred
     ]
     if named:
         message = f"The running guest follows: {', '.join(named[:5])}"

@@ -21,7 +21,7 @@ from livevirt.vm.verdict.gather import gather_now
 from livevirt.vm.verdict.judgement import Verdict
 from livevirt.vm.verdict.verdict import judge
 
-from ...cases import Surroundings
+from ...cases import NOON, Surroundings
 from .instancetype_builders import Objects, a_preference, a_type, a_vm, reference, taken
 
 SMALL, LARGE = a_type("small", 1, "512Mi"), a_type("large", 2, "1Gi")
@@ -95,7 +95,7 @@ def judged(vm: Object, record: Object) -> list[tuple[str, object, Verdict]]:
     vmi["spec"]["domain"]["memory"].update(maxGuest="4Gi")
     settings = {"metadata": {}, "spec": {"configuration": LIVE}}
     known = ((VMI, vmi), (REVISION, record), (KUBEVIRT, settings))
-    inputs = gather_now(vm, Surroundings(named=known))
+    inputs = gather_now(vm, Surroundings(named=known), NOON)
     return [(c.path, c.wanted, c.verdict) for c in judge(inputs).changes]
 
 
