@@ -63,10 +63,10 @@ from livevirt.kube.objects.quantity import parse
 from livevirt.kube.objects.request import Object
 from livevirt.vm import kinds
 from livevirt.vm.config import settings as config
-from livevirt.vm.instancetypes import newer_condition
 from livevirt.vm.instancetypes.rules import machine, matchers, revisions
 from livevirt.vm.instancetypes.rules.matchers import Lookup
 from livevirt.vm.instancetypes.rules.resolution import references
+from livevirt.vm.instancetypes.sizing import newer_condition
 from livevirt.vm.lifecycle.vm import instances
 from livevirt.vm.sizing import hot_change
 from livevirt.vm.spec import defaults, disks
