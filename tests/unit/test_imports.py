@@ -8,7 +8,8 @@ from pathlib import Path
 
 import pytest
 
-SOURCE = Path(__file__).resolve().parents[2] / "src"
+ROOT = Path(__file__).resolve().parents[2]
+SOURCE = ROOT / "src"
 MODULES = sorted(
     ".".join(path.relative_to(SOURCE).with_suffix("").parts).removesuffix(".__init__")
     for path in SOURCE.glob("livevirt/**/*.py")
@@ -30,4 +31,12 @@ for name in sys.argv[1:]:
 def test_every_module_can_be_imported_first() -> None:
     command = [sys.executable, "-c", PROGRAM, *MODULES]
     done = subprocess.run(command, capture_output=True, text=True, check=True)
+    assert done.stdout == ""
+
+
+@pytest.mark.slow
+def test_every_benchmark_can_be_imported() -> None:
+    folder = ROOT / "benchmarks"
+    command = [sys.executable, "-c", PROGRAM, *sorted(each.stem for each in folder.glob("*.py"))]
+    done = subprocess.run(command, cwd=folder, capture_output=True, text=True, check=True)
     assert done.stdout == ""
