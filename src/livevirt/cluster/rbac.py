@@ -183,8 +183,8 @@ CONTROLLER = Component(
         rule(("patch",), "live CPU and memory", core.POD, subresource="resize"),
         rule(("create",), "workload updates", core.POD, subresource="eviction"),
         rule(READ, "volumes", core.CLAIM),
-        rule(CACHE, "placement and resizes", core.NODE, core.NAMESPACE, core.QUOTA,
-             core.LIMIT_RANGE),
+        rule(CACHE, "placement and resizes", core.NODE, core.QUOTA, core.LIMIT_RANGE),
+        rule(READ, "labels and rollout strategies of namespaces", core.NAMESPACE),
         rule(CACHE, "VMs that name one", core.PRIORITY_CLASS),
         rule(("create", "patch"), "events", core.EVENT),
         replace(

@@ -19,6 +19,7 @@ from livevirt.kube.objects.review import Review
 from livevirt.vm import admission, kinds
 from livevirt.vm.config.settings import NAMESPACE
 from livevirt.vm.kinds.subresources import SUBRESOURCES
+from livevirt.vm.lifecycle.vm import live_update
 
 from ...api.examples import EXAMPLES
 
@@ -142,3 +143,9 @@ def test_given_any_example_then_the_webhook_may_read_what_the_rules_look_up() ->
 def test_given_a_plan_then_the_api_may_read_the_priority_class_of_a_vm() -> None:
     wanted = (core.PRIORITY_CLASS.group, core.PRIORITY_CLASS.plural, "get")
     assert wanted in granted(rbac.API.cluster_rules)
+
+
+def test_the_controller_may_get_what_it_reads_fresh_for_every_edit() -> None:
+    allowed = granted(rbac.CONTROLLER.cluster_rules)
+    for kind in live_update.READ_FRESH:
+        assert (kind.group, kind.plural, "get") in allowed, kind

@@ -93,6 +93,10 @@ class LiveUpdate:
             patch["status"] = status
 
 
+#: What is read from the server for every edit.
+READ_FRESH = (kinds.KUBEVIRT, core.NAMESPACE, core.REVISION)
+
+
 class _FreshReader:
     """Informers, but for what an edit must be judged by as it is at this moment.
 
@@ -101,13 +105,11 @@ class _FreshReader:
     no informer holds.
     """
 
-    _FRESH = (kinds.KUBEVIRT, core.NAMESPACE, core.REVISION)
-
     def __init__(self, client: Client, informers: InformerReader) -> None:
         self._client, self._informers = client, informers
 
     async def get(self, kind: Kind, name: str, namespace: str = "") -> Object | None:
-        if kind not in self._FRESH:
+        if kind not in READ_FRESH:
             return self._informers.get(kind, name, namespace)
         with contextlib.suppress(NotFound):
             return await self._client.get(kind, name, namespace)
