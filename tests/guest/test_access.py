@@ -194,19 +194,24 @@ def usb_is_free(host: GuestHost) -> bool:
 # ---------------------------------------------------------------- what ends and what goes on
 
 
+def streams_end_with(host: GuestHost, command: str, port: int, vnc: int) -> None:
+    """Open a connection and a viewer, run a command of virtctl, and see both closed."""
+    line = socket.create_connection(("127.0.0.1", port), forwarded.SECONDS)
+    viewer = socket.create_connection(("127.0.0.1", vnc), forwarded.SECONDS)
+    with line, viewer:
+        line.sendall(b"x")
+        assert line.recv(1) == b"x"
+        assert viewer.recv(12) == b"RFB 003.008\n"
+        host.run("virtctl", command, NAME, "--wait")
+        assert viewer.recv(1) == b""
+        assert line.recv(1) == b""
+
+
 def test_streams_end_with_a_migration_and_the_guest_is_reached_where_it_went(
     host: GuestHost,
 ) -> None:
     with forwarded.port(host, f"vm/{NAME}", str(ECHO)) as port, forwarded.screen(host, NAME) as vnc:
-        line = socket.create_connection(("127.0.0.1", port), forwarded.SECONDS)
-        viewer = socket.create_connection(("127.0.0.1", vnc), forwarded.SECONDS)
-        with line, viewer:
-            line.sendall(b"x")
-            assert line.recv(1) == b"x"
-            assert viewer.recv(12) == b"RFB 003.008\n"
-            host.run("virtctl", "migrate", NAME, "--wait")
-            assert viewer.recv(1) == b""
-            assert line.recv(1) == b""
+        streams_end_with(host, "migrate", port, vnc)
         assert echo(port, b"moved") == b"moved"
     with forwarded.screen(host, NAME) as vnc:
         assert view(vnc).width >= 640
@@ -226,14 +231,6 @@ def test_streams_work_after_the_server_was_killed(host: GuestHost, slots: GuestH
 def test_streams_end_with_the_guest(host: GuestHost) -> None:
     # The last test of this guest.
     with forwarded.port(host, f"vm/{NAME}", str(ECHO)) as port, forwarded.screen(host, NAME) as vnc:
-        line = socket.create_connection(("127.0.0.1", port), forwarded.SECONDS)
-        viewer = socket.create_connection(("127.0.0.1", vnc), forwarded.SECONDS)
-        with line, viewer:
-            line.sendall(b"x")
-            assert line.recv(1) == b"x"
-            assert viewer.recv(12) == b"RFB 003.008\n"
-            host.run("virtctl", "stop", NAME, "--wait")
-            assert viewer.recv(1) == b""
-            assert line.recv(1) == b""
+        streams_end_with(host, "stop", port, vnc)
     done = host.attempt("virtctl", "port-forward", "--stdio", f"vm/{NAME}", str(ECHO))
     assert done.returncode == 1

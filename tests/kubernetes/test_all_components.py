@@ -8,44 +8,26 @@ from collections.abc import Iterator
 
 import pytest
 
-from livevirt.cluster import api_manifests, rbac
 from livevirt.vm.lifecycle.vmi_admission import FINALIZER
 
-from .cluster import KubernetesCluster, eventually, running_cluster, tool
-from .component import at_hub, hub_address, running, virtctl
+from .all_components import cluster_with_all_components
+from .cluster import KubernetesCluster, eventually
+from .component import virtctl
 from .controller_process import EMULATING
-from .webhook_process import WebhookProcess
 
 pytestmark = [
     pytest.mark.kubernetes,
     pytest.mark.skipif(os.geteuid() != 0, reason="nodes need root for their namespaces"),
 ]
-WEBHOOK_PORT, API_PORT = 9443, 9444
 
 
 @pytest.fixture(scope="module")
 def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[KubernetesCluster]:
     """A cluster of one hollow node with all components in one process of the hub."""
     folder = tmp_path_factory.mktemp("all")
-    options = ("--nodes", "0", "--hollow", "1")
-    with running_cluster(f"all-{os.getpid()}", *options) as started:
-        started.kubectl("create", "namespace", "kubevirt")
-        webhook = WebhookProcess(started, folder / "unused", WEBHOOK_PORT)
-        webhook.install()
-        started.apply(*api_manifests.manifests(), at_hub(started, api_manifests.NAME, API_PORT))
-        kubeconfig = tool("kubeconfig", "--name", started.name, "--internal").stdout.strip()
-        log = folder / "log"
-        arguments = (
-            "controller", "--all", "--kubeconfig", kubeconfig, "--listen", "127.0.0.1:9442",
-            "--webhook-listen", f"127.0.0.1:{WEBHOOK_PORT}", "--webhook-url", webhook.url,
-            "--api-listen", f"{hub_address(started)}:{API_PORT}",
-            "--as", rbac.CONTROLLER.user, "--as-group", "system:masters",
-        )  # fmt: skip
-        with running(started, log, *arguments):
-            assert eventually(lambda: log.read_text().count("ready: http") == 3), log.read_text()
-            started.wait("apiservice/v1.subresources.kubevirt.io", "condition=Available")
-            started.apply(EMULATING)
-            yield started
+    name = f"all-{os.getpid()}"
+    with cluster_with_all_components(name, folder, EMULATING, "--hollow", "1") as started:
+        yield started
 
 
 def test_given_a_vm_then_webhook_controllers_and_api_do_their_part(

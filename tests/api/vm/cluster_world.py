@@ -24,7 +24,6 @@ from urllib.parse import quote, urlsplit
 import pytest
 import yaml
 
-from livevirt.cluster import api_manifests, rbac
 from livevirt.errors import ApiError, NotFound
 from livevirt.kube.client import kubeconfig, wire
 from livevirt.kube.client.interface import Client
@@ -38,12 +37,10 @@ from livevirt.vm import kinds
 from livevirt.vm.config.controller import KUBEVIRT
 from livevirt.vm.kinds import subresources
 
-from ...kubernetes.cluster import KubernetesCluster, eventually, running_cluster, tool
-from ...kubernetes.component import at_hub, hub_address, running
-from ...kubernetes.webhook_process import WebhookProcess
+from ...kubernetes.all_components import cluster_with_all_components
+from ...kubernetes.cluster import KubernetesCluster
 from .vm_world import CONTROLLER, NAMESPACE, NODE, World
 
-WEBHOOK_PORT, API_PORT = 9443, 9444
 SECONDS = 60.0
 #: What tests create besides VMs, removed after each of them.
 NAMESPACED = (
@@ -57,28 +54,13 @@ CLUSTER_WIDE = (
 
 
 @contextlib.contextmanager
-def cluster_with_all_components(folder: Path) -> Iterator[KubernetesCluster]:
+def cluster_for_vms(folder: Path) -> Iterator[KubernetesCluster]:
     """Run a cluster without nodes, with all components in one process of its network."""
     if os.geteuid() != 0:
         pytest.skip("clusters need root for their namespaces")
-    with running_cluster(f"both-{os.getpid()}", "--nodes", "0") as started:
-        started.kubectl("create", "namespace", "kubevirt")
-        webhook = WebhookProcess(started, folder / "unused", WEBHOOK_PORT)
-        webhook.install()
-        started.apply(*api_manifests.manifests(), at_hub(started, api_manifests.NAME, API_PORT))
-        internal = tool("kubeconfig", "--name", started.name, "--internal").stdout.strip()
-        log = folder / "log"
-        arguments = (
-            "controller", "--all", "--kubeconfig", internal, "--listen", "127.0.0.1:9442",
-            "--webhook-listen", f"127.0.0.1:{WEBHOOK_PORT}", "--webhook-url", webhook.url,
-            "--api-listen", f"{hub_address(started)}:{API_PORT}",
-            "--as", rbac.CONTROLLER.user, "--as-group", "system:masters",
-        )  # fmt: skip
-        with running(started, log, *arguments):
-            assert eventually(lambda: log.read_text().count("ready: http") == 3), log.read_text()
-            started.wait("apiservice/v1.subresources.kubevirt.io", "condition=Available")
-            started.apply(KUBEVIRT)
-            yield started
+    name = f"both-{os.getpid()}"
+    with cluster_with_all_components(name, folder, KUBEVIRT) as started:
+        yield started
 
 
 class ClusterReader:

@@ -8,7 +8,9 @@ from pathlib import Path
 import pytest
 
 from livevirt.kube.admission import builtin
+from livevirt.kube.client import kubeconfig
 from livevirt.kube.client.local import LocalClient
+from livevirt.kube.client.remote import RemoteClient
 from livevirt.kube.controllers import bootstrap
 from livevirt.kube.server.api import Api
 from livevirt.kube.server.services import Services, StoreReader
@@ -18,14 +20,16 @@ from livevirt.vm.config import controller
 from livevirt.vm.migration import eviction
 
 from ...kubernetes.cluster import KubernetesCluster
-from .cluster_world import cluster_with_all_components, cluster_world
+from . import cluster_world as clusters
+from .cluster_world import cluster_world
+from .served import Served, serving
 from .vm_world import ADMIN, CONTROLLER, PlayedNode, World, now, running
 
 
 @pytest.fixture(scope="session")
 def cluster_for_vms(tmp_path_factory: pytest.TempPathFactory) -> Iterator[KubernetesCluster]:
     """The cluster of `--on kubernetes`, without nodes: tests register those they play."""
-    with cluster_with_all_components(tmp_path_factory.mktemp("components")) as started:
+    with clusters.cluster_for_vms(tmp_path_factory.mktemp("components")) as started:
         yield started
 
 
@@ -69,3 +73,20 @@ async def node(world: World) -> AsyncIterator[PlayedNode]:
     task.cancel()
     with contextlib.suppress(asyncio.CancelledError):
         await task
+
+
+@pytest.fixture
+async def served(world: World, node: PlayedNode, tmp_path: Path) -> AsyncIterator[Served]:
+    """The server over TLS, with a VM that runs."""
+    async with serving(world, tmp_path) as server:
+        await world.create_vm("Always")
+        await world.until(world.ready)
+        yield server
+
+
+@pytest.fixture
+async def client(served: Served) -> AsyncIterator[RemoteClient]:
+    """A client of that server, over TLS."""
+    client = RemoteClient(kubeconfig.find(str(served.data.kubeconfig)))
+    yield client
+    await client.close()

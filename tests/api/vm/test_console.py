@@ -9,17 +9,15 @@ import pty
 import subprocess
 import termios
 from collections.abc import AsyncIterator
-from pathlib import Path
 
 import pytest
 from aiohttp import ClientWebSocketResponse, WSMsgType
 
 from livevirt.errors import BadRequest, Conflict, NotFound
-from livevirt.kube.client import kubeconfig
 from livevirt.kube.client.remote import RemoteClient
 from livevirt.vm.guest import console, stream
 
-from .served import BIN, SECONDS, Served, ended, serving
+from .served import BIN, SECONDS, Served, ended
 from .vm_world import NAMESPACE, PlayedNode, World
 
 PATH = f"/apis/subresources.kubevirt.io/v1/namespaces/{NAMESPACE}/virtualmachineinstances/web"
@@ -44,26 +42,11 @@ class SerialPort:
 
 
 @pytest.fixture
-async def served(world: World, node: PlayedNode, tmp_path: Path) -> AsyncIterator[Served]:
-    async with serving(world, tmp_path) as server:
-        await world.create_vm("Always")
-        await world.until(world.ready)
-        yield server
-
-
-@pytest.fixture
 async def port(served: Served) -> AsyncIterator[SerialPort]:
     port = SerialPort()
     path = served.guests.folder / "console.sock"
     async with await asyncio.start_unix_server(port.serve, path):
         yield port
-
-
-@pytest.fixture
-async def client(served: Served) -> AsyncIterator[RemoteClient]:
-    client = RemoteClient(kubeconfig.find(str(served.data.kubeconfig)))
-    yield client
-    await client.close()
 
 
 async def opened(client: RemoteClient) -> ClientWebSocketResponse:

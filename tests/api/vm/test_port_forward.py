@@ -5,37 +5,19 @@ from __future__ import annotations
 import asyncio
 import re
 import socket
-from collections.abc import AsyncIterator
-from pathlib import Path
 
 import pytest
 from aiohttp import ClientWebSocketResponse, WSCloseCode, WSMsgType
 
 from livevirt.errors import ApiError, BadRequest, Conflict, NotFound
-from livevirt.kube.client import kubeconfig
 from livevirt.kube.client.remote import RemoteClient
 from livevirt.vm.guest import stream
 
-from .served import SECONDS, Served, ended, serving
+from .served import SECONDS, Served, ended
 from .vm_world import NAMESPACE, PlayedNode, World
 
 GROUP = f"/apis/subresources.kubevirt.io/v1/namespaces/{NAMESPACE}"
 PATH = f"{GROUP}/virtualmachineinstances/web/portforward"
-
-
-@pytest.fixture
-async def served(world: World, node: PlayedNode, tmp_path: Path) -> AsyncIterator[Served]:
-    async with serving(world, tmp_path) as server:
-        await world.create_vm("Always")
-        await world.until(world.ready)
-        yield server
-
-
-@pytest.fixture
-async def client(served: Served) -> AsyncIterator[RemoteClient]:
-    client = RemoteClient(kubeconfig.find(str(served.data.kubeconfig)))
-    yield client
-    await client.close()
 
 
 async def opened(client: RemoteClient, path: str = f"{PATH}/80") -> ClientWebSocketResponse:

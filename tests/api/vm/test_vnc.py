@@ -42,25 +42,10 @@ class VncServer:
 
 
 @pytest.fixture
-async def served(world: World, node: PlayedNode, tmp_path: Path) -> AsyncIterator[Served]:
-    async with serving(world, tmp_path) as server:
-        await world.create_vm("Always")
-        await world.until(world.ready)
-        yield server
-
-
-@pytest.fixture
 async def screen(served: Served) -> AsyncIterator[VncServer]:
     server = VncServer()
     async with await asyncio.start_unix_server(server.serve, served.guests.folder / "vnc.sock"):
         yield server
-
-
-@pytest.fixture
-async def client(served: Served) -> AsyncIterator[RemoteClient]:
-    client = RemoteClient(kubeconfig.find(str(served.data.kubeconfig)))
-    yield client
-    await client.close()
 
 
 async def opened(client: RemoteClient) -> ClientWebSocketResponse:
