@@ -34,11 +34,11 @@ from livevirt.kube.objects.kind import Kind
 from livevirt.kube.objects.request import ActionPath, Answer, Object, User
 from livevirt.kube.server.services import StoreReader
 from livevirt.vm import kinds
-from livevirt.vm.config.controller import KUBEVIRT
 from livevirt.vm.kinds import subresources
 
 from ...kubernetes.all_components import cluster_with_all_components
 from ...kubernetes.cluster import KubernetesCluster
+from ...kubernetes.controller_process import EMULATING
 from .vm_world import CONTROLLER, NAMESPACE, NODE, World
 
 SECONDS = 60.0
@@ -59,7 +59,7 @@ def cluster_for_vms(folder: Path) -> Iterator[KubernetesCluster]:
     if os.geteuid() != 0:
         pytest.skip("clusters need root for their namespaces")
     name = f"both-{os.getpid()}"
-    with cluster_with_all_components(name, folder, KUBEVIRT) as started:
+    with cluster_with_all_components(name, folder, EMULATING) as started:
         yield started
 
 
@@ -233,8 +233,8 @@ class ClusterWorld(World):
                 with contextlib.suppress(NotFound):
                     await self.owner.delete(kind, name)
         found = await self.owner.get(kinds.KUBEVIRT, "kubevirt", "kubevirt")
-        if found["spec"] != KUBEVIRT["spec"]:
-            await self.owner.update(kinds.KUBEVIRT, {**found, "spec": KUBEVIRT["spec"]})
+        if found["spec"] != EMULATING["spec"]:
+            await self.owner.update(kinds.KUBEVIRT, {**found, "spec": EMULATING["spec"]})
 
     async def _delete_all(self, kind: Kind, grace: int | None = None) -> None:
         for obj in self.read.list(kind, NAMESPACE):
